@@ -45,7 +45,7 @@ class Session:
         """The command of Cellblock with its demo's servers, both directions kept."""
         config = self.folder / "cellblock.json"
         servers = {"tracker": {"command": sys.executable, "args": ["-m", "cellblock.app.cli.demo.tracker"]}}
-        extra = {"tools": ["cellblock.app.cli.demo.team"]}
+        extra = {"tools": ["cellblock.app.cli.demo.show"]}
         config.write_text(json.dumps({"mcpServers": servers, "cellblock": extra}), encoding="utf-8")
         serve = [sys.executable, "-m", "cellblock.cli", "serve", "--stdio", "--config", str(config)]
         serve += ["--state-dir", str(self.folder / "state")]

@@ -26,8 +26,7 @@ from benchmarks.harness import parser, table
 from cellblock.app.assembly import front_config
 from cellblock.base.settings.settings import Settings
 from cellblock.serve.mcp.context import declarations_in_budget
-from cellblock.serve.mcp.manual import instructions, manual
-from cellblock.serve.mcp.opening import opening
+from cellblock.serve.mcp.manual import instructions, manual, opening
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.types.typescript import declare_server, declare_shared
 from support.recorded_catalogs import recorded, server_of

@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from cellblock import __version__
-from cellblock.base.daemon_socket import ListeningSocket, connected
-from cellblock.serve.stdio.hello import hello
+from cellblock.base.daemon_socket import ListeningSocket, connected, hello
 from support.commands import Piped, piped
 from support.http_daemon import INITIALIZE, Daemon, daemon
 from support.waits import until, within

@@ -31,7 +31,7 @@ import httpx2
 import pytest
 
 from cellblock import Broker
-from cellblock.app.cli.demo.team import capacity, finish_date
+from cellblock.app.cli.demo.show import capacity, finish_date
 from cellblock.app.cli.parser import make_parser
 from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.settings import CellblockSettings

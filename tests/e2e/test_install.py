@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from cellblock.app.cli.install.clients import CLIENTS
+from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.cli.parser import CLIENTS as NAMES
 from cellblock.base.settings.syntax import parse
 from support.cellblock_zygote import forked_cellblock

@@ -213,13 +213,13 @@ async def test_changes_are_told_to_whom_they_concern(tmp_path: Path) -> None:
 async def test_who_is_not_given_a_server_whole_has_nothing_of_it_but_tools(
     tmp_path: Path, rules: dict[str, Any]
 ) -> None:
-    from cellblock.serve.mcp.granted import Granted
-    from cellblock.serve.mcp.use import UseLog
+    from cellblock.serve.client import Owner
+    from cellblock.serve.mcp.front import Front
 
     def given(broker: Broker) -> list[list[str]]:
-        granted = Granted(broker, lambda _: "cli", UseLog(tmp_path))
+        front = Front(broker, lambda _: Owner("cli", "stdio"))
         return [
-            [one.server_id for one in granted.whole_servers("cli", has)] for has in ("resources", "prompts")
+            [one.server_id for one in front.whole_servers("cli", has)] for has in ("resources", "prompts")
         ]
 
     entry = {**shelf(tmp_path, "a"), **rules.pop("entry", {})}
@@ -281,6 +281,6 @@ async def test_a_hostile_server_costs_what_a_list_may_cost(tmp_path: Path) -> No
         assert await read(client, "note://a/1") == large
         result = await within(client.get_prompt("mcp__a__q", {}), 60)
         assert result.messages[0].model_dump(exclude_none=True) == message and not result.meta
-        with pytest.raises(MCPError, match="is larger than it may be for what was asked"):
+        with pytest.raises(MCPError, match="more than it may have for what was asked"):
             await within(client.complete(PromptReference(name="q"), {"name": "who", "value": ""}), 60)
         assert not (await within(client.call_tool("mcp__a__echo", {}), 60)).is_error

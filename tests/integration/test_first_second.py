@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from cellblock import Broker
 from cellblock.app import assembly
 from cellblock.base.errors import InvalidRequest
-from cellblock.serve.mcp.opening import STARTING, STARTING_AS_KNOWN
+from cellblock.serve.mcp.manual import STARTING, STARTING_AS_KNOWN
 from support.asking_client import stdio
 from support.entries import plain_server, settings, write_config
 from support.responses import error_of, succeeded

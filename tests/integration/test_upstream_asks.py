@@ -17,6 +17,7 @@ from mcp import Client
 from cellblock import Broker
 from cellblock.run.policy.asking import Caller
 from cellblock.serve.mcp.mcp_server import FrontServer
+from support.brokers import ready
 from support.entries import forked_server, settings
 from support.responses import succeeded
 from support.waits import until, within
@@ -45,8 +46,7 @@ async def asking(folder: Path, *options: str, **upstream: Any) -> AsyncGenerator
 
 @asynccontextmanager
 async def started(folder: Path, entry: dict[str, Any], upstream: dict[str, Any]) -> AsyncGenerator[Broker]:
-    async with Broker(settings(folder, {"asking": entry}, upstream=upstream)) as broker:
-        await within(broker.settled())
+    async with ready(settings(folder, {"asking": entry}, upstream=upstream)) as broker:
         assert "asking" in broker.catalog.servers, broker.catalog.unavailable
         yield broker
 
@@ -186,7 +186,7 @@ async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broke
 
 
 def under_way(broker: Broker) -> int:
-    session = broker._registry.sessions["asking"]  # type: ignore[union-attr]
+    session = broker.registry.sessions["asking"]  # type: ignore[union-attr]
     return len(session._routing._calls)
 
 
@@ -307,7 +307,7 @@ async def test_a_client_that_wants_progress_gets_the_servers_too(newer: Broker) 
 
 async def test_bounds_of_one_server(narrow: Broker) -> None:
     """Two places for all runs together, and a time of its own."""
-    session = narrow._registry.sessions["asking"]  # type: ignore[union-attr]
+    session = narrow.registry.sessions["asking"]  # type: ignore[union-attr]
     busy = asyncio.gather(*(narrow.run(script("wait", ms=60_000)) for _ in range(2)))
     await until(lambda: session._places.locked(), "both places are taken")  # type: ignore[union-attr]
     waited = succeeded(await within(narrow.run(script("roots"))))

@@ -49,7 +49,7 @@ async def under_load(folder: Path) -> AsyncGenerator[Daemon]:
     }
     options: dict[str, Any] = {
         "servers": servers,
-        "tools": ["cellblock.app.cli.demo.team"],
+        "tools": ["cellblock.app.cli.demo.show"],
         "pool": {"capacity": 8},
         # A run that is opened is remembered for as long as the pictures take.
     }

@@ -17,7 +17,7 @@ from typing import Final, TypeVar, cast
 
 from cellblock.base.database import StoreError
 from cellblock.base.questions import Answer, QuestionId
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.record.journal import Journal
 from cellblock.record.journals import SMALL_BYTES, Journals
 from cellblock.record.kept import Keeper

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import opened_file
 from cellblock.record.journals import Journals
 from cellblock.record.rows import Head, Piece

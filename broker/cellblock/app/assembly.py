@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib
-import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.app.machine import unavailable
 from cellblock.base import count_rows
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import ConfigError, HostUnavailable
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
@@ -31,6 +31,8 @@ from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths
 
 if TYPE_CHECKING:
+    import zmq
+
     from cellblock.base.offload.pool import Apart
     from cellblock.fleet.presence import Presence
     from cellblock.fleet.shared_state import SharedState
@@ -43,16 +45,29 @@ if TYPE_CHECKING:
     from cellblock.types.learning.learner import Learner
     from cellblock.types.learning.outputs import KnownOutputs
 
-logger = logging.getLogger("cellblock")
-
 FIRST: Final = (
     "cellblock.tools.upstream.registry",
     "cellblock.types.learning.outputs",
-    "cellblock.run.looks_apart",
     "cellblock.pool.start",
 )
 SECOND: Final = ("cellblock.types.check.checker", "cellblock.run.executor")
 """Names the modules of each step that import most of the others."""
+
+
+DESCRIPTORS_NEEDED: Final = 24
+"""Sets the file descriptors that must be free: a broker without servers opens about 15; past its start, ZeroMQ may
+abort the process when it gets none."""
+
+_FREE_SPACE: Final = "Free space on that disk, or use another --state-dir."
+_MORE_FILES: Final = "Raise the number of open files: `ulimit -n 1024`, or LimitNOFILE= of the service."
+
+_HINTS: Final = {
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.EROFS: "Use a --state-dir that can be written.",
+    errno.EMFILE: _MORE_FILES,
+    errno.ENFILE: _MORE_FILES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,25 @@ class Reach:
     journals: Journals
     owner: RunOwner
     presence: Presence | None
+
+
+def check_descriptors() -> None:
+    """Raises OSError where this process cannot open as many files as a broker needs at least."""
+    held: list[int] = []
+    try:
+        for _ in range(DESCRIPTORS_NEEDED):
+            held.append(os.open(os.devnull, os.O_RDONLY))  # noqa: PERF401 - those before a failure must be closed
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror} (it needs {DESCRIPTORS_NEEDED} more)") from None
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+def unavailable(error: OSError | zmq.ZMQError) -> HostUnavailable:
+    """Makes the error that a broker raises when the machine does not let it start."""
+    hint = _HINTS.get(error.errno or 0, "Run `cellblock doctor`.")
+    return HostUnavailable(f"This machine does not let Cellblock start: {error}.", hint=hint)
 
 
 def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
@@ -163,13 +197,12 @@ async def start_reach(
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
     from cellblock.record.place import Place
-    from cellblock.run.looks_apart import LargeLooks
-    from cellblock.tools.upstream.pins.pins import PinStore
-    from cellblock.tools.upstream.pins.review import Reviewer
+    from cellblock.tools.upstream.pin_review import Reviewer
+    from cellblock.tools.upstream.pins import PinStore
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
     from cellblock.types.learning.learner import Learner
-    from cellblock.types.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
+    from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
 
     section = settings.cellblock
     state_dir = settings.state_dir
@@ -192,16 +225,14 @@ async def start_reach(
     outputs = KnownOutputs(learner)
     apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation != "off")
     stack.push_async_callback(apart.close)
-    learner.look_apart(LargeLooks(apart).observe)
     registry = Registry(
         settings.servers,
         tools,
         section.upstream,
         max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
-        apart=apart,
         reviewer=Reviewer(section.pins, PinStore(store)),
-        refine=ToolRefiner(section.schemas, overlays),
+        refine=partial(refined, section.schemas, overlays),
         logins=kept_logins(section.auth, store),
         on_change=on_change,
     )
@@ -225,7 +256,7 @@ async def start_reach(
 def _tables() -> Sequence[Tables]:
     """Returns what a broker keeps in a PostgreSQL."""
     from cellblock.record.tables import JOURNAL_TABLES
-    from cellblock.serve.outputs import kept_outputs
+    from cellblock.serve import kept_outputs
     from cellblock.types.learning import store
 
     return (count_rows.TABLES, JOURNAL_TABLES, store.TABLES, kept_outputs.TABLES)
@@ -236,8 +267,7 @@ async def start_executor(
 ) -> Executor:
     """Makes the one way to a worker; the caller closes it. `stack` stops what it needs."""
     await _imported(SECOND)
-    from cellblock.app.first_collection import FirstCollection
-    from cellblock.app.free_memory import FreeMemory
+    from cellblock.app.process_memory import FirstCollection, FreeMemory
     from cellblock.run.executor import Executor
     from cellblock.types.check.checker import TypeChecker
 

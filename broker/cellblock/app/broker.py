@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.app.assembly import front_config, policy_of
 from cellblock.app.config.load import load_settings
-from cellblock.app.parts import LEARN_BOUND_SECONDS, Parts, not_running
-from cellblock.app.private_state import StateDir
+from cellblock.app.parts import LEARN_BOUND_SECONDS, Parts, StateDir, not_running
 from cellblock.app.reload import applicable, described, keeping
 from cellblock.base.admission import DEFAULT_CLIENT
 from cellblock.base.errors import HostUnavailable
@@ -246,21 +245,22 @@ class Broker(Parts):
             HostUnavailable: The broker is not running.
             CellblockError: It runs in another event loop.
         """
-        if self._executor is None or self._registry is None:
+        if self._executor is None or self._reach is None:
             raise not_running()
         self._check_loop()
+        registry = self._reach.registry
         settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
         policy = policy_of(settings, self.tokens, self.counts)
-        change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
+        change = registry.reconfigure(settings.servers, settings.cellblock.pins)
         self._settings, self.front_config = settings, front_config(settings)
         self.policy = policy
         generation = self._executor.use(settings.cellblock, policy)
         self.keeper.use(settings.cellblock.journal)
         self._changed.tell()
         if change.retired:
-            self._releases.start(self._registry.release(change.retired, generation.ended))
+            self._releases.start(registry.release(change.retired, generation.ended))
         return [*kept, *described(change, live, waiting)]
 
     def restart_server(self, name: str) -> bool:
@@ -270,7 +270,7 @@ class Broker(Parts):
             Whether there is a server of this name in the configuration, which is not disabled.
         """
         self._check_loop()
-        work = self._registry.restart(name) if self._registry else None
+        work = self._reach.registry.restart(name) if self._reach else None
         if work is None:
             return False
         self._releases.start(work)
@@ -279,22 +279,23 @@ class Broker(Parts):
     @property
     def catalog(self) -> Catalog:
         """Says what is known about the servers and tools now."""
-        return self._registry.catalog if self._registry else self._before_start
+        return self._reach.registry.catalog if self._reach else self._before_start
 
     @property
     def known_catalog(self) -> Catalog:
         """Gives the catalog with servers that are out of reach at the moment, as they last were."""
-        return self._registry.known_catalog if self._registry else self._before_start
+        return self._reach.registry.known_catalog if self._reach else self._before_start
 
     @property
     def running(self) -> int:
         """Returns scripts that run, or wait for their turn."""
-        return self._workers.pool.running + self._workers.pool.queued if self._workers else 0
+        pool = None if self._reach is None else self._reach.workers.pool
+        return 0 if pool is None else pool.running + pool.queued
 
     @property
     def warm_workers(self) -> int:
         """Returns workers that are booted and wait."""
-        return self._workers.pool.warm if self._workers else 0
+        return self._reach.workers.pool.warm if self._reach else 0
 
     def metrics_collector(self) -> MetricsCollector:
         """Gives a collector for a Prometheus registry of the program's own; runs are counted from the first call on."""
@@ -309,7 +310,8 @@ class Broker(Parts):
     @property
     def host_pid(self) -> int | None:
         """Returns the process id of the local worker host."""
-        return self._workers.host.pid if self._workers and self._workers.host else None
+        host = None if self._reach is None else self._reach.workers.host
+        return None if host is None else host.pid
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
         """Has `listener` called, on the loop, when catalog, settings or policy change; the function that is returned
@@ -326,8 +328,8 @@ class Broker(Parts):
     async def learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at and remembered, at most `bound` seconds."""
         self._check_loop()
-        if self._learner is not None:
-            await self._learner.wait_for_writes(bound)
+        if self._reach is not None:
+            await self._reach.learner.wait_for_writes(bound)
 
     async def settled(self, names: Collection[str] | None = None, *, at_most: float | None = None) -> None:
         """Waits until every server's first attempt to connect is over, within ten seconds of the start.
@@ -337,25 +339,24 @@ class Broker(Parts):
             at_most: Seconds from now.
         """
         self._check_loop()
-        if self._learner is not None:
-            await self._learner.loaded(LEARN_BOUND_SECONDS)
-        if self._registry is not None:
-            await self._registry.settled(names, at_most=at_most)
+        if self._reach is not None:
+            await self._reach.learner.loaded(LEARN_BOUND_SECONDS)
+            await self._reach.registry.settled(names, at_most=at_most)
 
     async def about_to_answer(self) -> None:
         """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect. Who asks for tools
         will run a script: the compiler is started meanwhile."""
         if self._executor is not None:
             self._executor.warm_up()
-        if self._registry is not None and self._registry.starting:
+        if self._reach is not None and self._reach.registry.starting:
             at_most = self._settings.cellblock.upstream.list_wait_ms / 1000
-            await self._registry.settled(at_most=at_most)
+            await self._reach.registry.settled(at_most=at_most)
 
     def _running(self) -> tuple[asyncio.AbstractEventLoop, BrokerFacts] | None:
         # Asked from any thread: each part is looked at once.
-        loop, workers = self._loop, self._workers
+        loop = self._loop
         try:
-            return None if loop is None or workers is None else (loop, self.facts())
+            return None if loop is None else (loop, self.facts())
         except HostUnavailable:
             return None
 

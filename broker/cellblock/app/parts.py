@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from cellblock.app.assembly import (
+    Reach,
     catalog_before_start,
+    check_descriptors,
     front_config,
     policy_of,
     start_executor,
     start_reach,
     store_of,
     tools_of,
+    unavailable,
 )
-from cellblock.app.machine import check_descriptors, unavailable
-from cellblock.app.private_state import BrokerState, StateDir
 from cellblock.base.callbacks import Listeners
-from cellblock.base.errors import CellblockError, HostUnavailable
+from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
 from cellblock.base.internal import internal
 from cellblock.base.settings.settings import Settings
 from cellblock.base.tasks import TaskSet
@@ -38,13 +43,11 @@ if TYPE_CHECKING:
     from cellblock.base.offload.pool import Apart
     from cellblock.fleet.presence import Presence
     from cellblock.observe.view import BrokerFacts
-    from cellblock.pool.start import Workers
     from cellblock.record.journal import Journal
     from cellblock.record.kept import Keeper
     from cellblock.record.parked_runs import ParkedRuns
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
-    from cellblock.types.learning.learner import Learner
     from cellblock.types.learning.outputs import KnownOutputs
     from cellblock_worker.wire import protocol
 
@@ -82,15 +85,11 @@ class Parts:
         self.policy = policy_of(settings, self.tokens, self.counts)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._apart: Apart | None = None
+        self._reach: Reach | None = None
         self._executor: Executor | None = None
-        self._registry: Registry | None = None
-        self._workers: Workers | None = None
-        self._learner: Learner | None = None
-        self._outputs: KnownOutputs | None = None
-        self._keeper: Keeper | None = None
         self._parked: ParkedRuns | None = None
-        self.presence: Presence | None = None
+        self._outputs: KnownOutputs | None = None
+        """Knows also of a broker that has ended what was learnt."""
         self._releases = TaskSet()
         self._changed = Listeners()
         self._before_start = catalog_before_start(self.front_config.servers, local=bool(self._tools))
@@ -146,8 +145,8 @@ class Parts:
         Raises:
             HostUnavailable: It refuses to serve.
         """
-        if self._workers is not None:
-            await asyncio.shield(self._workers.ready)
+        if self._reach is not None:
+            await asyncio.shield(self._reach.workers.ready)
 
     async def __aexit__(
         self,
@@ -178,12 +177,9 @@ class Parts:
         is given then (`journal.request`), `run_id` names a new run, and `script_name` names the script in the places
         that are told.
         """
-        if self._executor is None:
-            raise not_running()
+        executor = _running(self._executor)
         self._check_loop()
-        return await self._executor.run(
-            request, caller, journal=journal, run_id=run_id, script_name=script_name
-        )
+        return await executor.run(request, caller, journal=journal, run_id=run_id, script_name=script_name)
 
     async def call_tool(
         self,
@@ -195,24 +191,22 @@ class Parts:
     ) -> Any:
         """Makes one tool call for a client, as `Executor.call` does. Raises HostUnavailable: The broker is not
         running."""
-        if self._executor is None:
-            raise not_running()
-        return await self._executor.call(server, tool, arguments, caller, used)
+        return await _running(self._executor).call(server, tool, arguments, caller, used)
 
     @property
     def registry(self) -> Registry:
         """Gives the sessions with servers. Raises HostUnavailable: The broker is not running."""
-        return _running(self._registry)
+        return _running(self._reach).registry
 
     @property
     def apart(self) -> Apart:
         """Gives the processes for work that would hold the loop. Raises HostUnavailable when there are none."""
-        return _running(self._apart)
+        return _running(self._reach).apart
 
     @property
     def keeper(self) -> Keeper:
         """Gives the keeper of runs that are written down. Raises HostUnavailable: The broker is not running."""
-        return _running(self._keeper)
+        return _running(self._reach).keeper
 
     @property
     def parked_runs(self) -> ParkedRuns:
@@ -221,26 +215,31 @@ class Parts:
 
     def facts(self) -> BrokerFacts:
         """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
-        if self._workers is None or self._registry is None or self._outputs is None:
-            raise not_running()
+        reach = _running(self._reach)
         from cellblock.observe.view import BrokerFacts
 
-        return BrokerFacts(self._settings.cellblock.pool, self._workers.pool, self._registry, self._outputs)
+        return BrokerFacts(self._settings.cellblock.pool, reach.workers.pool, reach.registry, reach.outputs)
+
+    @property
+    def presence(self) -> Presence | None:
+        """Tells of the other brokers that share a PostgreSQL; None while it does not run, or shares none."""
+        return None if self._reach is None else self._reach.presence
 
     @property
     def hosts(self) -> list[protocol.Hello]:
         """Gives what the connected worker hosts said of themselves."""
-        return self._workers.pool.hosts if self._workers else []
+        return [] if self._reach is None else self._reach.workers.pool.hosts
 
     @property
     def is_warm(self) -> bool:
         """Says whether a connected host has a worker that waits, or keeps none."""
-        return self._workers is not None and self._workers.pool.is_warm
+        return self._reach is not None and self._reach.workers.pool.is_warm
 
     @property
     def hosts_endpoint(self) -> str | None:
         """Says where worker hosts on other machines connect, or None."""
-        return self._workers.remote.endpoint if self._workers and self._workers.remote else None
+        remote = None if self._reach is None else self._reach.workers.remote
+        return None if remote is None else remote.endpoint
 
     def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
         """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
@@ -249,8 +248,8 @@ class Parts:
     async def wait_for_looks(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at, at most `bound` seconds."""
         self._check_loop()
-        if self._learner is not None:
-            await self._learner.wait_for_looks(bound)
+        if self._reach is not None:
+            await self._reach.learner.wait_for_looks(bound)
 
     # ---- inside: construction, in the order of destruction reversed ----------------------------------
 
@@ -272,18 +271,14 @@ class Parts:
     def _forget(self) -> None:
         """Lets go of the parts of a broker that has ended, which is then not taken for running; what it has learnt of
         outputs can still be asked."""
-        self._registry = self._workers = self._loop = self._apart = self._keeper = self._parked = (
-            self.presence
-        ) = None
+        self._reach = self._parked = self._loop = None
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
         reach = await start_reach(self._settings, self.store, self._tools, self.events, notify, stack)
         self.counts.start()
         stack.push_async_callback(self.counts.close)
-        self._registry, self._workers = reach.registry, reach.workers
-        self._learner, self._outputs, self._apart = reach.learner, reach.outputs, reach.apart
-        self._keeper, self.presence = reach.keeper, reach.presence
+        self._reach, self._outputs = reach, reach.outputs
         notify()
         executor = self._executor = await start_executor(
             self._settings, reach, self.policy, self.events, stack
@@ -315,3 +310,57 @@ def _running(part: T | None) -> T:
     if part is None:
         raise not_running()
     return part
+
+
+StateDir = Path | Literal["user"] | None
+"""Names a folder, the user's own, or None: what the configuration names, else a private one."""
+
+_HINT: Final = (
+    'Give the broker a state_dir: a folder of the program\'s own, or "user" for that of the command line. '
+    "Or set cellblock.state_dir."
+)
+
+
+class BrokerState:
+    """Names a broker's state directory in every configuration that it takes over.
+
+    Args:
+        wanted: What the program wants.
+    """
+
+    def __init__(self, wanted: StateDir) -> None:
+        self._wanted = wanted
+        self._private: Path | None = None
+
+    def named_in(self, settings: Settings) -> Settings:
+        """Returns the settings with the state directory.
+
+        Raises:
+            ConfigError: They want something that must outlive a private one.
+        """
+        section = settings.cellblock
+        if self._wanted is not None:
+            named = self._wanted if isinstance(self._wanted, Path) else settings.state_dir
+            section = section.model_copy(update={"state_dir": named})
+        if section.state_dir is not None:
+            return settings.model_copy(update={"cellblock": section})
+        if section.audit.enabled:
+            raise ConfigError("The audit log would be removed with the broker's private state.", hint=_HINT)
+        if section.journal.keeps and not section.state.is_shared:
+            raise ConfigError("The kept runs would be removed with the broker's private state.", hint=_HINT)
+        if "quarantine" in section.pins.values() and not section.state.is_shared:
+            said = "cellblock.pins would hold definitions against nothing: the broker's private state begins empty."
+            raise ConfigError(said, hint=_HINT)
+        if self._private is None:
+            # Nobody else can know its name.
+            self._private = Path(tempfile.gettempdir()) / f"cellblock-{secrets.token_hex(16)}"
+        # Overlays are the user's word, which is only read: "destructive" must not be lost with the folder.
+        schemas = section.schemas.model_copy(update={"overlays": settings.overlay_dir})
+        section = section.model_copy(update={"state_dir": self._private, "schemas": schemas})
+        return settings.model_copy(update={"cellblock": section})
+
+    def make(self, state_dir: Path, stack: contextlib.AsyncExitStack) -> None:
+        """Makes the folder if it is the private one; `stack` removes it then. Raises OSError."""
+        if state_dir == self._private:
+            state_dir.mkdir(mode=0o700)
+            stack.push_async_callback(asyncio.to_thread, shutil.rmtree, state_dir, True)

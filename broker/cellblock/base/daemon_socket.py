@@ -1,17 +1,18 @@
 """A daemon's Unix socket, which only programs of its user reach: the folder has mode 0700, the socket 0600, and each
-end asks the kernel who is at the other."""
+end asks the kernel who is at the other. Each writes one line first (`hello`)."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 import struct
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from cellblock.base.socket_dir import LONGEST_SOCKET_PATH
+from cellblock.base.state_dir import LONGEST_SOCKET_PATH
 from cellblock_worker.base.folders import SOCKET, Folder, InTheWay
 
 FOLDER: Final = "daemons"
@@ -20,6 +21,15 @@ FOLDER: Final = "daemons"
 BACKLOG: Final = 256
 
 _XUCRED_BYTES: Final = 76
+
+KEY: Final = "cellblock"
+
+HELLO_SECONDS: Final = 5.0
+"""Bounds the wait for the other's first line."""
+
+REFUSES_TOKEN: Final = "token"
+STOPPING: Final = "stopping"
+TOO_MANY: Final = "too many"
 
 
 class Stranger(OSError):
@@ -93,6 +103,11 @@ def refuse_strangers(connection: socket.socket) -> None:
     """Raises Stranger where the peer of a connection is of another user."""
     if (uid := _peer_uid(connection)) != os.geteuid():
         raise Stranger(errno.EPERM, f"a program of another user (uid {uid}) is there")
+
+
+def hello(**facts: Any) -> bytes:
+    """Returns the line that says these facts."""
+    return json.dumps({KEY: facts}).encode() + b"\n"
 
 
 # ---- inside ------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from cellblock.base.database import Away, StoreError
 from cellblock.base.offload.budget import ByteBudget, OverBudget
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_keys import derived_key
 from cellblock.base.threads import DaemonThread, is_done_within
 from cellblock.record.place import KEY_BYTES, Place

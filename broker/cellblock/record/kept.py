@@ -17,7 +17,7 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.offload.budget import OverBudget
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import Given, QuestionId, Round, unpack_round
-from cellblock.base.settings.journal import JournalMode, JournalSettings
+from cellblock.base.settings.state import JournalMode, JournalSettings
 from cellblock.record.held_calls import HeldCalls
 from cellblock.record.journal import ROOM, Journal, NoRoom
 from cellblock.record.journals import SMALL_BYTES, Journals

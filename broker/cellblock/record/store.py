@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cellblock.base.database import Database
 from cellblock.base.questions import Answer, Given, QuestionId
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import as_text
 from cellblock.record.rows import (
     ADDED_BYTES,

@@ -22,7 +22,7 @@ from cellblock.serve.mcp.context import Declared, declarations_in_budget, descri
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.surface import INPUT_SCHEMA
 from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME
-from cellblock.serve.outputs.run_output import tool_result
+from cellblock.serve.run_output import tool_result
 from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cellblock.base.settings.schemas import SchemaSettings
-from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings
+from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings, SchemaSettings
 from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
@@ -137,6 +136,6 @@ class RunService(Protocol):
         caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
-        """Makes one tool call for a client, without a script: gives a `CallToolResult` or plain data, of a
+        """Makes one tool call for a client, without a script: gives a `ToolResult` or plain data, of a
         `RequestEntry` its own result. Raises ScriptError."""
         ...

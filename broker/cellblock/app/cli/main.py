@@ -18,7 +18,6 @@ from typing import Any, Final
 from cellblock.app.cli.arguments import UsageError, default_file
 from cellblock.app.cli.help import EXIT_UNAVAILABLE, EXIT_USAGE
 from cellblock.app.cli.parser import make_parser
-from cellblock.app.cli.signals import ended_by_signals
 from cellblock.app.cli.streams import say, with_streams
 from cellblock.base.errors import CellblockError, Fault
 
@@ -53,7 +52,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         code: Coroutine[Any, Any, int] | int = pkgutil.resolve_name(f"cellblock.app.cli.{parsed.work}")(
             parsed
         )
-        return code if isinstance(code, int) else asyncio.run(ended_by_signals(code))
+        return code if isinstance(code, int) else asyncio.run(_ended_by_signals(code))
     except (UsageError, CellblockError) as error:
         say(str(error))
         wrong = isinstance(error, UsageError) or error.fault is Fault.CALLER
@@ -62,3 +61,14 @@ def _main(arguments: Sequence[str] | None) -> int:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+async def _ended_by_signals(work: Coroutine[Any, Any, int]) -> int:
+    """Does the work of a command; SIGTERM and SIGHUP cancel it, so that everything is closed in order."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    # Somebody else's already where it is an order to reload.
+    if not callable(signal.getsignal(signal.SIGHUP)):
+        loop.add_signal_handler(signal.SIGHUP, task.cancel)
+    return await task

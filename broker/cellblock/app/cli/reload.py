@@ -9,13 +9,13 @@ import argparse
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Final
 
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import default_file
-from cellblock.app.cli.signals import Hangups
 from cellblock.app.cli.streams import say
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.settings.settings import Settings
@@ -33,6 +33,34 @@ SETTLE_LOOKS: Final = 25
 """Bounds the looks after which a file is read that never comes to rest."""
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class Hangups:
+    """Hangups takes SIGHUP of a daemon for an order to reload, and keeps one that comes while the daemon starts.
+
+    Where there is a terminal, SIGHUP says that it is gone: that is no such order, and is left alone.
+    """
+
+    def __init__(self) -> None:
+        self._kept = False
+        self._taken = not any(os.isatty(descriptor) for descriptor in (0, 2))
+        if self._taken:
+            signal.signal(signal.SIGHUP, self._keep)
+
+    @property
+    def end(self) -> bool:
+        """Says whether SIGHUP ends the daemon."""
+        return not self._taken
+
+    def obey(self, reload: Callable[[], None]) -> None:
+        """Has the running loop call `reload` at each SIGHUP from now on, and at once if one has come before."""
+        if self._taken:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+            if self._kept:
+                reload()
+
+    def _keep(self, *_: object) -> None:
+        self._kept = True
 
 
 @contextlib.asynccontextmanager

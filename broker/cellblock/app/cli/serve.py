@@ -14,10 +14,9 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import config_used, settings_of, warn
-from cellblock.app.cli.reload import following
-from cellblock.app.cli.signals import Hangups
+from cellblock.app.cli.reload import Hangups, following
 from cellblock.app.cli.streams import say
-from cellblock.app.first_collection import FirstCollection
+from cellblock.app.process_memory import FirstCollection
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import check_state_dir

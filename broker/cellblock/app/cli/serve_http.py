@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from cellblock import __version__
 from cellblock.app.broker import Broker
-from cellblock.app.cli.reload import following
-from cellblock.app.cli.signals import Hangups
+from cellblock.app.cli.reload import Hangups, following
 from cellblock.app.cli.streams import say
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
@@ -136,8 +135,8 @@ async def _ending_when_idle(
         yield
 
 
-def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:
-    """Makes the dashboard and the metrics, and what they count from; None where both are off."""
+def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages:
+    """Makes the dashboard and the metrics, and what they count from."""
     shows = section.shown
     # Members of a team do not end each other's servers.
     is_own = section.http.oauth is None

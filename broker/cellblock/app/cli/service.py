@@ -13,11 +13,10 @@ from typing import Final
 
 from cellblock.app.cli.config_needed import SERVICE, load_needed
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.install.own_command import own_command
+from cellblock.app.cli.importing.known import own_command
 from cellblock.app.cli.loading import warn
 from cellblock.app.cli.streams import write_data
-from cellblock.app.config.env_file import variables_of
-from cellblock.app.config.references import WHERE_STARTED
+from cellblock.app.config.references import WHERE_STARTED, variables_of
 from cellblock.base.secret_values import ORDINARY
 from cellblock.serve.http.address import Address
 

@@ -1,4 +1,4 @@
-"""Token runs `token create|list|revoke`: named tokens for the clients of a daemon, each a principal of its own."""
+"""`token create|list|revoke`, named tokens for the clients of a daemon, and `keygen`, key pairs for worker hosts."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from cellblock.run.policy.named_tokens import EVERYTHING, Issued, NamedTokens
 from cellblock.run.policy.policy import check_grant
 from cellblock.run.request import read_request
 from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths
+from cellblock_worker.wire.keys import KeyFileError, make_key_file, read_key_file
 
 UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 
@@ -120,3 +121,17 @@ def _line(issued: Issued) -> str:
     if issued.problem is not None:
         parts.append(f"is not accepted: {issued.problem}")
     return "; ".join(parts)
+
+
+def keygen(parsed: argparse.Namespace) -> int:
+    """Prints the public key of the file, which is made when it is not there.
+
+    Raises:
+        UsageError: The file cannot be read or made.
+    """
+    try:
+        pair = read_key_file(parsed.file) if parsed.file.exists() else make_key_file(parsed.file)
+    except KeyFileError as error:
+        raise UsageError(str(error)) from None
+    sys.stdout.write(f"{pair.public}\n")
+    return EXIT_OK

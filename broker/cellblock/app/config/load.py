@@ -13,8 +13,15 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from cellblock.app.config.client_permissions import ClientPermissions, client_of
-from cellblock.app.config.entry_keys import entry_problems, places_of_slipped_transports
-from cellblock.app.config.formats import PROJECTS_KEY, SERVERS_KEY, Normal, normal, value_at
+from cellblock.app.config.formats import (
+    PROJECTS_KEY,
+    SERVERS_KEY,
+    Normal,
+    entry_problems,
+    normal,
+    places_of_slipped_transports,
+    value_at,
+)
 from cellblock.app.config.references import Resolver
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.app.config.env_file import variables_of
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.secret_values import ORDINARY
@@ -58,8 +57,7 @@ class Resolver:
         environment: Variables.
 
     `problems` are references that nobody can look up, `missing` those that stand for nothing here and now, each with
-    why; `secrets` are the values put in, `files` the files that were read, and `names` what was referenced, such as
-    `env:TOKEN`.
+    why; `secrets` are the values put in, and `files` the files that were read.
     """
 
     file: Path | None
@@ -69,7 +67,6 @@ class Resolver:
     missing: list[tuple[Problem, str]] = field(default_factory=list[tuple[Problem, str]])
     secrets: set[str] = field(default_factory=set[str])
     files: list[Path] = field(default_factory=list[Path])
-    names: list[str] = field(default_factory=list[str])
     _keyring_fault: CellblockError | None = None
 
     @property
@@ -120,9 +117,9 @@ class Resolver:
     def _value(self, inner: str) -> str | None:
         """Returns what a reference stands for; None when it is none."""
         if inner.startswith("file:"):
-            return self._secret(inner, self._content(inner[len("file:") :].strip()))
+            return self._secret(self._content(inner[len("file:") :].strip()))
         if inner.startswith("keyring:"):
-            return self._secret(inner, self._kept(inner[len("keyring:") :]))
+            return self._secret(self._kept(inner[len("keyring:") :]))
         if inner.startswith("input:"):
             return self._input(inner[len("input:") :])
         if (own := self._of_editor(inner)) is not None:
@@ -141,10 +138,9 @@ class Resolver:
                 f"the environment variable {name} is not set",
                 f"Set {name} {WHERE_STARTED}, or write ${{{name}:-default}}.",
             )
-        return value if name in ORDINARY else self._secret(f"env:{name}", value)
+        return value if name in ORDINARY else self._secret(value)
 
-    def _secret(self, name: str, value: str) -> str:
-        self.names.append(name)
+    def _secret(self, value: str) -> str:
         if value:
             self.secrets.add(value)
         return value
@@ -204,7 +200,7 @@ class Resolver:
         name = input_variable(wanted)
         value = self.environment.get(name)
         if value is not None:
-            return self._secret(f"env:{name}", value)
+            return self._secret(value)
         asked_for = self.inputs.get(wanted)
         default = asked_for.get("default") if is_object(asked_for) else None
         if isinstance(default, str):
@@ -240,3 +236,43 @@ def names_in(text: str, kind: str) -> list[str]:
     """Returns the names that a text refers to with references of one kind, such as `keyring`."""
     found = (one[2] for one in _REFERENCE.finditer(text) if not one[1])
     return [inner[len(kind) + 1 :] for inner in found if inner.startswith(f"{kind}:")]
+
+
+_NAME: Final = re.compile(r"(?:export\s+)?([A-Za-z_][\w.-]*)\s*")
+_QUOTED: Final = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)')\s*(?:#.*)?""", re.S)
+_COMMENT: Final = re.compile(r"\s#.*", re.S)
+_ESCAPE: Final = re.compile(r"\\(.)", re.S)
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def variables_of(text: str) -> dict[str, str]:
+    """Returns the variables that a file's text sets; of one name the last.
+
+    Raises:
+        ValueError: A line is none; the message has its number and no more.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        before, sign, after = line.partition("=")
+        name, value = _NAME.fullmatch(before), _value(after)
+        if not sign or name is None or value is None:
+            raise ValueError(f"line {number} is no NAME=value")
+        found[name[1]] = value
+    return found
+
+
+def _value(text: str) -> str | None:
+    """Returns the value behind a sign; None where a quote has no end."""
+    plain = text.strip()
+    if plain[:1] not in ('"', "'"):
+        # A `#` within a word is no comment: secrets have them.
+        return _COMMENT.sub("", text).strip()
+    quoted = _QUOTED.fullmatch(plain)
+    if quoted is None:
+        return None
+    if quoted[1] is None:
+        return quoted[2]
+    return _ESCAPE.sub(lambda one: _ESCAPED.get(one[1], one[1]), quoted[1])

@@ -1,11 +1,16 @@
-"""Reads what files of 0.1.0 say in another form; what does not fit is left for the validation to refuse."""
+"""What files of 0.1.0 say otherwise: settings in another form, and settings that are no more.
+
+Of the latter each is told, and ignored where that changes nothing of what is allowed. What does not fit is left for the
+validation to refuse.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from cellblock.base.json import is_object
+from cellblock.base.settings.problems import Problem
 from cellblock.base.settings.sections import ALL
 
 BY_SERVER_BEFORE: Final = (("pins", "servers"), ("upstream", "servers"), ("schemas", "servers"))
@@ -104,3 +109,131 @@ def _dashboard(part: Mapping[str, Any], http: Mapping[str, Any]) -> Any:
     if not logs:
         return "runs"
     return "scripts" if scripts else "logs"
+
+
+class Kept(NamedTuple):
+    """Says what is always in force of a setting that may have restricted or opened something, and what to do where a
+    file says otherwise: an error."""
+
+    value: object
+    hint: str
+
+
+REMOVED: Final[Mapping[str, str | Kept]] = {
+    "pool.realtime": "no process has real-time priority",
+    "max_code_bytes": "Cellblock uses 1,048,576",
+    "typecheck_hold_ms": "Cellblock uses typecheck_timeout_ms, else 30",
+    "frontend.progress_interval_ms": "Cellblock uses 1,000",
+    "outputs.preview_bytes": "Cellblock uses 2,000",
+    "outputs.page_bytes": "Cellblock uses 32,768",
+    "outputs.client_bytes": "Cellblock uses 67,108,864",
+    "outputs.expire_ms": "Cellblock uses 1,800,000",
+    "outputs.total_bytes": "Cellblock uses 268,435,456",
+    "log.max_bytes": "Cellblock uses 10,485,760",
+    "log.keep": "Cellblock uses 3",
+    "audit.max_value_bytes": "Cellblock uses 16,384",
+    "audit.max_bytes": "Cellblock uses 10,485,760",
+    "audit.keep": "Cellblock uses 9",
+    "metrics.max_tools": "Cellblock uses 1,000",
+    "dashboard.recent_runs": "Cellblock uses 100",
+    "traces.service_name": "the environment variable OTEL_SERVICE_NAME says it",
+    "traces.sample_ratio": "the environment variables OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG say it",
+    "traces.export_timeout_ms": "Cellblock uses 5,000",
+    "auth.keyring_timeout_ms": "Cellblock uses 5,000",
+    "auth.token_timeout_ms": "Cellblock uses 30,000",
+    "policy.approval_total_ms": "Cellblock uses 600,000",
+    "policy.max_questions": "Cellblock uses 20",
+    "schemas.stable_after": "Cellblock uses 20",
+    "schemas.sample_every": "Cellblock uses 16",
+    "schemas.servers.*.tools": Kept({}, "Say it for the whole server."),
+    "schemas.servers.*.keep_samples": Kept(
+        True, "Say it for all servers, in cellblock.schemas, or take it out."
+    ),
+    "schemas.servers.*.unbox": "schemas.unbox holds for all servers",
+    "metrics.enabled": Kept(True, "Take it out: /metrics asks for the token."),
+    "frontend.first_reference_chars": "Cellblock uses 12,000",
+    "journal.parked_ttl_ms": "Cellblock uses journal.expire_ms",
+    "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
+    "upstream.servers.*.single": Kept(
+        False,
+        "Run this server once, behind HTTP, and give all brokers its url (docs/howto-replicas.md).",
+    ),
+    "pool.max_warm": "Cellblock uses twice pool.warm",
+    "pool.idle_after_ms": "Cellblock uses 60,000",
+    "pool.client_queue_size": "Cellblock uses half of pool.queue_size",
+    "pool.principal_warm": "Cellblock uses 1",
+    "pool.idle_ms": "Cellblock uses 300,000",
+    "pool.max_runs": "Cellblock uses 200",
+    "pool.max_age_ms": "Cellblock uses 3,600,000",
+    "hosts.ray.capacity": "Cellblock uses pool.capacity",
+    "hosts.ray.warm": "Cellblock uses pool.warm",
+    "hosts.ray.shrink_after_ms": "Cellblock uses 60,000",
+    "hosts.ray.drain_ms": "Cellblock uses 60,000",
+    "upstream.max_message_bytes": "Cellblock uses twice max_message_bytes",
+    "upstream.retry_first_ms": "Cellblock uses 500",
+    "upstream.retry_max_ms": "Cellblock uses 30,000",
+    "upstream.servers.*.retry_first_ms": "Cellblock uses 500",
+    "upstream.servers.*.retry_max_ms": "Cellblock uses 30,000",
+    "upstream.tool_threads": "Cellblock uses 32",
+    "upstream.list_timeout_ms": "Cellblock uses 20,000",
+    "upstream.max_pages": "Cellblock uses 500",
+    "upstream.max_tools": "Cellblock uses 2,000",
+    "upstream.max_tool_bytes": "Cellblock uses 131,072",
+    "upstream.max_definition_bytes": "Cellblock uses 8,388,608",
+    "upstream.max_tool_depth": "Cellblock uses 100",
+    "upstream.max_tool_values": "Cellblock uses 10,000",
+    "upstream.max_name_chars": "Cellblock uses 256",
+    "journal.park_after_ms": "a run is parked as soon as nobody who is there can answer",
+    "journal.park_tools_after_ms": "a run has its process while tools are at work",
+    "upstream.max_description_chars": "Cellblock uses 32,768",
+    "http.max_body_bytes": "Cellblock uses 8,388,608",
+    "http.max_held_bytes": "Cellblock uses 1 MiB for each of http.max_sessions, at least 128 MiB",
+    "http.max_connections": "Cellblock uses twice http.max_sessions, at least 256",
+    "http.burst": "Cellblock uses twice http.requests_per_second",
+    "http.session_idle_ms": "Cellblock uses 1,800,000",
+    "http.header_timeout_ms": "Cellblock uses 10,000",
+    "http.body_timeout_ms": "Cellblock uses 30,000",
+    "http.stall_timeout_ms": "Cellblock uses 60,000",
+    "policy.retry": "a tool's overlay says `retry = true` (docs/knowledge.md)",
+    "policy.approval_timeout_ms": "Cellblock uses 120,000",
+    "http.idle_stop_ms": "Cellblock uses 1,800,000",
+    "pool.idle_warm": "Cellblock uses pool.warm",
+    "upstream.max_concurrent_calls": "Cellblock uses 32; upstream.max_calls bounds a server",
+    "upstream.startup_wait_ms": "Cellblock uses 10,000",
+}
+"""Maps settings of the section to what Cellblock does instead; `*` stands for any name."""
+
+
+def without_removed(section: object, at: Sequence[str]) -> tuple[object, list[Problem]]:
+    """Returns the section of a file, which stands at a path, without settings that are no more, and what is to be said
+    of these."""
+    problems: list[Problem] = []
+    for setting, said in REMOVED.items():
+        section = _without(section, setting.split("."), tuple(at), said, problems)
+    return section, problems
+
+
+def _without(
+    value: object,
+    keys: Sequence[str],
+    path: tuple[str, ...],
+    said: str | Kept,
+    problems: list[Problem],
+) -> object:
+    if not is_object(value):
+        return value
+    left: dict[str, Any] = dict(value)
+    first, *below = keys
+    for key in [*left] if first == "*" else [first] if first in left else []:
+        if below:
+            left[key] = _without(left[key], below, (*path, key), said, problems)
+        else:
+            problems.append(_problem((*path, key), said, left.pop(key)))
+    return left
+
+
+def _problem(path: tuple[str, ...], said: str | Kept, value: object) -> Problem:
+    if isinstance(said, str):
+        return Problem(path, f"no longer a setting; {said}", "Take it out.", "warning", at_key=True)
+    severity = "warning" if value == said.value else "error"
+    return Problem(path, "no longer a setting", said.hint, severity, at_key=True)

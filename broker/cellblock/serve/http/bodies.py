@@ -38,12 +38,13 @@ class Memory:
 
     Args:
         total: Bytes for all together.
+
+    Attributes:
         share: Bytes for one principal.
     """
 
-    def __init__(self, total: int, share: int) -> None:
-        self.total = total
-        self.share = share
+    def __init__(self, total: int) -> None:
+        self.total = self.share = total
         self.of_client = max(1, total // CLIENT_PART)
         self.held = 0
         self._held_by: Counter[str] = Counter()

@@ -43,12 +43,13 @@ class Connections:
 
     Args:
         total: How many there may be.
+
+    Attributes:
         share: How many of them one holder of tokens may have.
     """
 
-    def __init__(self, total: int, share: int) -> None:
-        self._total = total
-        self.share = share
+    def __init__(self, total: int) -> None:
+        self._total = self.share = total
         self._for_holders = max(1, total - max(1, total // STRANGERS_PART))
         self._open: dict[BoundedConnection, str | None] = {}
         """Maps connections to their holders, the one that was used longest ago first; None: a stranger."""

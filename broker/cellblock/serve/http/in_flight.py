@@ -35,8 +35,6 @@ FAREWELL_SECONDS: Final = 2.0
 class Exchange:
     """Follows one HTTP request from its admission to the end of its response."""
 
-    __slots__ = ("_cancel", "_ended", "owner")
-
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self._ended: str | None = None
@@ -146,7 +144,12 @@ class InFlight:
             Whether all ended by itself.
         """
         self.draining = True
-        ends = [asyncio.create_task(wait) for wait in (self._quiet_with(other_work), hurried.wait())]
+
+        async def quiet() -> None:
+            others = () if other_work is None else (other_work(),)
+            await asyncio.gather(self._quiet.wait(), *others)
+
+        ends = [asyncio.create_task(quiet()), asyncio.create_task(hurried.wait())]
         try:
             await asyncio.wait(ends, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
             is_quiet = ends[0].done()
@@ -164,17 +167,6 @@ class InFlight:
         # For what has just been ended, and for a session's request that has come since the rest was over.
         await self._quiet_soon()
         return is_quiet
-
-    async def _quiet_with(self, other_work: Callable[[], Awaitable[object]] | None) -> None:
-        """Waits until no request is in flight, and other work is done."""
-        other = None if other_work is None else asyncio.ensure_future(other_work())
-        try:
-            await self._quiet.wait()
-            if other is not None:
-                await other
-        finally:
-            if other is not None:
-                other.cancel()
 
     async def _quiet_soon(self) -> None:
         async with at_most(FAREWELL_SECONDS):

@@ -25,8 +25,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from cellblock.base.database import StoreError
-from cellblock.base.settings.http import OAuthSettings
-from cellblock.base.settings.observe import Dashboard
+from cellblock.base.settings.sections import Dashboard, OAuthSettings
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics
 from cellblock.observe.view import NOT_STARTED, BrokerFacts, View
 from cellblock.serve.http.bodies import read_body
@@ -171,7 +170,6 @@ class Pages:
 
     Args:
         view: What the dashboard shows; None where there is none.
-        metrics: None where there are none.
         open_metrics: Whether the metrics ask for no token.
         secure: Whether browsers reach us over TLS.
         servers: For `cellblock restart`; None where nobody may.
@@ -183,7 +181,7 @@ class Pages:
     def __init__(
         self,
         view: View | None,
-        metrics: Metrics | None,
+        metrics: Metrics,
         *,
         open_metrics: bool = False,
         secure: bool = False,
@@ -208,10 +206,8 @@ class Pages:
 
     def routes(self, guards: Guards) -> list[Route]:
         """Returns the paths that are there, each behind its guards."""
-        found: list[Route] = []
-        if self._metrics is not None:
-            guard = guards.open if self._open_metrics else guards.token
-            found.append(Route(METRICS_PATH, partial(_metrics_page, self._metrics), middleware=guard))
+        guard = guards.open if self._open_metrics else guards.token
+        found = [Route(METRICS_PATH, partial(_metrics_page, self._metrics), middleware=guard)]
         if self._servers is not None:
             page = partial(_server_page, self._servers)
             found.append(

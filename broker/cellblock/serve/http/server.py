@@ -31,9 +31,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.offload.raw import Splices
-from cellblock.base.settings.http import HttpSettings
-from cellblock.base.settings.sections import MIB
-from cellblock.base.tasks import at_most, end_tasks
+from cellblock.base.settings.sections import MIB, HttpSettings
+from cellblock.base.tasks import at_most, beside, end_tasks
 from cellblock.serve.client import Context
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
 from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
@@ -56,9 +55,9 @@ from cellblock.serve.http.rates import RateLimit
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
 from cellblock.serve.http.token import OwnTokens, ensure_tokens
+from cellblock.serve.kept_outputs import keeping
 from cellblock.serve.mcp.list_changes import LISTEN
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.outputs.kept_outputs import keeping
 from cellblock.serve.service import RunService
 from cellblock.serve.stdio.socket_front import SocketFront
 
@@ -173,17 +172,16 @@ class HttpFrontend:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._drained = False
-        self._shared = settings.oauth is not None
+        self._shared = False
         most = settings.max_sessions
-        self._max_connections = max(LEAST_CONNECTIONS, CONNECTIONS_PER_SESSION * most)
-        self._max_held_bytes = max(LEAST_HELD_BYTES, HELD_BYTES_PER_SESSION * most)
-        self._connections = Connections(self._max_connections, self._max_connections)
-        self._sessions = Sessions(most, most, SESSION_IDLE_SECONDS)
-        self._memory = Memory(self._max_held_bytes, self._max_held_bytes)
+        self._connections = Connections(max(LEAST_CONNECTIONS, CONNECTIONS_PER_SESSION * most))
+        self._sessions = Sessions(most, SESSION_IDLE_SECONDS)
+        self._memory = Memory(max(LEAST_HELD_BYTES, HELD_BYTES_PER_SESSION * most))
         self._activity, self._in_flight = Activity(), InFlight()
         # Not idle before it serves.
         self._activity.begin()
-        self._set_shares()
+        if settings.oauth is not None:
+            self._share()
         self._socket = address.bind()
         try:
             if sys.platform == "linux":
@@ -248,11 +246,11 @@ class HttpFrontend:
         *,
         version: str,
         ready: Callable[[bool], bool],
-        trouble: Callable[[], str | None] = lambda: None,
-        on_serving: Callable[[], None] = lambda: None,
-        pages: Pages | None = None,
-        broker: str = "",
-    ) -> bool:
+        trouble: Callable[[], str | None],
+        on_serving: Callable[[], None],
+        pages: Pages,
+        broker: str,
+    ) -> None:
         """Serves until `stop`, then drains.
 
         Args:
@@ -263,9 +261,6 @@ class HttpFrontend:
             on_serving: Called when connections are taken.
             pages: The dashboard and the metrics.
             broker: Names this broker to a balancer; empty where it is alone.
-
-        Returns:
-            Whether all that was in flight ended by itself.
         """
         if isinstance(self._verifier, OwnTokens):
             self._verifier.named = service.tokens
@@ -302,7 +297,7 @@ class HttpFrontend:
             async with self._socket_front(server, service, version, pages):
                 self._activity.end()
                 with cancellations_unsaid():
-                    return await self._until_drained(server.open(kept), service, manager, web)
+                    await self._until_drained(server.open(kept), service, manager, web)
 
     async def _until_drained(
         self,
@@ -310,11 +305,10 @@ class HttpFrontend:
         service: RunService,
         manager: StreamableHTTPSessionManager,
         web: _Server,
-    ) -> bool:
+    ) -> None:
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
-        fresh = asyncio.create_task(self._keep_keys_fresh())
         try:
-            async with manager.run():
+            async with beside(self._keep_keys_fresh(), name="issuer's keys"), manager.run():
                 stopping = asyncio.create_task(self._stopping.wait())
                 try:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -335,16 +329,15 @@ class HttpFrontend:
             await serving
         finally:
             web.should_exit = web.force_exit = True
-            await end_tasks(serving, fresh)
+            await end_tasks(serving)
             async with at_most(CLOSE_SECONDS):
                 await end_tasks(*web.server_state.tasks)
             self._socket.close()
-        return drained
 
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _socket_front(
-        self, server: FrontServer, service: RunService, version: str, pages: Pages | None
+        self, server: FrontServer, service: RunService, version: str, pages: Pages
     ) -> contextlib.AbstractAsyncContextManager[object]:
         """Makes what serves `connect` on this machine; nothing where no socket can be made."""
         address = f"{self._options.address.host}:{self.port}"
@@ -363,7 +356,7 @@ class HttpFrontend:
             most=self._settings.max_sessions,
             version=version,
             config=config_mark(self._options.config),
-            not_started=dict if pages is None else pages.not_started,
+            not_started=pages.not_started,
         )
 
     def _make_verifier(self) -> TokenVerifier | None:
@@ -378,17 +371,11 @@ class HttpFrontend:
             await self._verifier.keys.keep_fresh()
 
     def _share(self) -> None:
-        """Lets one principal have its share alone, now that there are several."""
+        """Leaves one principal half of each, now that there may be several, so that others have the rest."""
         if not self._shared:
             self._shared = True
-            self._set_shares()
-
-    def _set_shares(self) -> None:
-        """Gives one principal half where there may be several, so that others have the rest."""
-        part = 2 if self._shared else 1
-        self._connections.share = max(1, self._max_connections // part)
-        self._sessions.share = max(1, self._settings.max_sessions // part)
-        self._memory.share = max(1, self._max_held_bytes // part)
+            for bounded in (self._connections, self._sessions, self._memory):
+                bounded.share = max(1, bounded.share // 2)
 
     def _app(
         self,
@@ -398,7 +385,7 @@ class HttpFrontend:
         broker: str,
         ready: Callable[[bool], bool],
         trouble: Callable[[], str | None],
-        pages: Pages | None,
+        pages: Pages,
     ) -> ASGIApp:
         """Puts together what a request passes before the SDK sees it."""
         oauth = self._settings.oauth
@@ -437,7 +424,7 @@ class HttpFrontend:
             [
                 Route(MCP_PATH, StreamableHTTPASGIApp(mcp), middleware=mcp_guards),
                 *public_routes(self._in_flight, ready, trouble, oauth, [Middleware(Guarded, rates)]),
-                *(pages.routes(guards) if pages is not None else ()),
+                *pages.routes(guards),
             ],
             redirect_slashes=False,
             # Nobody without a token learns which paths there are.

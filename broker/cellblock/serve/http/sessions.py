@@ -52,13 +52,15 @@ class Sessions:
     """Holds the sessions that are open, and the places of those that are about to be.
 
     Args:
-        share: How many a principal may have.
         total: How many there may be (the SDK's to keep).
         idle_seconds: After so long without a request the SDK forgets a session.
+
+    Attributes:
+        share: How many a principal may have.
     """
 
-    def __init__(self, share: int, total: int, idle_seconds: float) -> None:
-        self.share = share
+    def __init__(self, total: int, idle_seconds: float) -> None:
+        self.share = total
         self._most = total * MAX_REMEMBERED
         self._idle = idle_seconds
         self._open: dict[object, _Session] = {}

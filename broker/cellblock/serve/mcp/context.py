@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cellblock.base.errors import first_few
-from cellblock.serve.mcp.manual import manual
-from cellblock.serve.mcp.opening import opening
+from cellblock.serve.mcp.manual import manual, opening
 from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.types.typescript import ServerText, declare_shared

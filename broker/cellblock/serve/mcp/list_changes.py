@@ -20,12 +20,10 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
 
 from cellblock.base.tasks import TaskSet
-from cellblock.serve.client import Context, Owner, OwnerOf
+from cellblock.serve.client import Context, Owner
+from cellblock.serve.kept_resources import output_uri
 from cellblock.serve.mcp.context import made_beside, resource_uri, text_of
-from cellblock.serve.mcp.granted import Granted
-from cellblock.serve.outputs.kept_outputs import KeptOutputs
-from cellblock.serve.outputs.kept_resources import output_uri
-from cellblock.serve.service import RunService
+from cellblock.serve.mcp.front import Front
 from cellblock.tools.catalog.model import Catalog
 
 logger = logging.getLogger("cellblock.serve")
@@ -99,27 +97,19 @@ class ListChanges:
     """Tells the clients of one front-end of changes. Kept outputs are resources of their owners.
 
     Args:
-        service: The broker.
-        granted: What each client is shown.
-        owner_of: Says whose a request is.
-        kept: Where outputs go; None: nowhere.
+        front: Says what each client is shown.
         proxied: Says, where servers' own resources and prompts are passed on, what a principal has of them: another
             value is another list.
     """
 
     def __init__(
         self,
-        service: RunService,
-        granted: Granted,
-        owner_of: OwnerOf,
-        kept: KeptOutputs | None,
+        front: Front,
         proxied: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
-        self._service = service
-        self._granted = granted
-        self._owner_of = owner_of
-        self._kept = kept
-        self._proxied = proxied
+        self._front, self._proxied = front, proxied
+        # The profile `proxy` keeps no outputs.
+        self._kept = front.kept if proxied is None else None
         self._audiences: set[_Audience] = set()
         self._streams: set[ListenHandler] = set()
         self._telling = TaskSet()
@@ -129,7 +119,7 @@ class ListChanges:
     def listed(self, context: Context, catalog: Catalog) -> None:
         """Notes that the client of a request is shown the list of tools with this catalog, which may be a while old:
         what has started since is no news to it then."""
-        owner = self._owner_of(context)
+        owner = self._front.owner_of(context)
         shown = self._shown(owner, catalog)
         is_old = self._note_if_old(owner, catalog)
         for audience in self._audiences:
@@ -141,7 +131,7 @@ class ListChanges:
     @contextlib.asynccontextmanager
     async def followed(self) -> AsyncGenerator[None]:
         """Notices changes inside the block."""
-        unwatch = [self._service.watch_catalog(self._note)]
+        unwatch = [self._front.service.watch_catalog(self._note)]
         if self._kept is not None:
             unwatch.append(self._kept.watch(self._note))
         try:
@@ -212,8 +202,8 @@ class ListChanges:
     # ---- inside ------------------------------------------------------------------------------------------
 
     async def _join(self, context: Context, tell: Callable[[Shown, Shown], Awaitable[None]]) -> _Audience:
-        owner = self._owner_of(context)
-        catalog = self._granted.known_catalog_of(owner.principal)
+        owner = self._front.owner_of(context)
+        catalog = self._front.known_catalog_of(owner.principal)
         await made_beside(catalog)
         audience = _Audience(owner, self._shown(owner, catalog), tell)
         self._audiences.add(audience)
@@ -222,7 +212,7 @@ class ListChanges:
 
     def _note_if_old(self, owner: Owner, catalog: Catalog) -> bool:
         """Notes a change where a client's catalog is not the newest."""
-        is_old = self._granted.known_catalog_of(owner.principal) is not catalog
+        is_old = self._front.known_catalog_of(owner.principal) is not catalog
         if is_old:
             self._note()
         return is_old
@@ -234,9 +224,9 @@ class ListChanges:
 
     async def _compare(self) -> None:
         for principal in {audience.owner.principal for audience in self._audiences}:
-            await made_beside(self._granted.known_catalog_of(principal))
+            await made_beside(self._front.known_catalog_of(principal))
         for audience in list(self._audiences):
-            catalog = self._granted.known_catalog_of(audience.owner.principal)
+            catalog = self._front.known_catalog_of(audience.owner.principal)
             before, audience.shown = audience.shown, self._shown(audience.owner, catalog)
             # That a server has started is no change, if it has what it was shown with.
             if self._shown(audience.owner, catalog, before.starting) != before:
@@ -252,7 +242,7 @@ class ListChanges:
                 if self._proxied is None
                 else self._proxied(owner.principal)
             )
-            description = self._granted.description(catalog, owner.principal).text
+            description = self._front.description(catalog, owner.principal).text
             shown = Shown(description, declared, catalog.starting)
             held = self._known[key] = given, shown
         shown = held[1]

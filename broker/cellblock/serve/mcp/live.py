@@ -8,7 +8,8 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import Final, get_args
 
 import mcp_types as types
@@ -19,7 +20,7 @@ from cellblock.base.errors import shorten
 from cellblock.base.kept import Newest
 from cellblock.run.events import Observer
 from cellblock.run.response import Level, LogEntry, TraceEntry
-from cellblock.serve.client import Context
+from cellblock.serve.client import Context, OwnerOf
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -29,8 +30,8 @@ MAX_SHOWN_CHARS: Final = 160
 MAX_LOG_CHARS: Final = 8_000
 """Bounds one log message that is streamed; the response has it whole."""
 
-MAX_WAITING_LOGS: Final = 200
-"""Bounds the log messages that wait for a client that reads slowly; the oldest is dropped, and the response has it."""
+MAX_WAITING: Final = 200
+"""Bounds the messages that wait for a client that reads slowly; the oldest is dropped. The response has all logs."""
 
 PROGRESS_SECONDS: Final = 1.0
 """Sets the pause between two progress notifications: clients give up after 60 s without one."""
@@ -42,6 +43,9 @@ MAX_CLIENTS: Final = 1_024
 """Bounds the sessions whose log level is kept."""
 
 LOGGER_NAME: Final = "script"
+
+Message = Callable[[Context], Awaitable[None]]
+"""Sends something to the client of a request."""
 
 _SEVERITIES: Final[tuple[types.LoggingLevel, ...]] = get_args(types.LoggingLevel)
 
@@ -59,19 +63,26 @@ class LogLevels:
     Before 2026-07-28 a session says it once (`logging/setLevel`), since then each request for itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owner_of: OwnerOf) -> None:
+        self._owner_of = owner_of
         self._levels = Newest[str, types.LoggingLevel](MAX_CLIENTS)
 
-    def set(self, client: str, level: types.LoggingLevel) -> None:
-        """Sets a session's level, from now on."""
-        self._levels[client] = level
+    async def set(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        """Handles `logging/setLevel`."""
+        self._levels[self._owner_of(context).client] = params.level
+        return types.EmptyResult()
 
-    def level_for(self, context: Context, client: str) -> types.LoggingLevel | None:
+    def level_for(self, context: Context) -> types.LoggingLevel | None:
         """Returns the level for a request; None: no log messages."""
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             wanted: object = (context.meta or {}).get(LOG_LEVEL_META_KEY)
             return next((level for level in _SEVERITIES if level == wanted), None)
-        return self._levels.get(client)
+        return self._levels.get(self._owner_of(context).client)
+
+
+def wants_progress(context: Context) -> bool:
+    """Says whether the client of a request has asked for progress."""
+    return "progress_token" in (context.meta or {})
 
 
 class LiveRun:
@@ -79,23 +90,22 @@ class LiveRun:
 
     Args:
         level: Of log messages; None for none.
-        interval: Seconds between two progress notifications.
+        interval: Seconds between two progress notifications of the run itself; None for none.
+
+    Attributes:
+        wants_progress: Whether servers are to report progress.
     """
 
-    what = "run"
-    """Names in the log what the client is told of."""
+    wants_progress = True
 
-    wants_progress: bool = True
-    """Says whether servers are to report progress."""
-
-    def __init__(self, level: types.LoggingLevel | None, interval: float = PROGRESS_SECONDS) -> None:
+    def __init__(self, level: types.LoggingLevel | None, interval: float | None = PROGRESS_SECONDS) -> None:
         self._from = len(_SEVERITIES) if level is None else _SEVERITIES.index(level)
         self._interval = interval
         self._began = time.monotonic()
         self._calls = 0
         self._last = ""
         self._step = ""
-        self._logs: deque[LogEntry] = deque(maxlen=MAX_WAITING_LOGS)
+        self._waiting: deque[Message] = deque(maxlen=MAX_WAITING)
         self._wake = asyncio.Event()
         self._over = False
         self.observer = Observer(on_log=self._on_log, on_call=self._on_call)
@@ -133,13 +143,17 @@ class LiveRun:
     def call_logged(self, params: types.LoggingMessageNotificationParams) -> None:
         """Does not pass on what servers log: a client takes a run's log messages for the script's."""
 
+    def say(self, message: Message) -> None:
+        """Has the client told, as soon as it has taken what comes before."""
+        self._waiting.append(message)
+        self._wake.set()
+
     # ---- inside --------------------------------------------------------------------------------------
 
     def _on_log(self, entry: LogEntry) -> None:
         self._last = one_line(entry.message)
         if self.wants(_LEVELS[entry.level]):
-            self._logs.append(entry)
-            self._wake.set()
+            self.say(partial(_send_log, entry))
 
     def _on_call(self, _entry: TraceEntry) -> None:
         self._calls += 1
@@ -149,30 +163,55 @@ class LiveRun:
         try:
             await self._tell_until_over(context)
         except Exception as error:  # noqa: BLE001 - a client that cannot be told anything still gets its result
-            logger.debug("a client cannot be told of its %s: %s", self.what, error)
+            logger.debug("a client cannot be told of its run or call: %s", error)
 
     async def _tell_until_over(self, context: Context) -> None:
         loop = asyncio.get_running_loop()
-        due = loop.time() + self._interval
+        due = None if self._interval is None else loop.time() + self._interval
         while True:
-            while self._logs:
-                await _send_log(context, self._logs.popleft())
+            while self._waiting:
+                await self._waiting.popleft()(context)
             if self._over:
                 return
-            if loop.time() >= due:
+            if due is not None and self._interval is not None and loop.time() >= due:
                 due = loop.time() + self._interval
                 elapsed = round(time.monotonic() - self._began, 3)
                 # Does nothing where the client has given no token.
                 await context.session.report_progress(elapsed, None, self.progress_text())
             self._wake.clear()
-            if self._logs or self._over:
+            if self._waiting or self._over:
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
                     await self._wake.wait()
 
 
-async def _send_log(context: Context, entry: LogEntry) -> None:
+class LiveCall(LiveRun):
+    """Tells a client what the server says during its one call, as it comes: progress, and log messages.
+
+    Args:
+        level: Of log messages; None for none.
+        wants_progress: Whether the client has asked for progress.
+    """
+
+    def __init__(self, level: types.LoggingLevel | None, *, wants_progress: bool) -> None:
+        super().__init__(level, None)
+        self.wants_progress = wants_progress
+
+    def call_progress(
+        self, server: str, tool: str, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Passes a report of a call's progress on."""
+        self.say(lambda context: context.session.report_progress(progress, total, message))
+
+    def call_logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Passes a message on, if the client wants those of its level."""
+        if self.wants(params.level):
+            message = types.LoggingMessageNotification(params=params)
+            self.say(lambda context: context.session.send_notification(message, context.request_id))
+
+
+async def _send_log(entry: LogEntry, context: Context) -> None:
     params = types.LoggingMessageNotificationParams(
         level=_LEVELS[entry.level], logger=LOGGER_NAME, data=entry.message[:MAX_LOG_CHARS]
     )

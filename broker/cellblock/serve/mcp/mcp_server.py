@@ -12,29 +12,33 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
+from opentelemetry import context, trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.sections import Profile
 from cellblock.base.tasks import beside
-from cellblock.serve.client import Context, Owner, OwnerOf
-from cellblock.serve.mcp.granted import STDIO_CLIENT, Granted, stdio_principal
+from cellblock.serve.client import Context, OwnerOf
+from cellblock.serve.mcp.front import Front, stdio_owner
 from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tool_name import ToolNames
-from cellblock.serve.mcp.use import UseLog
 from cellblock.serve.service import RunService
 
 if TYPE_CHECKING:
+    from cellblock.serve.kept_outputs import KeptOutputs
     from cellblock.serve.mcp.proxy import Proxy
     from cellblock.serve.mcp.surface import Surface
-    from cellblock.serve.outputs.kept_outputs import KeptOutputs
 
 
 def _changes(profile: Profile) -> NotificationOptions:
     return NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=profile == "proxy")
 
+
+TRACE_KEYS: Final = ("traceparent", "tracestate")
 
 METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
     "tools/list": (types.PaginatedRequestParams, "list_tools"),
@@ -80,15 +84,14 @@ class FrontServer(Server[dict[str, Any]]):
         service: RunService,
         *,
         version: str,
-        owner_of: OwnerOf = lambda context: Owner(stdio_principal(context), STDIO_CLIENT),
+        owner_of: OwnerOf = stdio_owner,
         splices: Splices | None = None,
     ) -> None:
         super().__init__("cellblock", version=version, title="Cellblock", lifespan=self._following)
         self.splices: Final = splices
-        self._service, self._owner_of = service, owner_of
+        self._service = service
+        self._front = Front(service, owner_of, splices)
         config = service.front_config
-        self._uses = UseLog(config.state_dir)
-        self._granted = Granted(service, lambda context: owner_of(context).principal, self._uses)
         self._surface: Surface | Proxy | None = None
         self._opened = asyncio.Event()
         if config.shown.profile == "proxy":
@@ -100,12 +103,10 @@ class FrontServer(Server[dict[str, Any]]):
             self.add_request_handler(method, params, self._at_surface(name))
         initialized = self._at_surface("greeted")
         self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
-        self.middleware.append(self._granted.greet)
+        self.middleware.append(self._front.greet)
         self._renew_greeting()
         if config.traced:
-            from cellblock.serve.mcp.trace_context import with_trace_context
-
-            self.middleware.append(with_trace_context)
+            self.middleware.append(_with_trace_context)
 
     def open(self, kept: KeptOutputs | None = None) -> Self:
         """Answers what waits, and what comes, now that the broker runs; returns the server itself. Without `kept`,
@@ -114,14 +115,8 @@ class FrontServer(Server[dict[str, Any]]):
         from cellblock.serve.mcp.surface import INPUT_SCHEMA, Surface
 
         shown = self._service.front_config.shown
-        self._surface = (Proxy if shown.profile == "proxy" else Surface)(
-            self._service,
-            self._granted,
-            self._uses,
-            owner_of=self._owner_of,
-            splices=self.splices,
-            kept=kept,
-        )
+        self._front.kept = kept
+        self._surface = (Proxy if shown.profile == "proxy" else Surface)(self._front)
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
         names = ToolNames(shown).taken
         self.get_tool_input_schema = dict.fromkeys(names, INPUT_SCHEMA).get
@@ -173,10 +168,10 @@ class FrontServer(Server[dict[str, Any]]):
     def _at_surface(self, method: str) -> Any:
         """Returns a handler that hands on to a method of the surface, when there is one."""
 
-        async def handle(context: Context, params: Any) -> Any:
+        async def handle(ctx: Context, params: Any) -> Any:
             if self._surface is None:
                 await self._opened.wait()
-            return await getattr(self._surface, method)(context, params)
+            return await getattr(self._surface, method)(ctx, params)
 
         return handle
 
@@ -189,3 +184,18 @@ class FrontServer(Server[dict[str, Any]]):
     def _renew_greeting(self) -> None:
         profile = self._service.front_config.shown.profile
         self.instructions = instructions(self._service.known_catalog, profile)
+
+
+async def _with_trace_context(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Runs a request within the W3C trace context of its `_meta`, so that the run's span is below its client's (a
+    middleware of the SDK). What is no trace context is passed over."""
+    meta: Any = ctx.meta or {}
+    carrier = {key: value for key in TRACE_KEYS if isinstance(value := meta.get(key), str)}
+    parent = TraceContextTextMapPropagator().extract(carrier)
+    if not trace.get_current_span(parent).get_span_context().is_valid:
+        return await call_next(ctx)
+    token = context.attach(parent)
+    try:
+        return await call_next(ctx)
+    finally:
+        context.detach(token)

@@ -15,9 +15,8 @@ import mcp_types as types
 from mcp import MCPError
 
 from cellblock.base.errors import CellblockError, ScriptError
-from cellblock.serve.client import Context, OwnerOf
-from cellblock.serve.mcp.granted import Granted
-from cellblock.serve.service import RunService
+from cellblock.serve.client import Context
+from cellblock.serve.mcp.front import Front
 from cellblock.tools.catalog.model import ServerEntry
 from cellblock.tools.catalog.requests import CAPABILITIES, COMPLETE, GET_PROMPT, READ, Kind, RequestEntry
 from cellblock.tools.upstream.definitions import shown
@@ -44,15 +43,12 @@ class ProxiedResources:
     """Answers the requests of clients that are none of tools.
 
     Args:
-        service: The broker.
-        granted: What each client is given.
-        owner_of: Says whose a request is.
+        front: Says what each client is given.
         ask: Sends a request to a server, for a client.
     """
 
-    def __init__(self, service: RunService, granted: Granted, owner_of: OwnerOf, ask: Ask) -> None:
-        self._service, self._granted, self._owner_of = service, granted, owner_of
-        self._ask_server = ask
+    def __init__(self, front: Front, ask: Ask) -> None:
+        self._front, self._service, self._ask_server = front, front.service, ask
         self._clashes: set[tuple[str, str, str]] = set()
 
     def lists(self, principal: str) -> dict[str, str]:
@@ -60,7 +56,7 @@ class ProxiedResources:
         servers = {
             server.server_id: server
             for has in CAPABILITIES.values()
-            for server in self._granted.whole_servers(principal, has)
+            for server in self._front.whole_servers(principal, has)
         }
         return {f"{one.server_id} {one.session} {one.revision}": "" for one in servers.values()}
 
@@ -124,7 +120,7 @@ class ProxiedResources:
             MCPError: There is none.
         """
         await self._service.about_to_answer()
-        servers = self._granted.whole_servers(self._owner_of(context).principal, "resources")
+        servers = self._front.whole_servers(self._front.principal_of(context), "resources")
         if len(servers) == 1 and len(uri) <= MAX_KEY_CHARS:
             return servers[0]
         for fresh in (False, True) if servers and len(uri) <= MAX_KEY_CHARS else ():
@@ -141,7 +137,7 @@ class ProxiedResources:
 
     async def _all(self, context: Context, kind: Kind, *, fresh: bool) -> list[Offered]:
         await self._service.about_to_answer()
-        servers = self._granted.whole_servers(self._owner_of(context).principal, CAPABILITIES[kind])
+        servers = self._front.whole_servers(self._front.principal_of(context), CAPABILITIES[kind])
         lists = await asyncio.gather(
             *(self._service.registry.entries(server, kind, fresh=fresh) for server in servers)
         )
@@ -192,7 +188,7 @@ class ProxiedResources:
         raise self._unknown(context, "prompt", name)
 
     def _unknown(self, context: Context, what: str, name: str) -> MCPError:
-        unavailable = self._granted.catalog(context).unavailable
+        unavailable = self._front.catalog(context).unavailable
         lost = [f"{server_id} ({reason})" for server_id, reason in unavailable.items()]
         more = f" Not connected: {', '.join(lost)}." if lost else ""
         why = f"There is no {what} {shown(name)} for this client; list the {what}s to see all.{more}"

@@ -12,8 +12,8 @@ import asyncio
 import json
 import logging
 import secrets
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -21,32 +21,31 @@ import mcp_types as types
 from mcp import MCPError
 from mcp.server.context import CallNext, HandlerResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
-from cellblock.base.json import is_object
+from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.offload.budget import OverBudget
-from cellblock.base.offload.raw import Splices
+from cellblock.run.payload import PayloadError
 from cellblock.run.policy.asking import Caller, Grantee
-from cellblock.serve.client import Context, OwnerOf
-from cellblock.serve.mcp.granted import Granted
+from cellblock.run.unwrap import unwrap
+from cellblock.serve.client import Context
+from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.held_calls import HeldCalls
 from cellblock.serve.mcp.list_changes import ListChanges
-from cellblock.serve.mcp.live import LiveRun
+from cellblock.serve.mcp.live import LiveCall, LogLevels, wants_progress
 from cellblock.serve.mcp.proxied_resources import ProxiedResources
 from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests, can_be_asked, in_rounds
 from cellblock.serve.mcp.resource_updates import ResourceUpdates
-from cellblock.serve.mcp.run_tool import RunTool, caller_of, told
-from cellblock.serve.mcp.use import UseLog
-from cellblock.serve.outputs.kept_outputs import KeptOutputs
-from cellblock.serve.outputs.run_output import tokens_for
-from cellblock.serve.service import RunService
+from cellblock.serve.mcp.run_tool import caller_of, states_of, told
+from cellblock.serve.run_output import tokens_for
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.tools.catalog.requests import RequestEntry
-from cellblock.tools.upstream.heavy import HeavyValue, heavy_value
-from cellblock.tools.upstream.incoming import PASSED_ON
-from cellblock.tools.upstream.lenience import BLOCKS, as_sent
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES
+from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
+from cellblock.tools.upstream.wire.results import ToolResult, fields_of
 from cellblock.types.definitions import Published, declared_schema, mcp_definition, published, structured
 from cellblock.types.learning.sample import TooDeep, parse_document
 
@@ -54,9 +53,6 @@ logger = logging.getLogger("cellblock.serve")
 
 MAX_CLIENTS: Final = 1_024
 """Bounds the connections whose budgets are counted; of the one that has called least lately they begin anew."""
-
-MAX_SAID: Final = 200
-"""Reports and log messages that wait for a client that reads slowly; the oldest is dropped."""
 
 KEPT_LISTS: Final = 16
 """Bounds the catalogs whose names are kept."""
@@ -67,54 +63,13 @@ _LARGE: Final = f"cellblock-large-{secrets.token_hex(16)}"
 Paged = types.PaginatedRequestParams | None
 
 
-class LiveCall(LiveRun):
-    """Tells a client what the server says during its one call, as it comes: progress, and log messages.
-
-    Args:
-        level: Of log messages; None for none.
-        wants_progress: Whether the client has asked for progress.
-    """
-
-    what = "call"
-
-    def __init__(self, level: types.LoggingLevel | None, *, wants_progress: bool) -> None:
-        super().__init__(level, 0)
-        self.wants_progress = wants_progress
-        self._said: deque[Callable[[Context], Awaitable[None]]] = deque(maxlen=MAX_SAID)
-
-    def call_progress(
-        self, server: str, tool: str, progress: float, total: float | None, message: str | None
-    ) -> None:
-        """Passes a report of a call's progress on."""
-        self._say(lambda context: context.session.report_progress(progress, total, message))
-
-    def call_logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Passes a message on, if the client wants those of its level."""
-        if self.wants(params.level):
-            message = types.LoggingMessageNotification(params=params)
-            self._say(lambda context: context.session.send_notification(message, context.request_id))
-
-    def _say(self, what: Callable[[Context], Awaitable[None]]) -> None:
-        self._said.append(what)
-        self._wake.set()
-
-    async def _tell_until_over(self, context: Context) -> None:
-        while True:
-            while self._said:
-                await self._said.popleft()(context)
-            if self._over:
-                return
-            self._wake.clear()
-            await self._wake.wait()
-
-
-class _Calls(RunTool):
+class _Calls:
     """Carries calls of tools to the broker, as `RunTool` those of `codemode.run`."""
 
-    def __init__(self, service: RunService, owner_of: OwnerOf, find: Callable[[str, str], Published]) -> None:
-        super().__init__(service, owner_of)
-        self._find = find
-        self._held = HeldCalls(self._states)
+    def __init__(self, front: Front, find: Callable[[str, str], Published]) -> None:
+        self._front, self._service, self._find = front, front.service, find
+        self.levels: Final = LogLevels(front.owner_of)
+        self._held = HeldCalls(states_of(front.service))
         self._used = Newest[str, Counter[tuple[int, str]]](MAX_CLIENTS)
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> Any:
@@ -124,11 +79,11 @@ class _Calls(RunTool):
             ScriptError: It was refused, or has failed.
             MCPError: The client came back for a call that is no more.
         """
-        owner = self._owner_of(context)
+        owner = self._front.owner_of(context)
         if params.request_state is not None and in_rounds(context):
             held = await self._held.back(params, owner.principal)
             return await told(held.live, context, self._held.outcome(held))
-        live = self._live(context, owner.client)
+        live = self._live(context)
         if in_rounds(context) and can_be_asked(context):
             held = self._held.new(owner.principal, live)
             held.begin(self._made(params, caller_of(context, owner, live, held.ask)))
@@ -144,8 +99,8 @@ class _Calls(RunTool):
         Raises:
             ScriptError: It was refused, or has failed.
         """
-        owner = self._owner_of(context)
-        live = self._live(context, owner.client)
+        owner = self._front.owner_of(context)
+        live = self._live(context)
         requester = ClientOfRun(context, by_requests(context), live)
         caller = Caller(owner.client, Grantee(owner.principal), requester=requester)
         work = self._service.call_tool(server, request, given, caller, self._used_by(owner.client))
@@ -160,42 +115,29 @@ class _Calls(RunTool):
         used = self._used[client] = self._used.get(client, Counter())
         return used
 
-    def _live(self, context: Context, client: str) -> LiveRun | None:
-        wants_progress = "progress_token" in (context.meta or {})
-        level = self._levels.level_for(context, client)
+    def _live(self, context: Context) -> LiveCall | None:
+        level, with_progress = self.levels.level_for(context), wants_progress(context)
         if level is None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             # Before 2026-07-28, who has said nothing may be sent everything.
             level = "debug"
-        if level is None and not wants_progress:
+        if level is None and not with_progress:
             return None
-        return LiveCall(level, wants_progress=wants_progress)
+        return LiveCall(level, wants_progress=with_progress)
 
 
 class Proxy:
-    """Answers the requests of clients, but for those that greet; see `Surface` for the arguments."""
+    """Answers the requests of clients, but for those that greet; in the place of `Surface`."""
 
-    def __init__(
-        self,
-        service: RunService,
-        granted: Granted,
-        uses: UseLog,
-        *,
-        owner_of: OwnerOf,
-        splices: Splices | None,
-        kept: KeptOutputs | None,
-    ) -> None:
-        self._service = service
-        self._granted = granted
-        self._owner_of = owner_of
-        self._splices = splices
+    def __init__(self, front: Front) -> None:
+        self._front, self._service = front, front.service
         self._tools = KeptByIdentity[Catalog, dict[str, Published]](
             partial(published, plain=True), KEPT_LISTS
         ).get_or_make
         self._promised: set[str] = set()
-        self._calls = _Calls(service, owner_of, self._found)
-        self.set_level: Final = self._calls.set_level
-        resources = ProxiedResources(service, granted, owner_of, self._asked)
-        self._updates = ResourceUpdates(service, granted, owner_of, resources)
+        self._calls = _Calls(front, self._found)
+        self.set_level: Final = self._calls.levels.set
+        resources = ProxiedResources(front, self._asked)
+        self._updates = ResourceUpdates(front, resources)
         self.list_resources: Final = resources.list_resources
         self.templates: Final = resources.templates
         self.read_resource: Final = resources.read_resource
@@ -204,13 +146,13 @@ class Proxy:
         self.complete: Final = resources.complete
         self.subscribe: Final = self._updates.subscribe
         self.unsubscribe: Final = self._updates.unsubscribe
-        self.changes: Final = ListChanges(service, granted, owner_of, None, resources.lists)
+        self.changes: Final = ListChanges(front, resources.lists)
         self.greeted: Final = self.changes.greeted
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
         """Handles `tools/list`."""
         await self._service.about_to_answer()
-        catalog = self._granted.known_catalog(context)
+        catalog = self._front.known_catalog(context)
         tools: list[types.Tool] = []
         for one in self._tools(catalog).values():
             definition = mcp_definition(one, self._service.output_of, self._service.observed_of)
@@ -226,20 +168,19 @@ class Proxy:
     ) -> types.CallToolResult | types.InputRequiredResult:
         """Handles `tools/call`."""
         await self._service.about_to_answer()
-        one = self._found(params.name, self._owner_of(context).principal)
+        one = self._found(params.name, self._front.principal_of(context))
         try:
             result: Any = await self._calls.call(context, params)
         except (ScriptError, CellblockError) as error:
             return _failed(str(error))
         if isinstance(result, types.InputRequiredResult):
             return result
-        if not isinstance(result, types.CallToolResult):
+        if not isinstance(result, ToolResult):
             text = types.TextContent(text=json.dumps(result, ensure_ascii=False))
             return types.CallToolResult(content=[text], structured_content=structured(result))
-        heavy = heavy_value(result)
-        if heavy is not None:
-            return await self._large(one, heavy)
-        return _passed_on(as_sent(result), promised=one.name in self._promised)
+        if len(result.body) > SMALL_BYTES and not result.is_error:
+            return await self._large(one, result)
+        return _passed_on(result.plain(), promised=one.name in self._promised)
 
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
@@ -271,7 +212,7 @@ class Proxy:
 
     def _found(self, name: str, principal: str) -> Published:
         """Returns the tool of this name, or the only one whose server calls it so. Raises MCPError."""
-        catalog = self._granted.known_catalog_of(principal)
+        catalog = self._front.known_catalog_of(principal)
         tools = self._tools(catalog)
         # By any of its names: a second server changes those that are listed, and clients keep their lists.
         known = tools.get(name) or published(catalog).get(name)
@@ -299,16 +240,17 @@ class Proxy:
             ScriptError: It was refused, or has failed.
         """
         result: Any = await self._calls.ask(context, server, request, given)
-        heavy = heavy_value(result)
-        if heavy is None:
+        body: bytes | None = carried(getattr(result, "meta", None))
+        if body is None:
             return result
         key = PASSED_ON[request.tool_name]
-        if self._splices is None:
-            plain = await asyncio.to_thread(from_json, heavy.body)
+        large = bytes(fields_of(body).get(key, b"[]"))
+        if self._front.splices is None:
+            plain = await asyncio.to_thread(from_json, large)
             whole: type[types.Result] = result.__class__
             return whole.model_validate({key: plain}, by_name=False)
         try:
-            (token,) = tokens_for(self._splices, (heavy.body, b'"'))
+            (token,) = tokens_for(self._front.splices, (large, b'"'))
         except OverBudget:
             raise ToolCallError(
                 f"{server.server_id} has answered, and the result is too large to be sent now.",
@@ -317,33 +259,44 @@ class Proxy:
             ) from None
         return result.model_copy(update={"meta": {_LARGE: token}})
 
-    async def _large(self, one: Published, heavy: HeavyValue) -> types.CallToolResult:
+    async def _large(self, one: Published, result: ToolResult) -> types.CallToolResult:
         """Makes a result of a value that is too large to be decoded here: tokens stand for it until it is written."""
-        if heavy.no_form is not None:
-            return _failed(f"{one.tool.tool_name} gave a result that has no JSON form: {heavy.no_form}.")
-        body = heavy.body
-        if heavy.kind == "result" or self._splices is None:
+        tool = one.tool
+        try:
+            body, kind = unwrap(
+                result,
+                server=one.server.server_id,
+                tool=tool.tool_name,
+                parse_text=tool.parse_text,
+                box=tool.box,
+            )
+        except PayloadError as error:
+            return _failed(f"{tool.tool_name} gave a result that has no JSON form: {error}.")
+        if kind == "result" or self._front.splices is None:
             plain = await asyncio.to_thread(from_json, body)
-            if heavy.kind == "result":
+            if kind == "result":
                 return _passed_on(plain, promised=one.name in self._promised)
-            text = plain if heavy.kind == "text" else body.decode()
-            content = None if heavy.kind == "text" else structured(plain)
+            text = plain if kind == "text" else body.decode()
+            content = None if kind == "text" else structured(plain)
             return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
         promised = one.name in self._promised
-        if heavy.kind == "value" and one.tool.box is not None:
+        if kind == "value" and one.tool.box is not None:
             body = b"{%s:%s}" % (json.dumps(one.tool.box).encode(), body)
-        quoted = body if heavy.kind == "text" else await asyncio.to_thread(_quoted, body)
+        quoted = body if kind == "text" else await asyncio.to_thread(_quoted, body)
         texts = [(quoted, b'"')]
-        if heavy.kind == "value" or promised:
-            is_whole = heavy.kind != "text" and body[:1] == b"{"
+        if kind == "value" or promised:
+            is_whole = kind != "text" and body[:1] == b"{"
             texts.append((body if is_whole else b'{"result":%s}' % body, b'"'))
         try:
-            text, *whole = tokens_for(self._splices, *texts)
+            text, *whole = tokens_for(self._front.splices, *texts)
         except OverBudget:
             return _failed(f"{one.tool.tool_name} has run, and its result is too large to be sent now.")
         content = types.TextContent(text=text)
         structured_content = {_LARGE: whole[0]} if whole else None
         return types.CallToolResult(content=[content], structured_content=structured_content)
+
+
+_block: Final[TypeAdapter[types.ContentBlock]] = TypeAdapter(types.ContentBlock)
 
 
 def _passed_on(plain: dict[str, Any], *, promised: bool) -> types.CallToolResult:
@@ -353,26 +306,36 @@ def _passed_on(plain: dict[str, Any], *, promised: bool) -> types.CallToolResult
         plain: As it was sent.
         promised: Whether clients expect structured content, which no server has declared.
     """
-    blocks: list[dict[str, Any]] = plain.get("content") or []
-    if any(block.get("type") not in BLOCKS for block in blocks):
-        # Clients would refuse the whole result for one block that they do not know.
-        blocks = [
-            block if block.get("type") in BLOCKS else {"type": "text", "text": json.dumps(block)}
-            for block in blocks
-        ]
-        plain = {**plain, "content": blocks}
+    content: object = plain.get("content")
+    blocks: list[Any] = content if is_array(content) else []
     if "structuredContent" in plain:
         plain = {**plain, "structuredContent": structured(plain["structuredContent"])}
     elif promised and not plain.get("isError"):
         plain = {**plain, "structuredContent": structured(_value_in(blocks))}
-    return types.CallToolResult.model_validate(plain, by_name=False)
+    given = {
+        "content": [_known(block) for block in blocks],
+        "isError": plain.get("isError") is True,
+        **{key: plain[key] for key in ("structuredContent",) if key in plain},
+        **({"_meta": plain["_meta"]} if is_object(plain.get("_meta")) else {}),
+    }
+    return types.CallToolResult.model_validate(given, by_name=False)
 
 
-def _value_in(blocks: list[dict[str, Any]]) -> Any:
+def _known(block: Any) -> dict[str, Any]:
+    """Returns a block that clients take: one that they would refuse the whole result for becomes a text."""
+    try:
+        _block.validate_python(block, by_name=False)
+    except ValidationError:
+        return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
+    return block
+
+
+def _value_in(blocks: list[Any]) -> Any:
     """Returns what a script would get of content without structured content; the JSON of a text as its value."""
-    if len(blocks) != 1 or blocks[0].get("type") != "text":
+    block: object = blocks[0] if len(blocks) == 1 else None
+    text: object = block.get("text") if is_object(block) and block.get("type") == "text" else None
+    if not isinstance(text, str):
         return {"content": blocks}
-    text: str = blocks[0]["text"]
     try:
         value = parse_document(text)
     except TooDeep:

@@ -18,11 +18,10 @@ from mcp import MCPError
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, event_to_notification
 
 from cellblock.base.tasks import TaskSet
-from cellblock.serve.client import Context, OwnerOf
-from cellblock.serve.mcp.granted import Granted
+from cellblock.serve.client import Context
+from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.list_changes import Gathering, told
 from cellblock.serve.mcp.proxied_resources import ProxiedResources
-from cellblock.serve.service import RunService
 from cellblock.tools.catalog.requests import SUBSCRIBE
 
 logger = logging.getLogger("cellblock.serve")
@@ -41,18 +40,16 @@ class _Follower:
 
 
 class ResourceUpdates:
-    """Keeps the subscriptions of one front-end's clients; `granted` says which they may still have."""
+    """Keeps the subscriptions of one front-end's clients; `front` says which they may still have."""
 
-    def __init__(
-        self, service: RunService, granted: Granted, owner_of: OwnerOf, resources: ProxiedResources
-    ) -> None:
-        self._service, self._granted, self._owner_of, self._resources = service, granted, owner_of, resources
+    def __init__(self, front: Front, resources: ProxiedResources) -> None:
+        self._front, self._registry, self._resources = front, front.service.registry, resources
         self._followers: dict[tuple[str, str], set[_Follower]] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._changed: set[tuple[str, str]] = set()
         self._gathering = Gathering(self._tell)
         self._work = TaskSet()
-        service.registry.watch_updates(self._note)
+        self._registry.watch_updates(self._note)
 
     async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         """Handles `resources/subscribe`: a session of an older revision is told until it ends."""
@@ -60,7 +57,7 @@ class ResourceUpdates:
         connection = session._connection  # pyright: ignore[reportPrivateUsage]
         follower = connection.state.get(_FOLLOWED)
         if follower is None:
-            follower = _Follower(self._owner_of(context).principal, session.send_resource_updated)
+            follower = _Follower(self._front.principal_of(context), session.send_resource_updated)
             connection.state[_FOLLOWED] = follower
             connection.exit_stack.callback(self._leave, follower)
         await self._join(context, follower, params.uri)
@@ -86,7 +83,7 @@ class ResourceUpdates:
             event = event_to_notification(ResourceUpdated(uri), stamp)
             await context.session.send_notification(event, context.request_id)
 
-        follower = _Follower(self._owner_of(context).principal, tell)
+        follower = _Follower(self._front.principal_of(context), tell)
         try:
             for uri in params.notifications.resource_subscriptions or ():
                 try:
@@ -119,7 +116,7 @@ class ResourceUpdates:
         async with self._turns[server]:
             if not self._followers.get((server, uri), True):
                 del self._followers[server, uri]
-                await self._service.registry.unfollow(server, uri)
+                await self._registry.unfollow(server, uri)
 
     def _note(self, server: str, uri: str) -> None:
         self._changed.add((server, uri))
@@ -129,6 +126,6 @@ class ResourceUpdates:
         changed, self._changed = self._changed, set()
         for server, uri in changed:
             for follower in self._followers.get((server, uri), ()):
-                given = self._granted.whole_servers(follower.principal, "resources")
+                given = self._front.whole_servers(follower.principal, "resources")
                 if any(one.config_name == server for one in given):
                     self._work.start(told(follower.tell, uri))

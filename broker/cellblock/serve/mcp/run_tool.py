@@ -9,16 +9,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import mcp_types as types
 from mcp import MCPError
 
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
-from cellblock.serve.client import Context, Owner, OwnerOf
+from cellblock.serve.client import Context, Owner
 from cellblock.serve.mcp.approvals import answers_in, elicitor, parked_requests
-from cellblock.serve.mcp.live import LiveRun, LogLevels
+from cellblock.serve.mcp.front import Front
+from cellblock.serve.mcp.live import LiveRun, LogLevels, wants_progress
 from cellblock.serve.mcp.request_state import PURPOSE, RequestStates
 from cellblock.serve.mcp.requests_back import (
     Ask,
@@ -48,20 +49,14 @@ class RunTool:
     """Carries calls of `codemode.run` to the broker.
 
     Args:
-        service: The broker.
-        owner_of: Says whose a request is.
-        tasks: Makes tasks of parked runs; None where there are none.
+        front: Of the broker.
+        tasks: Makes tasks of parked runs.
     """
 
-    def __init__(self, service: RunService, owner_of: OwnerOf, tasks: Tasks | None = None) -> None:
-        self._service, self._owner_of, self._tasks = service, owner_of, tasks
-        self._states = states_of(service)
-        self._levels = LogLevels()
-
-    async def set_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        """Handles `logging/setLevel`."""
-        self._levels.set(self._owner_of(context).client, params.level)
-        return types.EmptyResult()
+    def __init__(self, front: Front, tasks: Tasks) -> None:
+        self._front, self._service, self._tasks = front, front.service, tasks
+        self._states = states_of(front.service)
+        self.levels: Final = LogLevels(front.owner_of)
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> Outcome:
         """Carries one tool call to its response, to questions for the user, or to a task.
@@ -70,8 +65,8 @@ class RunTool:
             InvalidRequest: The request is malformed.
             MCPError: The client came back for a run that is no more.
         """
-        owner = self._owner_of(context)
-        live = self._live(context, owner.client)
+        owner, level = self._front.owner_of(context), self.levels.level_for(context)
+        live = None if level is None and not wants_progress(context) else LiveRun(level)
         returns = in_rounds(context) and can_be_asked(context)
         ask = None if returns else by_requests(context)
         caller = caller_of(context, owner, live, ask, returns=returns)
@@ -93,7 +88,7 @@ class RunTool:
     ) -> types.InputRequiredResult | Task | RunResponse | None:
         """Returns what the client of a parked run is told; None for one that cannot come back for it."""
         parked, principal = self._service.parked_runs, caller.grantee.principal
-        if self._tasks is not None and (task := await self._tasks.created(context, run_id)) is not None:
+        if (task := await self._tasks.created(context, run_id)) is not None:
             return task
         if not caller.grantee.returns:
             return None
@@ -125,28 +120,18 @@ class RunTool:
         (run_id, turn), parked = word, self._service.parked_runs
         answers = answers_in(params.input_responses or {})
         with unreadable():
-            if not answers and self._tasks is not None and has_tasks(context):
+            if not answers and has_tasks(context):
                 # It leaves the run as a task.
                 waiting = await parked.questions(run_id, caller.grantee.principal)
-                response = (
-                    None
-                    if waiting is None or waiting[0] != turn
-                    else await self._tasks.created(context, run_id)
-                )
-                if response is not None:
-                    return response
+                is_open = waiting is not None and waiting[0] == turn
+                if is_open and (task := await self._tasks.created(context, run_id)) is not None:
+                    return task
             response = await parked.come_back(run_id, turn, answers, caller)
         if response is None:
             raise nobody_waits()
         if not response.parked:
             return response
         return await self._asked(context, caller, run_id) or response
-
-    def _live(self, context: Context, client: str) -> LiveRun | None:
-        level = self._levels.level_for(context, client)
-        if level is None and "progress_token" not in (context.meta or {}):
-            return None
-        return LiveRun(level)
 
 
 def caller_of(

@@ -13,25 +13,20 @@ import mcp_types as types
 from mcp import MCPError
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.base.offload.raw import Splices
 from cellblock.run.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
 from cellblock.run.response import RunResponse
-from cellblock.serve.client import Context, OwnerOf, client_name
+from cellblock.serve.client import Context, client_name
+from cellblock.serve.kept_resources import PREFIX, TEMPLATE, read_resource, resources_of
 from cellblock.serve.mcp.context import made_beside, resource_uri, server_of_uri, text_of
 from cellblock.serve.mcp.extended import TOOLS, ExtendedTools
 from cellblock.serve.mcp.first_reference import SHORT_SIGHTED, FirstReferences
-from cellblock.serve.mcp.granted import Granted
+from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.run_tool import RunTool
-from cellblock.serve.mcp.task_changes import told_of_tasks
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.mcp.tool_name import TOOL_NAME, ToolNames
-from cellblock.serve.mcp.use import UseLog
-from cellblock.serve.outputs.kept_outputs import KeptOutputs
-from cellblock.serve.outputs.kept_resources import PREFIX, TEMPLATE, read_resource, resources_of
-from cellblock.serve.outputs.run_output import has_error, tool_result
-from cellblock.serve.service import RunService
+from cellblock.serve.run_output import has_error, tool_result
 
 DECLARATION_TYPE: Final = "text/typescript"
 
@@ -95,39 +90,21 @@ class Surface:
     """Answers the requests of clients, but for those that greet.
 
     Args:
-        service: The broker, which runs.
-        granted: What each client is shown.
-        uses: What clients have used.
-        owner_of: Says whose a request is.
-        splices: Has the large results for whoever writes responses; None where nobody puts them in.
-        kept: Where outputs go that are too large for a response; None: responses are whole.
+        front: Of a broker that runs.
     """
 
-    def __init__(
-        self,
-        service: RunService,
-        granted: Granted,
-        uses: UseLog,
-        *,
-        owner_of: OwnerOf,
-        splices: Splices | None,
-        kept: KeptOutputs | None,
-    ) -> None:
-        self._service = service
-        self._granted, self._uses = granted, uses
-        self._owner_of = owner_of
-        self._references = FirstReferences(service)
-        self._tasks = Tasks(service, owner_of, self._shown)
-        self._runs = RunTool(service, owner_of, self._tasks)
-        self._kept = kept
-        self._splices = splices
-        shown = service.front_config.shown
+    def __init__(self, front: Front) -> None:
+        self._front, self._service = front, front.service
+        self._references = FirstReferences(front.service)
+        self._tasks = Tasks(front, self._shown)
+        self._runs = RunTool(front, self._tasks)
+        shown = front.service.front_config.shown
         self._names = ToolNames(shown)
         self._shows_media = not shown.strict
         self._marks_errors = shown.is_error == "diagnostics"
-        self._extended = ExtendedTools(service) if shown.profile == "extended" else None
-        self.changes: Final = ListChanges(service, granted, owner_of, kept)
-        self.set_level: Final = self._runs.set_level
+        self._extended = ExtendedTools(front.service) if shown.profile == "extended" else None
+        self.changes: Final = ListChanges(front)
+        self.set_level: Final = self._runs.levels.set
         self.greeted: Final = self.changes.greeted
         self.get_task: Final = self._tasks.get
         self.update_task: Final = self._tasks.update
@@ -136,10 +113,10 @@ class Surface:
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
         """Handles `tools/list`."""
         await self._service.about_to_answer()
-        catalog = self._granted.known_catalog(context)
+        catalog = self._front.known_catalog(context)
         await made_beside(catalog)
-        owner = self._owner_of(context)
-        declared = self._granted.description(catalog, owner.principal)
+        owner = self._front.owner_of(context)
+        declared = self._front.description(catalog, owner.principal)
         if client_name(context) not in SHORT_SIGHTED:
             shown = (catalog.servers[server_id] for server_id in declared.whole)
             self._references.show(owner.client, shown)
@@ -159,7 +136,7 @@ class Surface:
         """Handles `tools/call`."""
         extended = self._extended
         if extended is not None and extended.has(params.name):
-            return await extended.call(params.name, params.arguments or {}, self._granted.catalog(context))
+            return await extended.call(params.name, params.arguments or {}, self._front.catalog(context))
         if params.name not in self._names.taken:
             known = f"tools are {', '.join([TOOL_NAME, *(tool.name for tool in TOOLS)])}" if extended else ""
             raise MCPError(
@@ -172,19 +149,20 @@ class Surface:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         if not isinstance(response, RunResponse):
             return response
-        self._uses.note(self._owner_of(context).principal, response.servers)
+        self._front.uses.note(self._front.owner_of(context).principal, response.servers)
         return await self._shown(context, response, (params.arguments or {}).get("code"))
 
     async def _shown(
         self, context: Context, response: RunResponse, code: object = None
     ) -> types.CallToolResult:
         """Returns the result of a run as its client gets it."""
-        owner = self._owner_of(context)
+        owner = self._front.owner_of(context)
         declarations = await self._references.declarations_for(
-            owner.client, self._granted.catalog(context), response.servers, code
+            owner.client, self._front.catalog(context), response.servers, code
         )
+        front = self._front
         result = await tool_result(
-            response, self._kept, owner, self._splices, declarations, with_media=self._shows_media
+            response, front.kept, owner, front.splices, declarations, with_media=self._shows_media
         )
         if self._marks_errors and has_error(result.structured_content):
             result.is_error = True
@@ -194,12 +172,13 @@ class Surface:
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """Handles `subscriptions/listen`."""
-        async with told_of_tasks(self._tasks, context, params) as stream:
+        async with self._tasks.told(context, params) as stream:
             return await self.changes.listen(stream, params)
 
     async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
         """Handles `resources/list`."""
         await self._service.about_to_answer()
+        kept = self._front.kept
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
@@ -208,20 +187,20 @@ class Surface:
                     title=f"TypeScript declarations of {server.server_id}",
                     mime_type=DECLARATION_TYPE,
                 )
-                for server in self._granted.known_catalog(context).servers.values()
+                for server in self._front.known_catalog(context).servers.values()
             ]
-            + (await resources_of(self._kept, self._owner_of(context)) if self._kept else [])
+            + (await resources_of(kept, self._front.owner_of(context)) if kept else [])
         )
 
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         """Handles `resources/read`."""
-        owner, uri = self._owner_of(context), str(params.uri)
-        if self._kept is not None and uri.startswith(PREFIX):
-            return await read_resource(self._kept, owner, uri)
+        owner, uri, kept = self._front.owner_of(context), str(params.uri), self._front.kept
+        if kept is not None and uri.startswith(PREFIX):
+            return await read_resource(kept, owner, uri)
         await self._service.about_to_answer()
-        known = self._granted.known_catalog(context)
+        known = self._front.known_catalog(context)
         await made_beside(known)
         server = known.servers.get(server_of_uri(uri) or "")
         if server is None:
@@ -232,4 +211,4 @@ class Surface:
 
     async def templates(self, _context: Context, _params: Paged) -> types.ListResourceTemplatesResult:
         """Handles `resources/templates/list`: who has resources is asked for templates, too."""
-        return types.ListResourceTemplatesResult(resource_templates=[TEMPLATE] if self._kept else [])
+        return types.ListResourceTemplatesResult(resource_templates=[TEMPLATE] if self._front.kept else [])

@@ -6,29 +6,35 @@ can make, for one principal. So any broker of the directory answers for it, also
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
 from mcp import MCPError
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.database import StoreError
+from cellblock.base.json import is_array
+from cellblock.base.tasks import beside
 from cellblock.run.hook import CANCELLED
 from cellblock.run.response import RunResponse
-from cellblock.serve.client import Context, OwnerOf
+from cellblock.serve.client import Context
 from cellblock.serve.mcp.approvals import answers_in, parked_requests
+from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.request_state import digest_of, text_of
 from cellblock.serve.mcp.requests_back import can_answer
-from cellblock.serve.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
-from cellblock.serve.service import RunService
+from cellblock.serve.mcp.task_models import EXTENSION, Task, TaskNotification, TaskParams, UpdateTaskParams
 from cellblock.tools.schemas.replies import WrongAnswer
 
 if TYPE_CHECKING:
@@ -49,38 +55,54 @@ WAITS: Final = "The run waits for its user's answer."
 WAITS_ELSEWHERE: Final = "The run waits for its user's answer, for which this client has no form."
 NO_RESPONSE: Final = "The run could not go on, or its response could not be kept."
 
+TASK_IDS: Final = "taskIds"
+
+MAX_TASKS: Final = 64
+"""Bounds the tasks of one stream; each is looked at in every round."""
+
+FINAL: Final = frozenset(("completed", "failed", "cancelled"))
+
 Shown = Callable[[Context, RunResponse], Awaitable[types.CallToolResult]]
 """Makes the result of a run as the client of a request gets it."""
+
+
+class _Stream(ServerSession):
+    """The session of a stream acknowledges tasks as well, of which the SDK's streams know nothing."""
+
+    def __init__(self, session: ServerSession, task_ids: list[str]) -> None:
+        self.__dict__.update(session.__dict__)
+        self.acknowledged = asyncio.Event()
+        self._task_ids = task_ids
+
+    async def send_notification(
+        self, notification: types.ServerNotification, related_request_id: types.RequestId | None = None
+    ) -> None:
+        if isinstance(notification, types.SubscriptionsAcknowledgedNotification):
+            shown = notification.params.notifications.model_copy(update={TASK_IDS: self._task_ids})
+            params = notification.params.model_copy(update={"notifications": shown})
+            notification = notification.model_copy(update={"params": params})
+        await super().send_notification(notification, related_request_id)
+        self.acknowledged.set()
 
 
 class Tasks:
     """Answers `tasks/*`, and makes a task of a run that is parked.
 
     Args:
-        service: The broker.
-        owner_of: Says whose a request is.
+        front: Of the broker.
         shown: Makes the result of a call of `codemode.run`.
     """
 
-    def __init__(self, service: RunService, owner_of: OwnerOf, shown: Shown) -> None:
-        self._service, self._owner_of, self._shown = service, owner_of, shown
+    def __init__(self, front: Front, shown: Shown) -> None:
+        self._front, self._service, self._shown = front, front.service, shown
         self._keys: Sequence[bytes] = ()
-
-    @property
-    def changes(self) -> int:
-        """Counts what may have changed of tasks."""
-        return self._service.parked_runs.going_on.changes
-
-    async def changed(self, since: int) -> None:
-        """Waits until something may have changed of tasks, after so many `changes`, for a bounded time."""
-        await self._service.parked_runs.going_on.changed(since)
 
     async def created(self, context: Context, run_id: str | None) -> Task | None:
         """Returns what the call of a run that was parked is answered with; None where its client has no tasks, or the
         run is not kept."""
         if not run_id or not has_tasks(context):
             return None
-        principal = self._owner_of(context).principal
+        principal = self._front.principal_of(context)
         with unreadable():
             status = await self._service.parked_runs.status(run_id, principal)
             if status is None:
@@ -97,16 +119,16 @@ class Tasks:
         """Handles `tasks/update`: the run goes on when all is answered; what was not asked is ignored."""
         run_id, task = await self._required(context, params)
         answers = answers_in(params.input_responses)
-        if answers and task.status not in ("completed", "failed", "cancelled"):
+        if answers and task.status not in FINAL:
             with unreadable():
-                await self._service.parked_runs.answer(run_id, answers, self._owner_of(context).principal)
+                await self._service.parked_runs.answer(run_id, answers, self._front.principal_of(context))
         return types.EmptyResult()
 
     async def cancel(self, context: Context, params: TaskParams) -> types.EmptyResult:
         """Handles `tasks/cancel`; a run that its client came back for is not ended."""
         run_id, _ = await self._required(context, params)
         with unreadable():
-            await self._service.parked_runs.stop(run_id, self._owner_of(context).principal)
+            await self._service.parked_runs.stop(run_id, self._front.principal_of(context))
         return types.EmptyResult()
 
     async def found(self, context: Context, task_id: str) -> Task | None:
@@ -115,7 +137,7 @@ class Tasks:
         Raises:
             MCPError: It cannot be read.
         """
-        principal, (run_id, _, _) = self._owner_of(context).principal, task_id.partition(".")
+        principal, (run_id, _, _) = self._front.principal_of(context), task_id.partition(".")
         with unreadable():
             given, right = task_id.encode("utf-8", "replace"), await self._ids_of(run_id, principal)
             if not any(hmac.compare_digest(given, one.encode("utf-8", "replace")) for one in right):
@@ -128,7 +150,51 @@ class Tasks:
             task.result = await self._shown(context, status.response)
         return task
 
+    @contextlib.asynccontextmanager
+    async def told(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> AsyncGenerator[Context]:
+        """Tells the stream of a request (`subscriptions/listen`), inside the block, of the tasks that it names; gives
+        the context for the rest.
+
+        Raises:
+            MCPError: The client has no tasks, or names them in a wrong way.
+        """
+        wanted: Any = (params.notifications.model_extra or {}).get(TASK_IDS)
+        if wanted is None:
+            yield context
+            return
+        require_tasks(context)
+        if not is_array(wanted) or not all(isinstance(one, str) for one in wanted):
+            raise MCPError(types.INVALID_PARAMS, f"{TASK_IDS} is a list of task ids.")
+        names = [str(one) for one in dict.fromkeys(wanted)][:MAX_TASKS]
+        known = [name for name in names if await self.found(context, name) is not None]
+        stream = _Stream(context.session, known)
+        async with beside(self._tell(context, stream, known), name="tasks of a stream"):
+            yield replace(context, session=stream)
+
     # ---- inside --------------------------------------------------------------------------------------
+
+    async def _tell(self, context: Context, stream: _Stream, names: list[str]) -> None:
+        """Sends each task as it is, and whenever its status or its questions have changed, until it is over."""
+        await stream.acknowledged.wait()
+        meta, told = {SUBSCRIPTION_ID_META_KEY: context.request_id}, dict[str, Any]()
+        going_on = self._service.parked_runs.going_on
+        while names:
+            seen = going_on.changes
+            for name in list(names):
+                try:
+                    task = await self.found(context, name)
+                except MCPError as error:
+                    logger.info("a task cannot be looked at: %s", error)
+                    continue
+                now = task and (task.status, tuple(task.input_requests or ()))
+                if task is not None and told.get(name) != now:
+                    told[name] = now
+                    await context.session.send_notification(_notification(task, meta), context.request_id)
+                if task is None or task.status in FINAL:
+                    names.remove(name)
+            await going_on.changed(seen)
 
     async def _required(self, context: Context, params: TaskParams) -> tuple[str, Task]:
         """Returns the run and the task that a request names.
@@ -222,3 +288,8 @@ def unreadable() -> Generator[None]:
             types.INTERNAL_ERROR,
             "The run is parked and cannot be reached at the moment; nothing of it is lost. Try again.",
         ) from None
+
+
+def _notification(task: Task, meta: dict[str, Any]) -> types.ServerNotification:
+    shown = task.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result_type"})
+    return cast("types.ServerNotification", TaskNotification(params={**shown, "_meta": meta}))

@@ -19,9 +19,9 @@ from pydantic import ValidationError
 
 from cellblock.base.streams import ClosingStream
 from cellblock.serve.intake import AS_IT_IS_BYTES, NotTaken, take
-from cellblock.serve.mcp.granted import STDIO_CLIENT
+from cellblock.serve.mcp.front import STDIO_CLIENT
 from cellblock.serve.misread import INVALID_REQUEST, NO_UTF8, Misread, misread_line, misread_message
-from cellblock.serve.stdio.stdin import ClientLines, LineTooLong
+from cellblock.serve.stdio.lines import ClientLines, LineTooLong
 
 if TYPE_CHECKING:
     from cellblock.base.offload.pool import Apart

@@ -17,8 +17,7 @@ from cellblock.base.tasks import TaskSet, at_most
 from cellblock.serve.misread import INVALID_REQUEST, Misread
 from cellblock.serve.stdio.daemon import MAX_MESSAGE_BYTES, Daemon, Link, NoSocket, NotThere, is_taken
 from cellblock.serve.stdio.in_flight import InFlight, Refused, needs_daemon
-from cellblock.serve.stdio.stdin import ClientLines, LineTooLong
-from cellblock.serve.stdio.stdout import StdoutLines
+from cellblock.serve.stdio.lines import ClientLines, LineTooLong, StdoutLines
 
 FAREWELL_SECONDS: Final = 5.0
 """Bounds the time for the last answers when the client has closed stdin, and for what it is told at the end."""

@@ -13,13 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urljoin, urlsplit
 
-from cellblock.base.daemon_socket import FOLDER, Stranger, connected
+from cellblock.base.daemon_socket import (
+    FOLDER,
+    HELLO_SECONDS,
+    KEY,
+    REFUSES_TOKEN,
+    STOPPING,
+    Stranger,
+    connected,
+    hello,
+)
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.loopback import is_loopback
 from cellblock.base.state_dir import in_the_way
 from cellblock.serve.http.address import CONFIG_HEADER, MCP_PATH
 from cellblock.serve.http.token import FILE_NAME, read_token
-from cellblock.serve.stdio.hello import HELLO_SECONDS, KEY, REFUSES_TOKEN, STOPPING, hello
 from cellblock_worker.base.folders import InTheWay
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from cellblock.base.tasks import at_most, end_tasks
 from cellblock.serve.misread import Misread
 from cellblock.serve.stdio.client_streams import message_of
 from cellblock.serve.stdio.daemon import MAX_MESSAGE_BYTES, Daemon, Link
-from cellblock.serve.stdio.stdin import ClientLines
+from cellblock.serve.stdio.lines import ClientLines
 
 logger = logging.getLogger("cellblock.serve")
 

@@ -13,8 +13,7 @@ from cellblock.base.tasks import at_most, end_tasks
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.service import RunService
 from cellblock.serve.stdio.client_streams import FromClient, ToClient
-from cellblock.serve.stdio.stdin import ClientLines
-from cellblock.serve.stdio.stdout import StdoutLines
+from cellblock.serve.stdio.lines import ClientLines, StdoutLines
 
 GREET_SECONDS: Final = 0.1
 """Bounds the wait for a client to ask to be greeted, which it does as soon as it has started a server: its question is
@@ -62,7 +61,7 @@ class StdioFront:
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
         """Answers requests inside the block, in which the broker runs."""
-        from cellblock.serve.outputs.kept_outputs import keeping
+        from cellblock.serve.kept_outputs import keeping
 
         config = self._service.front_config
         async with keeping(config.outputs, self._service.store) as kept:

@@ -22,7 +22,16 @@ from mcp.server.auth.provider import TokenVerifier
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
-from cellblock.base.daemon_socket import ListeningSocket, refuse_strangers
+from cellblock.base.daemon_socket import (
+    HELLO_SECONDS,
+    KEY,
+    REFUSES_TOKEN,
+    STOPPING,
+    TOO_MANY,
+    ListeningSocket,
+    hello,
+    refuse_strangers,
+)
 from cellblock.base.json import is_object
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.policy import NAMED
@@ -35,8 +44,7 @@ from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.misread import as_id
 from cellblock.serve.service import RunService
 from cellblock.serve.stdio.client_streams import FromClient, ToClient
-from cellblock.serve.stdio.hello import HELLO_SECONDS, KEY, REFUSES_TOKEN, STOPPING, TOO_MANY, hello
-from cellblock.serve.stdio.stdin import MAX_LINE_BYTES, ClientLines
+from cellblock.serve.stdio.lines import MAX_LINE_BYTES, ClientLines
 
 logger = logging.getLogger("cellblock.serve")
 

@@ -1,7 +1,7 @@
 """Learns what tools return: takes references to results, looks at them in a thread of its own, and keeps what it saw.
 
 Nothing here is in the way of a result: `offer` costs a dictionary look-up and an append, and what cannot be looked at
-in time is dropped. `offers` holds what waits and says when it is looked at, `sample` looks at one result, and `memory`
+in time is dropped. `offers` holds what waits and says when it is looked at, `sample` looks at one result, and `store`
 keeps what was seen.
 """
 
@@ -21,10 +21,11 @@ from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.schemas.validation import InputValidator
-from cellblock.types.learning.memory import Memory
+from cellblock.types.learning.bounded import part_of
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
 from cellblock.types.learning.offers import Offer, Offers, Paces, Turns
 from cellblock.types.learning.sample import GivenOutput, observe
+from cellblock.types.learning.store import Memory
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -50,17 +51,12 @@ RETRY_MAX_SECONDS: Final = 60.0
 MAX_FINGERPRINTS: Final = 4_096
 """Bounds the tool definitions whose hash is held; those of all connected servers, as a rule."""
 
-LOOK_EVERY_SECONDS: Final = 2.0
+REFRESH_SECONDS: Final = 2.0
 """Separates two looks at whether another process has changed the store: what `cellblock schemas clear` forgets, and
 what other brokers learn, reaches this one within it. A look takes 20 µs."""
 
 CLOSE_BOUND_SECONDS: Final = 3.0
 """Bounds the wait from closing to giving up on what still waits; the thread then ends with the process."""
-
-
-ObserveApart = Callable[[Offer], Observation | None]
-"""Gives what is seen of a large result, without holding this process; None for a small one. Called in the learner's
-thread, which waits."""
 
 
 class Learner:
@@ -76,7 +72,6 @@ class Learner:
         self._paces = Paces(STABLE_AFTER, SAMPLE_EVERY)
         self._memory = Memory(store, lambda key: self._paces.changed(key.server, key.tool))
         self._offers = Offers()
-        self._apart: ObserveApart | None = None
         self._validators = ValidatorCache()
         self._turns = Turns()
         self._wake = threading.Event()
@@ -88,15 +83,6 @@ class Learner:
         self._disagreed: set[ToolKey] = set()
         # A daemon: a write that hangs on a dead file system must not keep the process.
         self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
-
-    @property
-    def dropped(self) -> int:
-        """Counts the results that there was no room for."""
-        return self._offers.dropped
-
-    def look_apart(self, apart: ObserveApart) -> None:
-        """Sets what looks at large results."""
-        self._apart = apart
 
     def make_way_for(self, busy: Callable[[], bool]) -> None:
         """Sets what says, from any thread, whether runs are at work; looking at results then keeps to its share."""
@@ -182,7 +168,7 @@ class Learner:
                     self._wake.wait(max(0.0, next_write - time.monotonic()))
                 else:
                     offers.tell(offers.all_written)
-                    if not self._wake.wait(LOOK_EVERY_SECONDS if memory.is_shared else None):
+                    if not self._wake.wait(REFRESH_SECONDS if memory.is_shared else None):
                         memory.refresh()
                 self._wake.clear()
                 self._turns.wanted.wait(LINGER_SECONDS)
@@ -210,7 +196,7 @@ class Learner:
         server, name = offer.server, offer.tool.tool_name
         key = self._key(server, offer.tool)
         held = self._memory.known.get(key)
-        seen = (self._apart(offer) if self._apart is not None else None) or self._observed(offer)
+        seen = self._observed(offer)
         merged = self._memory.add(key, seen)
         if merged.disagreements and key not in self._disagreed:
             self._disagreed.add(key)
@@ -228,15 +214,22 @@ class Learner:
 
     def _observed(self, offer: Offer) -> Observation:
         declared, given = offer.tool.output_schema, offer.tool.given
+        now, body = time.time(), part_of(offer.kind, offer.body)
+        if body is None:
+            return Observation(skipped=1, first_seen=now, last_seen=now)
+        # A part need not fit what the whole fits.
+        is_whole = body is offer.body
+        if not is_whole and offer.kind == "value":
+            declared = None
         output = None
-        if given is not None and given.output_schema is not None:
+        if is_whole and given is not None and given.output_schema is not None:
             of = fingerprint(given.output_schema, given.json_text)
             validator = self._validator(offer, given.output_schema, "given output")
             output = GivenOutput(of, validator, given.json_text)
         return observe(
             offer.kind,
-            offer.body,
-            time.time(),
+            body,
+            now,
             declared=None if declared is None else self._validator(offer, declared, "output"),
             given=output,
             keep_sample=self._settings.keep_samples,

@@ -1,31 +1,30 @@
-"""Plan decides which servers an import takes, which not and why, and which secrets it leaves behind, and writes it."""
+"""Which servers an import takes, which not and why, and which secrets it leaves behind; and the writing of it."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
 from cellblock.app.cli.arguments import DEFAULT_ADDRESS
-from cellblock.app.cli.config_file import real_path
-from cellblock.app.cli.importing.clients import Found
-from cellblock.app.cli.importing.secrets import Secrets
-from cellblock.app.cli.install.clients import CLIENTS
-from cellblock.app.cli.own_file import OwnFile
-from cellblock.app.config.client_places import shown_path
+from cellblock.app.cli.config_file import OwnFile, real_path
+from cellblock.app.cli.importing.entries import Found
+from cellblock.app.cli.importing.known import CLIENTS
+from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import KeyPath
-from cellblock.app.config.entry_keys import slip_hint, slips
-from cellblock.app.config.formats import value_at
+from cellblock.app.config.formats import slip_hint, slips, value_at
 from cellblock.app.config.references import input_variable
 from cellblock.base.json import is_array, is_object, mapped
 from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.loopback import is_loopback
+from cellblock.base.secret_values import looks_secret
 from cellblock.base.settings.problems import SECTION_KEY, dotted, of_validation
 from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.server import SERVER_KEYS, ServerConfig
@@ -83,8 +82,8 @@ class Step:
             "path": dotted(self.found.path),
             "reached": self.reached,
             "variables": list(self.secrets),
-            "restrictions": list(self.found.conversion.restrictions if self.fate == "added" else ()),
-            "left": self.found.conversion.left if self.fate == "added" else [],
+            "restrictions": list(self.found.restrictions if self.fate == "added" else ()),
+            "left": self.found.left if self.fate == "added" else [],
         }
 
 
@@ -107,7 +106,7 @@ class Plan:
         made: dict[str, dict[str, int]] = {}
         for step in self.steps:
             if step.fate == "added":
-                for setting, value in step.found.conversion.bounds.items():
+                for setting, value in step.found.bounds.items():
                     made.setdefault(setting, {})[step.found.name] = value
         return made
 
@@ -163,7 +162,7 @@ def make_plan(
             plan.steps.append(same if before == entry else other)
             continue
         inputs = {input_variable(wanted) for wanted in _INPUT.findall(str(entry))}
-        inputs |= set(server.conversion.variables)
+        inputs |= set(server.variables)
         named = mapped(entry, lambda text, known=server.inputs: _with_variables(text, known))
         hidden, variables = hidden_in.taken_out(name, named)
         if name in present:
@@ -229,8 +228,8 @@ def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:
         return Step(server, "unusable", "it has no name")
     if runs_cellblock(raw):
         return Step(server, "itself", "it is Cellblock itself")
-    if server.conversion.trouble:
-        return Step(server, "unusable", server.conversion.trouble)
+    if server.trouble:
+        return Step(server, "unusable", server.trouble)
     for key, meant in slips(raw, SERVER_KEYS).items():
         if key not in ignored:
             return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")
@@ -289,3 +288,101 @@ def add_servers(target: OwnFile, plan: Plan) -> Path | None:
         for name, value in plan.values.items():
             secrets.put(name, value)
     return target.write(private=True)
+
+
+_SCHEME: Final = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+", re.I)
+
+
+@dataclass(slots=True)
+class Secrets:
+    """Holds the variables that stand for secrets: their values by name, over all servers that are imported together.
+
+    Args:
+        kind: The kind of reference that is put in their place, `env` or `keyring`.
+        kept: Gives the value that a name has there already.
+    """
+
+    kind: str = "env"
+    kept: Callable[[str], str | None] = lambda _: None
+    variables: dict[str, str] = field(default_factory=dict[str, str])
+
+    def taken_out(self, server: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Returns an entry with references in place of its secrets, and the variables that those name."""
+        written, used = dict(entry), list[str]()
+
+        def replaced(value: str, wanted: str) -> str:
+            name = self._variable(value, wanted, server)
+            used.append(name)
+            return f"${{{self.kind}:{name}}}"
+
+        for key in ("env", "headers"):
+            if is_object(pairs := entry.get(key)):
+                written[key] = {
+                    name: _named(name, value, server, key, replaced) for name, value in pairs.items()
+                }
+        if is_array(args := entry.get("args")):
+            written["args"] = _options(args, server, replaced)
+        if isinstance(entry.get("url"), str):
+            written["url"] = _address(entry["url"], server, replaced)
+        return written, list(dict.fromkeys(used))
+
+    def _variable(self, value: str, wanted: str, server: str) -> str:
+        numbered = (f"{wanted}_{number}" for number in itertools.count(2))
+        for name in itertools.chain((wanted, input_variable(f"{server}_{wanted}")), numbered):
+            if name not in self.variables and self.kept(name) not in (None, value):
+                continue
+            if self.variables.setdefault(name, value) == value:
+                return name
+        raise AssertionError  # the numbers do not end
+
+
+def _named(name: str, value: Any, server: str, kind: str, replaced: Any) -> Any:
+    if not isinstance(value, str) or not looks_secret(name, value):
+        return value
+    if kind == "env":
+        return replaced(value, input_variable(name))
+    scheme = _SCHEME.match(value)
+    prefix = scheme[0] if scheme else ""
+    return prefix + replaced(value[len(prefix) :], input_variable(f"{server}_{name}"))
+
+
+def _options(args: list[Any], server: str, replaced: Any) -> list[Any]:
+    written: list[Any] = []
+    option = ""
+    for arg in args:
+        if not isinstance(arg, str):
+            written.append(arg)
+            option = ""
+            continue
+        name, equals, value = arg.partition("=")
+        if equals and name.startswith("-") and looks_secret(name, value):
+            arg = f"{name}={replaced(value, input_variable(f'{server}_{name}'))}"
+        elif "://" in arg:
+            arg = _address(arg, server, replaced)
+        elif not arg.startswith("-") and looks_secret(option, arg):
+            arg = replaced(arg, input_variable(f"{server}_{option}" if option else f"{server}_SECRET"))
+        option = arg if arg.startswith("-") and "=" not in arg else ""
+        written.append(arg)
+    return written
+
+
+def _address(url: str, server: str, replaced: Any) -> str:
+    """Returns a URL with references for its password and for query values that are secrets."""
+    try:
+        parts = urlsplit(url)
+        password = parts.password
+    except ValueError:
+        return url
+    if password and looks_secret("password", password):
+        # By its place: the same word may stand elsewhere in the URL.
+        user, _, rest = parts.netloc.rpartition("@")
+        name, _, written = user.partition(":")
+        netloc = f"{name}:{replaced(written, input_variable(f'{server}_PASSWORD'))}@{rest}"
+        url = url.replace(f"//{parts.netloc}", f"//{netloc}", 1)
+    for pair in parts.query.split("&") if parts.query else ():
+        name, _, written = pair.partition("=")
+        if looks_secret(unquote(name), unquote(written)):
+            # As it is written: what a variable holds is put in without encoding.
+            reference = replaced(written, input_variable(f"{server}_{unquote(name)}"))
+            url = url.replace(pair, f"{name}={reference}", 1)
+    return url

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.app import first_collection
-from cellblock.app.first_collection import FirstCollection
+from cellblock.app import process_memory
+from cellblock.app.process_memory import FirstCollection
 from support.waits import until
 
 
@@ -39,8 +39,8 @@ def full() -> Iterator[list[int]]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_collection, "AFTER_SECONDS", 0.02)
-    monkeypatch.setattr(first_collection, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(process_memory, "AFTER_SECONDS", 0.02)
+    monkeypatch.setattr(process_memory, "AGAIN_SECONDS", 0.01)
 
 
 def counted(answers: list[bool]) -> Callable[[], bool]:
@@ -70,7 +70,7 @@ async def test_what_is_left_is_looked_at_again_only_where_it_may_go(
 
 MAPPED = """
 import ctypes
-from cellblock.app.first_collection import _keep_no_large_blocks
+from cellblock.app.process_memory import _keep_no_large_blocks
 
 class Info(ctypes.Structure):
     names = "arena free small mapped bytes most fast used left keep"
@@ -97,7 +97,7 @@ def test_a_large_block_goes_back_to_the_system_when_it_is_free(told: bool) -> No
 
 
 async def test_not_before_its_time(full: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_collection, "AFTER_SECONDS", 60.0)
+    monkeypatch.setattr(process_memory, "AFTER_SECONDS", 60.0)
     collection = FirstCollection(lambda: False)
     await asyncio.sleep(0.05)
     assert (collection.done, len(full)) == (False, 0)
@@ -116,7 +116,7 @@ async def test_never_once_it_is_given_up(full: list[int]) -> None:
 async def test_a_broker_that_is_never_idle_collects_all_the_same(
     full: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_collection, "LONGEST_SECONDS", 0.1)
+    monkeypatch.setattr(process_memory, "LONGEST_SECONDS", 0.1)
     collection = FirstCollection(lambda: True)
     await until(lambda: collection.done, "a collection")
     assert len(full) == 1

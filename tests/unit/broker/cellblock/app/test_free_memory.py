@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from cellblock.app import free_memory
-from cellblock.app.free_memory import FreeMemory
+from cellblock.app import process_memory
+from cellblock.app.process_memory import FreeMemory
 from cellblock.base.memory import resident_bytes
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="anoth
 GROWN = """
 import asyncio, time
 from cellblock.base.memory import resident_bytes
-from cellblock.app import free_memory
-from cellblock.app.free_memory import FreeMemory
+from cellblock.app import process_memory
+from cellblock.app.process_memory import FreeMemory
 
-free_memory.LOOK_SECONDS = 0.02
+process_memory.RESIDENT_SECONDS = 0.02
 
 async def main():
     looks = FreeMemory()
@@ -49,7 +49,7 @@ def test_what_is_free_goes_back(started: bool) -> None:
 
 
 async def test_it_may_be_stopped_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(free_memory, "LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(process_memory, "RESIDENT_SECONDS", 60.0)
     assert resident_bytes() > 1_000_000
     looks = FreeMemory()
     looks.stop()

@@ -20,11 +20,10 @@ from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.journal import JournalSettings
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.settings.settings import AuditSettings, ServerConfig
-from cellblock.base.socket_dir import SocketDir
-from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
+from cellblock.base.settings.state import JournalSettings
+from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, SocketDir, prepare_state_dir
 from cellblock.base.store import LocalStore, opened_file
 from cellblock.observe.audit import AuditLog
 from cellblock.observe.files import PrivateFile
@@ -33,11 +32,10 @@ from cellblock.record.rows import Head, Piece
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.serve.client import Owner
 from cellblock.serve.http.token import ensure_tokens
+from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.mcp.use import add_uses
-from cellblock.serve.outputs.kept import Output
-from cellblock.serve.outputs.kept_outputs import keeping
 from cellblock.tools.upstream.auth.store import AUTH_DIR, MAX_BYTES
-from cellblock.tools.upstream.pins.pins import Pins, PinStore
+from cellblock.tools.upstream.pins import Pins, PinStore
 from cellblock.tools.upstream.stderr_log import stderr_log
 from cellblock.types.learning.store import TABLES, Observations
 from cellblock_worker.base.folders import Contents, InTheWay

@@ -15,8 +15,8 @@ import pytest
 from cellblock.base.database import Away, StoreError
 from cellblock.base.offload.budget import ByteBudget
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.journal import JournalSettings
 from cellblock.base.settings.sections import MIB
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.base.questions import ParkedQuestion
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState
 from cellblock.record.journals import Journals

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cellblock.base.questions import Given, ParkedQuestion, QuestionId, pack_round
-from cellblock.base.settings.journal import JournalSettings
 from cellblock.base.settings.sections import MIB
+from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import JOURNALS
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer
 from cellblock.record.owner import Owner

@@ -13,7 +13,7 @@ import pytest
 
 from cellblock.base.errors import Certainty
 from cellblock.base.offload.raw import RawJson
-from cellblock.base.settings.journal import JournalSettings
+from cellblock.base.settings.state import JournalSettings
 from cellblock.record import rows as pieces
 from cellblock.record.journal import MAX_BYTES
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording

@@ -26,7 +26,7 @@ from cellblock.app.cli.help import (
 from cellblock.app.cli.main import main
 from cellblock.app.cli.parser import make_parser
 from cellblock.app.cli.serve import SWITCH_SECONDS, own_process
-from cellblock.app.first_collection import FirstCollection
+from cellblock.app.process_memory import FirstCollection
 
 COMMANDS = dict(all_commands(make_parser()))
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.config.entry_keys import FOREIGN_KEYS, entry_problems, slips
-from cellblock.app.config.formats import TOOL_KEYS, URL_KEYS, normal
+from cellblock.app.config.formats import FOREIGN_KEYS, TOOL_KEYS, URL_KEYS, entry_problems, normal, slips
 from cellblock.app.config.load import load_settings, parse_settings
 from cellblock.base.settings.problems import ConfigProblems
 from cellblock.base.settings.server import SERVER_KEYS

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.config.env_file import variables_of
 from cellblock.app.config.load import load_settings, parse_settings
+from cellblock.app.config.references import variables_of
 from cellblock.base.settings.problems import ConfigProblems
 from cellblock.base.settings.settings import ServerConfig
 

@@ -36,7 +36,8 @@ class Held:
 
 class Front:
     def __init__(self, total: int, share: int) -> None:
-        self.places = Connections(total, share)
+        self.places = Connections(total)
+        self.places.share = share
         self.made: list[Any] = []
 
     def enter(self, address: str = "10.0.0.1") -> Any:
@@ -203,7 +204,7 @@ def connection_of(app: Any = _app) -> BoundedConnection:
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )  # fmt: skip
     config.load()
-    return BoundedConnection(Connections(8, 8), 10.0, config, uvicorn.Server(config).server_state, {})
+    return BoundedConnection(Connections(8), 10.0, config, uvicorn.Server(config).server_state, {})
 
 
 async def _answered(request: bytes, pieces: int) -> _Wire:
@@ -342,7 +343,8 @@ async def test_what_comes_behind_a_request_waits_for_its_response() -> None:
 
 
 def test_a_client_a_principal_and_all_together_have_bounds() -> None:
-    memory = Memory(1000, 500)
+    memory = Memory(1000)
+    memory.share = 500
     with contextlib.ExitStack() as stack:
 
         def charge(client: str, principal: str) -> Callable[[int], bool]:
@@ -362,7 +364,8 @@ def test_a_client_a_principal_and_all_together_have_bounds() -> None:
 
 
 def test_a_client_named_like_a_principal_is_not_one() -> None:
-    memory = Memory(1000, 500)
+    memory = Memory(1000)
+    memory.share = 500
     with memory.charge("same", "same") as held:
         assert held(250)
         assert memory.held == 250

@@ -164,7 +164,7 @@ async def test_sessions_are_followed_and_are_clients_of_their_own() -> None:
         headers = {} if (b"mcp-session-id", b"s1") in scope["headers"] else {"mcp-session-id": "s1"}
         await PlainTextResponse("ok", headers=headers)(scope, receive, send)
 
-    sessions = Sessions(1, 8, 60)
+    sessions = Sessions(1, 60)
     app = SessionLimit(sdk, sessions)
     opening, within = {"mcp_protocol_version": OLDER}, {"mcp_session_id": "s1"}
     assert await statuses(app, opening, within, opening, {"mcp_protocol_version": "2026-07-28"}) == [
@@ -183,7 +183,7 @@ async def test_a_body_is_read_whole_and_bounded() -> None:
         seen.append((await receive())["body"])
         await OK(scope, receive, send)
 
-    memory: Any = Memory(10_000, 10_000)
+    memory: Any = Memory(10_000)
     whole = WholeBody(app, 4000, 1.0, memory, None)  # pyright: ignore[reportArgumentType] - for large ones
     post = {"method": "POST"}
     assert await statuses(whole, {**post, "body": b"{}"}, {**post, "body": b"x" * 4001}) == [200, 413]

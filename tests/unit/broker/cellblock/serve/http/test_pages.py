@@ -127,7 +127,7 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
-    pages = Pages(View(StillBroker(), Tally(), Board(1), "1"), None, secure=True)
+    pages = Pages(View(StillBroker(), Tally(), Board(1), "1"), Metrics(Tally(), StillBroker()), secure=True)
     assert "; Secure" in log_in(pages, code_of(pages))[1]["set-cookie"]
 
 

@@ -29,7 +29,7 @@ def opened(sessions: Sessions, opener: Caller, key: bytes, now: float = 0.0) -> 
 
 
 def test_a_principal_has_its_share_and_others_have_theirs() -> None:
-    sessions = Sessions(2, 8, 60)
+    sessions = Sessions(2, 60)
     assert [opened(sessions, ADA, b"%d" % number) for number in range(3)] == [True, True, False]
     assert not opened(sessions, caller("ada", "another"), b"x"), "another program is the same principal"
     assert opened(sessions, EVE, b"e")
@@ -38,7 +38,7 @@ def test_a_principal_has_its_share_and_others_have_theirs() -> None:
 
 
 def test_requests_that_are_opening_count() -> None:
-    sessions = Sessions(2, 8, 60)
+    sessions = Sessions(2, 60)
     places = [sessions.reserve(ADA, 0), sessions.reserve(ADA, 0)]
     assert None not in places
     assert sessions.reserve(ADA, 0) is None
@@ -48,7 +48,7 @@ def test_requests_that_are_opening_count() -> None:
 
 
 def test_a_session_is_its_owners() -> None:
-    sessions = Sessions(2, 8, 60)
+    sessions = Sessions(2, 60)
     opened(sessions, ADA, b"key")
     name = sessions.begin(b"key", ADA)
     assert name is not None and "key" not in name
@@ -59,7 +59,7 @@ def test_a_session_is_its_owners() -> None:
 
 
 def test_an_idle_session_ends_as_the_sdks_does() -> None:
-    sessions = Sessions(1, 8, 60)
+    sessions = Sessions(1, 60)
     opened(sessions, ADA, b"key", 0)
     sessions.begin(b"key", ADA)
     assert not sessions.reserve(ADA, 100), "a request is under way"

@@ -24,10 +24,10 @@ from cellblock.base.store import LocalStore
 from cellblock.run.policy.policy import Policy
 from cellblock.run.response import LogEntry, TraceEntry
 from cellblock.serve.client import Owner
+from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.mcp import list_changes, live, surface
-from cellblock.serve.mcp.live import MAX_SHOWN_CHARS, MAX_WAITING_LOGS, LiveRun, LogLevels, one_line
+from cellblock.serve.mcp.live import MAX_SHOWN_CHARS, MAX_WAITING, LiveRun, LogLevels, one_line
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.outputs.kept_outputs import Output, keeping
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from support.entries import settings
 from support.waits import until, within
@@ -333,10 +333,8 @@ async def test_logs_from_the_clients_level_on(level: types.LoggingLevel | None, 
 
 
 async def test_of_too_many_logs_the_newest_are_sent() -> None:
-    sent = await told("debug", *(log("log", str(number)) for number in range(2 * MAX_WAITING_LOGS)))
-    assert [data for _, data in sent] == [
-        str(number) for number in range(MAX_WAITING_LOGS, 2 * MAX_WAITING_LOGS)
-    ]
+    sent = await told("debug", *(log("log", str(number)) for number in range(2 * MAX_WAITING)))
+    assert [data for _, data in sent] == [str(number) for number in range(MAX_WAITING, 2 * MAX_WAITING)]
 
 
 async def test_a_client_that_does_not_read_does_not_hold_its_response(
@@ -371,26 +369,26 @@ def test_a_log_message_is_one_line(text: str) -> None:
     assert line.isprintable()
 
 
-def test_levels_of_both_generations() -> None:
-    levels = LogLevels()
-    old, new = context(Session()), context(Session(), protocol_version="2026-07-28")
-    assert levels.level_for(old, "one") is None
-    levels.set("one", "warning")
-    assert (levels.level_for(old, "one"), levels.level_for(old, "two"), levels.level_for(new, "one")) == (
-        "warning",
-        None,
-        None,
-    )
+async def test_levels_of_both_generations() -> None:
+    levels = LogLevels(lambda context: Owner("ann", cast("Any", context).client))
+
+    def older(client: str = "one") -> Any:
+        return context(Session(), client=client)
+
+    def newer(**meta: Any) -> Any:
+        return context(Session(), client="one", protocol_version="2026-07-28", meta=meta)
+
+    assert levels.level_for(older()) is None
+    await levels.set(older(), types.SetLevelRequestParams(level="warning"))
+    assert (levels.level_for(older()), levels.level_for(older("two"))) == ("warning", None)
+    assert levels.level_for(newer()) is None
     key = "io.modelcontextprotocol/logLevel"
     cases: list[tuple[Any, str | None]] = [("error", "error"), ("nonsense", None), (7, None), ([], None)]
     for wanted, expected in cases:
-        assert (
-            levels.level_for(context(Session(), protocol_version="2026-07-28", meta={key: wanted}), "one")
-            == expected
-        )
+        assert levels.level_for(newer(**{key: wanted})) == expected
     for number in range(3 * live.MAX_CLIENTS):
-        levels.set(str(number), "debug")
-    assert levels.level_for(old, "one") is None
+        await levels.set(older(str(number)), types.SetLevelRequestParams(level="debug"))
+    assert levels.level_for(older()) is None
 
 
 def test_what_a_server_reports_of_a_call_is_shown_until_the_call_ends() -> None:

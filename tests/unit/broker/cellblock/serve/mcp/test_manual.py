@@ -13,8 +13,7 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.sections import LimitRange
 from cellblock.base.settings.settings import LimitSettings, Profile, Settings
 from cellblock.run.request import KEYS
-from cellblock.serve.mcp.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual
-from cellblock.serve.mcp.opening import opening
+from cellblock.serve.mcp.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual, opening
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 
 MAX_CHARS = 5_000

@@ -20,6 +20,7 @@ from cellblock.record.views import ParkedStatus
 from cellblock.run.hook import CANCELLED, LOST
 from cellblock.run.response import RunResponse
 from cellblock.serve.client import Owner
+from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.request_state import RequestStates, digest_of, text_of
 from cellblock.serve.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tasks import Tasks
@@ -65,8 +66,8 @@ def tasks(runs: Runs) -> Tasks:
     async def shown(_: Any, response: RunResponse) -> types.CallToolResult:
         return types.CallToolResult(content=[], structured_content=response.as_json())
 
-    service = cast("Any", SimpleNamespace(parked_runs=runs))
-    return Tasks(service, lambda context: Owner(cast("Any", context).principal, "one"), shown)
+    service = cast("Any", SimpleNamespace(parked_runs=runs, front_config=SimpleNamespace(state_dir=None)))
+    return Tasks(Front(service, lambda context: Owner(cast("Any", context).principal, "one")), shown)
 
 
 def context(

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client, MCPError
 
 from cellblock.app.assembly import front_config
-from cellblock.app.cli.install.clients import CLIENTS
+from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.base.callbacks import Listeners
 from cellblock.base.settings.settings import FrontendSettings
 from cellblock.run.policy.asking import Caller

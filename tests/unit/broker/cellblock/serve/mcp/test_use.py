@@ -19,8 +19,8 @@ from cellblock.run.policy.policy import Policy
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp import first_reference, use
 from cellblock.serve.mcp.first_reference import FirstReferences
+from cellblock.serve.mcp.manual import OPENING_CHARS, PURPOSE, RULES, listed_within, opening, rows_within
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.mcp.opening import OPENING_CHARS, PURPOSE, RULES, listed_within, opening, rows_within
 from cellblock.serve.mcp.use import (
     FILE_NAME,
     MAX_NAME_CHARS,

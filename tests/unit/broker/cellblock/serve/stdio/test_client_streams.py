@@ -14,10 +14,9 @@ from mcp.shared.message import SessionMessage
 
 from cellblock.base.offload.pool import Apart
 from cellblock.serve.misread import Misread
-from cellblock.serve.stdio import stdin
+from cellblock.serve.stdio import lines
 from cellblock.serve.stdio.client_streams import FromClient, ToClient, message_of
-from cellblock.serve.stdio.stdin import ClientLines, LineTooLong
-from cellblock.serve.stdio.stdout import Flow, StdoutLines
+from cellblock.serve.stdio.lines import ClientLines, Flow, LineTooLong, StdoutLines
 
 CALL = '{"jsonrpc":"2.0","id":11,"method":"tools/call","params":'
 
@@ -138,7 +137,7 @@ LIMIT = 4_096
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdin, "MAX_LINE_BYTES", LIMIT)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", LIMIT)
 
 
 async def read(lines: ClientLines) -> list[Any]:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.cli.importing.clients import Found
-from cellblock.app.cli.importing.plan import make_plan, runs_cellblock
-from cellblock.app.cli.importing.secrets import Secrets, looks_secret
+from cellblock.app.cli.importing.entries import Found
+from cellblock.app.cli.importing.plan import Secrets, looks_secret, make_plan, runs_cellblock
 from cellblock.app.config.load import parse_settings
 from cellblock.app.config.references import Resolver
 

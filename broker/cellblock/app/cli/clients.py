@@ -1,0 +1,374 @@
+"""The commands `install` and `import`: Cellblock into MCP clients' own files or out of them, their servers here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
+from cellblock.app.cli.help import EXIT_OK
+from cellblock.app.cli.importing.entries import Search, find_servers
+from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own_command
+from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
+from cellblock.app.cli.parser import CLIENTS as CLIENT_NAMES
+from cellblock.app.cli.streams import write_json
+from cellblock.app.config.client_permissions import shown_path
+from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of
+from cellblock.app.config.formats import value_at
+from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_array, is_object
+from cellblock.base.keyrings import NamedSecrets
+from cellblock.base.settings.problems import dotted
+from cellblock.base.terminal import Painter
+
+_STARTED: Final = ("type", "source", "command", "cmd", "args", "enabled")
+"""Names the keys of an entry that say how Cellblock is started."""
+
+_REACHED: Final = ("url", "uri", "httpUrl", "serverUrl", "headers")
+"""Names the keys of an entry that was one for an address; a program has none of them."""
+
+_DIFFERENCE_SIGNS: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+
+@dataclass(slots=True)
+class Step:
+    """A step is what becomes of one client's file. `plan` says which of its servers are taken over."""
+
+    name: str
+    client: Client
+    file: ConfigFile
+    plan: Plan
+
+    def as_json(self, copy: Path | None, *, written: bool) -> dict[str, Any]:
+        return {
+            "client": self.name,
+            "file": str(self.file.path),
+            "changed": self.file.changed,
+            "written": written,
+            "backup": None if copy is None else str(copy),
+            "taken_over": list(self.plan.added),
+            "stay": {
+                step.found.name: step.why for step in self.plan.steps if step.fate not in ("added", "present")
+            },
+        }
+
+
+def install(parsed: argparse.Namespace) -> int:
+    """Shows how the clients' files would change, asks, and writes them.
+
+    Raises:
+        UsageError: No client is named, or one that has no file in projects, or the options contradict each other.
+        ConfigError: A file cannot be used, or nobody is there to be asked.
+    """
+    project = None if parsed.project is None else parsed.project.expanduser().resolve()
+    launch = _launch(parsed)
+    names = _wanted(parsed, project)
+    if parsed.print and parsed.uninstall:
+        raise UsageError("--print shows what is written into a file: give --print or --uninstall.")
+    if parsed.print:
+        for name in names:
+            sys.stdout.write(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch))
+        return EXIT_OK
+    target = OwnFile(parsed.config)
+    plan = Plan()
+    if parsed.take_over and not parsed.uninstall:
+        plan = _plan(names, project, target, parsed.secrets or "environment")
+        if plan.secrets and parsed.yes and parsed.secrets is None:
+            # Out of the client's file they go: only the copy of the old one would have them.
+            raise UsageError(
+                f"--take-over moves {plan.secrets} secrets out of the clients' files: say where with --secrets."
+            )
+    steps = [_step(name, project, launch, target, plan, uninstall=parsed.uninstall) for name in names]
+    changed = [step for step in steps if step.file.changed]
+    paint = Painter(sys.stdout)
+    if not parsed.json:
+        for step in steps:
+            sys.stdout.write(_install_text(step, target.path, paint, uninstall=parsed.uninstall))
+    if changed and not parsed.yes and not _agreed(len(changed), json=parsed.json):
+        sys.stdout.write("Nothing was written.\n")
+        return EXIT_OK
+    if plan.added:
+        if plan.secrets and parsed.secrets is None and not parsed.yes:
+            plan = _plan(names, project, target, place_for(plan.secrets))
+        # First in, then out: a crash between the two leaves both.
+        add_servers(target, plan)
+    report: list[dict[str, Any]] = []
+    for step in steps:
+        copy = step.file.write() if step.file.changed else None
+        report.append(step.as_json(copy, written=step.file.changed))
+        if not parsed.json:
+            sys.stdout.write(_done(step, copy, paint, uninstall=parsed.uninstall))
+    if parsed.json:
+        write_json({"clients": report})
+    return EXIT_OK
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _launch(parsed: argparse.Namespace) -> Launch:
+    """Returns what the client is to start: a daemon's stdio end, or a broker of its own for a file of its own."""
+    config = None if parsed.config is None else real_path(Path(parsed.config))
+    command, *first = own_command()
+    via = parsed.via or ("connect" if config is None else "stdio")
+    words = ["connect"] if via == "connect" else ["serve", "--stdio"]
+    if config is not None:
+        words += ["--config", str(config)]
+    return Launch(command, (*first, *words))
+
+
+def _wanted(parsed: argparse.Namespace, project: Path | None) -> list[str]:
+    named: list[str] = list(dict.fromkeys(parsed.clients))
+    if parsed.all_detected:
+        found = [name for name, client in CLIENTS.items() if client.detected]
+        named += [name for name in found if name not in named and CLIENTS[name].file(project) is not None]
+        if not named:
+            raise UsageError(f"No client was found on this machine; name one of {', '.join(CLIENTS)}.")
+    if not named:
+        raise UsageError(f"Name a client, one of {', '.join(CLIENTS)}; or give --all-detected.")
+    for name in named:
+        if CLIENTS[name].file(project) is None:
+            raise UsageError(f"{CLIENTS[name].title} has no file in projects; leave out --project.")
+    return named
+
+
+def _step(
+    name: str, project: Path | None, launch: Launch, target: OwnFile, plan: Plan, *, uninstall: bool
+) -> Step:
+    client = CLIENTS[name]
+    path = client.file(project)
+    assert path is not None  # checked by _wanted
+    file = ConfigFile(path)
+    plan = plan.of_file(file.path)
+    if file.path == target.path:
+        raise ConfigError(f"{file.path} is a client's own file.", hint="Give --config with another one.")
+    key = client.key(file.data)
+    present = value_at(file.data, key)
+    changes: dict[KeyPath, Any] = {}
+    if uninstall:
+        if present is not None and not _is_ours(present):
+            raise ConfigError(
+                f"{'.'.join(key)} in {file.path} does not start Cellblock.", hint="Remove it by hand."
+            )
+        if present is not None:
+            changes[key] = REMOVED
+    else:
+        entry = dict(client.entry(launch))
+        if is_object(present):
+            if not _is_ours(present):
+                raise ConfigError(
+                    f"{'.'.join(key)} in {file.path} is another server.", hint="Give that one another name."
+                )
+            # What the user has set beside, such as variables, times, and which tools need no question, stays.
+            stays = {key: value for key, value in present.items() if key not in _REACHED}
+            entry |= stays | {key: entry[key] for key in _STARTED if key in entry}
+        if entry != present:
+            changes[key] = entry
+        changes |= {
+            tuple(map(str, step.found.path)): REMOVED
+            for step in plan.steps
+            if step.fate in ("added", "present")
+        }
+    if changes:
+        file.change(changes)
+    return Step(name, client, file, plan)
+
+
+def _plan(names: Sequence[str], project: Path | None, target: OwnFile, secrets: Place) -> Plan:
+    """Makes the plan for all files together: of servers with one name the first is taken, and the others stay."""
+    files = {real_path(file) for name in names if (file := CLIENTS[name].file(project)) is not None}
+    found = find_servers(project or Path.cwd(), names).servers
+    here = [one for one in found if real_path(one.file) in files]
+    kept = NamedSecrets().get
+    return make_plan(here, target.servers, secrets=secrets, kept=kept, ignored=target.ignored)
+
+
+def _is_ours(entry: object) -> bool:
+    if not is_object(entry):
+        return False
+    command = entry.get("command", entry.get("cmd"))
+    if is_array(command):
+        return runs_cellblock({"args": command})
+    return runs_cellblock({**entry, "command": command, "url": entry.get("url", entry.get("uri", ""))})
+
+
+def _snippet(client: Client, file: Path | None, launch: Launch) -> str:
+    assert file is not None  # checked by _wanted
+    form = format_of(file.name)
+    comment = "//" if form == "json" else "#"
+    entry = {(*client.servers, NAME): client.entry(launch)}
+    return f"{comment} {client.title}: {shown_path(file)}\n{edited('', form, entry)}"
+
+
+def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) -> str:
+    shown = shown_path(step.file.path)
+    if not step.file.changed:
+        how = "has no Cellblock" if uninstall else "is as it should be"
+        return f"{paint(step.client.title, 'bold')}: {shown} {how}.\n"
+    lines = [paint(f"{step.client.title}: {shown}", "bold")]
+    for line in step.file.difference(shown)[2:]:
+        style = _DIFFERENCE_SIGNS.get(line[:1])
+        lines.append(f"  {paint(line, style) if style else line}")
+    for one in step.plan.steps:
+        restrictions = one.found.restrictions if one.fate == "added" else ()
+        lines += [f"  {one.found.name}: restricted as there: {told}" for told in restrictions]
+        if one.fate == "added" and one.found.left:
+            lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.left)}")
+        fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")
+        lines.append(f"  {one.found.name}: {fate} ({shown_path(target)})")
+    lines += [
+        f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock" for name in step.plan.needed
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _agreed(files: int, *, json: bool) -> bool:
+    if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError(
+            "Nothing was written: nobody is there to be asked.",
+            hint="Add --yes, or --print to see the entry.",
+        )
+    return agreed(f"Write {files} file{'' if files == 1 else 's'}?")
+
+
+def _done(step: Step, copy: Path | None, paint: Painter, *, uninstall: bool) -> str:
+    if not step.file.changed:
+        return ""
+    lines = [f"{paint('Written', 'green')}: {shown_path(step.file.path)}"]
+    if copy is not None:
+        lines.append(f"The old file is {shown_path(copy)}")
+    if not uninstall:
+        lines.append(step.client.next_step)
+    return "\n".join(lines) + "\n"
+
+
+_FATE_SIGNS: Final = {
+    "added": ("+", "green"),
+    "present": ("=", "dim"),
+    "conflict": ("!", "yellow"),
+    "itself": ("-", "dim"),
+    "unusable": ("!", "yellow"),
+}
+
+
+def import_servers(parsed: argparse.Namespace) -> int:
+    """Finds the servers, shows what would be done, asks, and writes the file.
+
+    Raises:
+        ConfigError: The file cannot be used, or nobody is there to be asked.
+    """
+    target = OwnFile(parsed.config)
+    project = (parsed.project or Path.cwd()).expanduser().resolve()
+    search = find_servers(project, parsed.clients or CLIENT_NAMES)
+    for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
+        raise ConfigError(f"{file} is a client's own file.", hint="Give --config with another one.")
+    planned = partial(
+        make_plan, search.servers, target.servers, kept=NamedSecrets().get, ignored=target.ignored
+    )
+    plan = planned(secrets="file" if parsed.copy_secrets else parsed.secrets or "environment")
+    paint = Painter(sys.stdout)
+    if not parsed.json:
+        sys.stdout.write(_import_text(search, plan, target.path, paint))
+    copy: Path | None = None
+    written = False
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not parsed.json
+    if plan.added and not parsed.dry_run:
+        if not parsed.yes:
+            if not asks:
+                raise ConfigError(
+                    "Nothing was written: nobody is there to be asked.", hint="Add --yes, or --dry-run."
+                )
+            if not agreed(f"Write {len(plan.added)} servers to {target.path}?"):
+                sys.stdout.write("Nothing was written.\n")
+                return EXIT_OK
+            if plan.secrets and not parsed.copy_secrets and parsed.secrets is None:
+                plan = planned(secrets=place_for(plan.secrets))
+        copy, written = add_servers(target, plan), True
+    if parsed.json:
+        report = {"written": written, "backup": None if copy is None else str(copy)}
+        write_json({**_as_json(search, plan, target.path), **report})
+    elif written:
+        sys.stdout.write(_what_next(plan, target.path, copy, paint))
+    return EXIT_OK
+
+
+def agreed(question: str) -> bool:
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def place_for(secrets: int) -> Place:
+    """Asks where secrets are to go, where no option says so."""
+    keyring = NamedSecrets().place
+    if keyring is not None and agreed(f"Put the {secrets} secrets into the system's keyring ({keyring})?"):
+        return "keyring"
+    copying = f"Copy the {secrets} secrets into the file, too? Otherwise set the variables above."
+    return "file" if agreed(copying) else "environment"
+
+
+def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
+    lines = [paint("Found", "bold")]
+    for file, count in search.files.items():
+        lines.append(f"  {shown_path(file)}: {count} server{'' if count == 1 else 's'}")
+    for file, why in search.unreadable.items():
+        lines.append(f"  {shown_path(file)}: {paint('not read', 'yellow')}: {why}")
+    if not search.files and not search.unreadable:
+        lines.append("  no file of any client")
+    if plan.steps:
+        lines += ["", paint(f"Into {target}", "bold")]
+    for step in plan.steps:
+        sign, style = _FATE_SIGNS[step.fate]
+        name = dotted([step.found.name])
+        why = f"; {step.why}" if step.why else ""
+        lines.append(f"  {paint(f'{sign} {name}', style)}  {dotted([step.reached])}, from {step.source}{why}")
+        restrictions = step.found.restrictions if step.fate == "added" else ()
+        lines += [f"      restricted as there: {told}" for told in restrictions]
+        if step.fate == "added" and (left := step.found.left):
+            lines.append(f"      {paint('not carried over', 'yellow')}: {', '.join(map(str, left))}")
+    if plan.values:
+        lines += [
+            "",
+            paint("Into the keyring", "bold"),
+            *(f"  {paint(name, 'cyan')}" for name in plan.values),
+        ]
+    if plan.needed:
+        lines += ["", paint("To be set in the environment of Cellblock", "bold")]
+        for name, step in plan.needed.items():
+            is_set = " (is set here)" if name in os.environ else ""
+            where = f"{step.source}, {dotted(step.found.path)}"
+            lines.append(f"  {paint(name, 'cyan')}{is_set}  its value is in {where}")
+    if not plan.added:
+        lines += ["", "Nothing to import."]
+    return "\n".join(lines) + "\n"
+
+
+def _what_next(plan: Plan, target: Path, copy: Path | None, paint: Painter) -> str:
+    lines = ["", f"{paint('Written', 'green')}: {target}"]
+    if copy is not None:
+        lines.append(f"The old file is {copy}")
+    if plan.needed:
+        lines.append(
+            "Until the variables above are set, their servers are not started; `cellblock config check` says which."
+        )
+    lines.append(f"Next: cellblock doctor --config {target}")
+    return "\n".join(lines) + "\n"
+
+
+def _as_json(search: Search, plan: Plan, target: Path) -> dict[str, Any]:
+    return {
+        "config": str(target),
+        "files": {str(file): count for file, count in search.files.items()},
+        "unreadable": {str(file): why for file, why in search.unreadable.items()},
+        "servers": [step.as_json() for step in plan.steps],
+        "variables": list(plan.needed),
+        "keyring": list(plan.values),
+    }

@@ -1,0 +1,104 @@
+"""A front is what the parts of one front-end share: the broker, whose a request is, and what each client is granted, in
+every place where any servers or tools are named."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from mcp.server.context import CallNext, HandlerResult
+
+from cellblock.base.offload.raw import Splices
+from cellblock.base.settings.policy import CLAIMED
+from cellblock.serve.client import Context, Owner, OwnerOf, client_name
+from cellblock.serve.mcp.manual import instructions
+from cellblock.serve.mcp.use import UseLog
+from cellblock.serve.service import RunService
+from cellblock.tools.catalog.model import Catalog, ServerEntry
+
+if TYPE_CHECKING:
+    from cellblock.serve.kept_outputs import KeptOutputs
+    from cellblock.serve.mcp.context import Declared
+
+STDIO_CLIENT: Final = "stdio"
+"""Names the client of a process that serves over stdio: it serves one."""
+
+GREETINGS: Final = ("initialize", "server/discover")
+"""Lists the methods whose results have the instructions."""
+
+
+def stdio_owner(context: Context) -> Owner:
+    """Returns the owner of a request at our own pipes: who its client says it is; nothing proves it."""
+    return Owner(CLAIMED + client_name(context), STDIO_CLIENT)
+
+
+class Front:
+    """Knows the broker, the clients, and where large results and outputs go.
+
+    Args:
+        service: The broker.
+        owner_of: Says whose a request is.
+        splices: Has the large results for whoever writes responses; None where nobody puts them in.
+
+    Attributes:
+        uses: What clients have used.
+        kept: Where outputs go that are too large for a response; None: responses are whole.
+    """
+
+    def __init__(self, service: RunService, owner_of: OwnerOf, splices: Splices | None = None) -> None:
+        self.service, self.owner_of, self.splices = service, owner_of, splices
+        self.uses = UseLog(service.front_config.state_dir)
+        self.kept: KeptOutputs | None = None
+
+    def principal_of(self, context: Context) -> str:
+        """Says for whom a request is."""
+        return self.owner_of(context).principal
+
+    def catalog(self, context: Context) -> Catalog:
+        """Returns what the client of a request may import now."""
+        return self._narrowed(self.principal_of(context), self.service.catalog)
+
+    def known_catalog(self, context: Context) -> Catalog:
+        """Returns the client's catalog with servers that are out of reach at the moment: stable text for agents."""
+        return self.known_catalog_of(self.principal_of(context))
+
+    def known_catalog_of(self, principal: str) -> Catalog:
+        """Returns the `known_catalog` of a principal."""
+        return self._narrowed(principal, self.service.known_catalog)
+
+    def whole_servers(self, principal: str, has: str) -> list[ServerEntry]:
+        """Returns the connected servers that have something beside tools and are given whole to a principal."""
+        grants = self.service.policy.grants_of(principal)
+        return [
+            server
+            for server in self.service.catalog.servers.values()
+            if has in server.beside and (grants is None or grants.gives_whole(server))
+        ]
+
+    def description(self, catalog: Catalog, principal: str) -> Declared:
+        """Describes `codemode.run`, for a client that is shown a catalog; in the profile `proxy`, all tools."""
+        # Not at the top: a client is greeted without it.
+        if self.service.front_config.shown.profile == "proxy":
+            from cellblock.serve.mcp.context import Declared
+            from cellblock.tools.catalog.outputs import stated_output
+            from cellblock.types.definitions import mcp_definition, published
+
+            tools = published(catalog, plain=True).values()
+            return Declared(json.dumps([mcp_definition(one, stated_output) for one in tools]))
+        from cellblock.serve.mcp.context import description
+
+        return description(self.service, catalog, principal, self.uses.ranked(principal))
+
+    async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Greets a client (a middleware of the SDK): the instructions name only what the client is granted."""
+        result = await call_next(ctx)
+        if ctx.method not in GREETINGS or self.service.policy.grants_of(self.principal_of(ctx)) is None:
+            return result
+        if isinstance(result, dict) and result.get("instructions"):
+            profile = self.service.front_config.shown.profile
+            return {**result, "instructions": instructions(self.known_catalog(ctx), profile)}
+        return result
+
+    def _narrowed(self, principal: str, catalog: Catalog) -> Catalog:
+        grants = self.service.policy.grants_of(principal)
+        return catalog if grants is None else grants.narrowed(catalog)

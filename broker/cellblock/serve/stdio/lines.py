@@ -1,0 +1,219 @@
+"""Lines of standard input and output are read and written by the event loop instead of threads.
+
+The SDK has threads for that, which nothing can interrupt: a server told to stop would stay, with its workers and
+upstream servers, until its client closes its pipe, or for as long as one that has stopped reading leaves it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import stat
+import sys
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Final
+
+from cellblock.serve.misread import id_at_the_end, id_at_the_start
+
+if TYPE_CHECKING:
+    from cellblock.base.offload.raw import Splices
+
+logger = logging.getLogger("cellblock.serve")
+
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+"""Bounds one message of a client; a script is at most 1 MiB, and six times that when every character is escaped. An
+answer to a server's question may have an image."""
+
+EDGE_BYTES: Final = 256
+"""Sets how many bytes are kept of either end of a line that is too long, to find its id."""
+
+
+class LineTooLong(Exception):
+    """Tells that a line has over `MAX_LINE_BYTES` bytes, and is dropped. `request_id` is its message's, if that is
+    known."""
+
+    def __init__(self, start: bytes, end: bytes) -> None:
+        super().__init__(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.")
+        at_start = id_at_the_start(start)
+        self.request_id: int | str | None = id_at_the_end(end) if at_start is None else at_start
+
+
+class ClientLines:
+    """Reads the lines of a client. Owns the transport on its pipe, where there is one; `close` ends it."""
+
+    def __init__(self, reader: asyncio.StreamReader | None, transport: asyncio.BaseTransport | None) -> None:
+        self._reader = reader
+        self._transport = transport
+
+    @classmethod
+    async def of_stdin(cls) -> ClientLines:
+        """Takes over stdin. A file or a device is read in a thread: its reads never wait."""
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or sys.stdin.isatty()):
+            return cls(None, None)
+        reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
+        return cls(reader, transport)
+
+    async def line(self) -> bytes:
+        """Reads the next line; empty at the end.
+
+        Raises:
+            LineTooLong: It is dropped.
+        """
+        start = end = await self._piece()
+        if not _goes_on(end):
+            return end
+        edge = b""
+        while _goes_on(end):
+            edge, end = end[-EDGE_BYTES:], await self._piece()
+        logger.warning("dropped a message of over %d bytes", MAX_LINE_BYTES)
+        raise LineTooLong(start[:EDGE_BYTES], (edge + end)[-EDGE_BYTES:])
+
+    def close(self) -> None:
+        """Stops the reading."""
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _piece(self) -> bytes:
+        """Reads a line, or more of it than a line may have."""
+        if self._reader is None:
+            return await asyncio.to_thread(sys.stdin.buffer.readline, MAX_LINE_BYTES + 1)
+        try:
+            return await self._reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
+            return error.partial
+        except asyncio.LimitOverrunError as error:
+            return await self._reader.readexactly(error.consumed)
+
+
+def _goes_on(piece: bytes) -> bool:
+    return len(piece) > MAX_LINE_BYTES and not piece.endswith(b"\n")
+
+
+FAREWELL_SECONDS: Final = 2.0
+"""Bounds the time for the last answers to a client that has closed its stdin, before they are dropped."""
+
+
+class Flow(asyncio.Protocol):
+    """Knows whether more may be written to stdout, and whether anybody reads it."""
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self._on_lost = on_lost
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.lost = False
+
+    def pause_writing(self) -> None:
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.writable.set()
+        self._on_lost()
+
+
+class StdoutLines:
+    """Writes lines to stdout. Owns a copy of fd 1; until `close`, fd 1 itself is stderr, so that no `print` of a tool
+    gets between the messages. Use `open`."""
+
+    def __init__(
+        self,
+        fd: int,
+        flow: Flow,
+        pipe: IO[bytes],
+        transport: asyncio.WriteTransport | None,
+        splices: Splices | None,
+        on_written: Callable[[], None],
+    ) -> None:
+        self._fd = fd
+        self._pipe = pipe
+        self._on_written = on_written
+        self._splices = splices
+        self._flow = flow
+        self._transport = transport
+        self._farewell: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        on_lost: Callable[[], None],
+        splices: Splices | None = None,
+        on_written: Callable[[], None] = lambda: None,
+    ) -> StdoutLines:
+        """Takes over stdout. A file, a terminal or a device is written to at once: that never waits long.
+
+        Args:
+            on_lost: Called when nobody can read stdout any more.
+            splices: Puts large results into what is written; None where there are none.
+            on_written: Called when a message is written.
+        """
+        sys.stdout.flush()
+        fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+        os.dup2(2, 1)
+        flow = Flow(on_lost)
+        # The transport closes its own copy, and may do so late; ours is there to give fd 1 back.
+        pipe = os.fdopen(os.dup(fd), "wb", buffering=0)
+        mode = os.fstat(fd).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            return cls(fd, flow, pipe, None, splices, on_written)
+        transport, _ = await asyncio.get_running_loop().connect_write_pipe(lambda: flow, pipe)
+        # `flush` is over when everything is in the pipe, so nothing is left to be lost at the end.
+        transport.set_write_buffer_limits(high=0)
+        return cls(fd, flow, pipe, transport, splices, on_written)
+
+    def write(self, line: bytes) -> None:
+        """Gives a line to the loop. What nobody can read is dropped."""
+        if self._flow.lost:
+            return
+        # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
+        for piece in [line] if self._splices is None else self._splices.spliced(line):
+            self._put(piece)
+        self._put(b"\n")
+        self._on_written()
+
+    async def copy(self, data: bytes) -> None:
+        """Writes data as it is, and waits until stdout has taken it, or nobody reads any more."""
+        if not self._flow.lost:
+            self._put(data)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Waits until stdout has taken all lines, or nobody reads any more."""
+        await self._flow.writable.wait()
+
+    def say_farewell(self) -> None:
+        """Bounds what is left to be written, since the client is going: what it does not read within `FAREWELL_SECONDS`
+        is dropped."""
+        loop = asyncio.get_running_loop()
+        self._farewell = loop.call_later(FAREWELL_SECONDS, self._drop)
+
+    def close(self) -> None:
+        """Drops the lines that are not written, and gives fd 1 back."""
+        if self._farewell is not None:
+            self._farewell.cancel()
+        self._drop()
+        os.set_blocking(self._fd, True)
+        os.dup2(self._fd, 1)
+        os.close(self._fd)
+
+    def _put(self, piece: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(piece)
+            return
+        while piece:
+            piece = piece[self._pipe.write(piece) :]
+
+    def _drop(self) -> None:
+        if self._transport is None:
+            self._pipe.close()
+        elif not self._flow.lost:
+            # A transport that has lost its pipe must not be aborted: it raises AttributeError.
+            self._transport.abort()

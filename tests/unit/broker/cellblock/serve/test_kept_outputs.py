@@ -1,0 +1,351 @@
+"""Kept outputs, in a file and where brokers share them: who reads them, that caps hold, and that they go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sqlite3
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.sections import MIB, OutputSettings
+from cellblock.base.state_dir import OUTPUTS
+from cellblock.base.store import LocalStore
+from cellblock.fleet.postgresql import PostgresServer
+from cellblock.fleet.shared_state import SharedState
+from cellblock.serve import kept_outputs
+from cellblock.serve.client import Owner
+from cellblock.serve.kept_outputs import Kept, KeptOutputs, NotKept, Output, keeping
+from support.postgresql import Postgres
+from support.shared_rows import KEY, AnyStore
+from support.waits import until, until_found, within
+
+ANN, SAME_ANN, BOB = Owner("oauth:ann", "one"), Owner("oauth:ann", "two"), Owner("oauth:bob", "one")
+
+SETTINGS = OutputSettings(inline_bytes=1024, total_bytes=8 * MIB, expire_ms=3_600_000)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_outputs, "PAGE_BYTES", 1024)
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
+    made = KeptOutputs(SETTINGS, LocalStore(tmp_path))
+    yield made
+    await made.close()
+    assert sizes(tmp_path) == []
+
+
+async def keep(kept: KeptOutputs, owner: Owner, text: str) -> Kept:
+    (made,) = await kept.keep(owner, [Output("result", "application/json", text.encode())])
+    return made
+
+
+async def whole(kept: KeptOutputs, owner: Owner, one: Kept) -> str:
+    return "".join([(await kept.read(owner, one.output_id, page))[1] for page in range(1, one.pages + 1)])
+
+
+def files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def sizes(folder: Path) -> list[int]:
+    """Of all that is in the file."""
+    with contextlib.closing(sqlite3.connect(folder / OUTPUTS)) as file:
+        rows = "SELECT sum(length(body)) FROM outputs JOIN output_pages ON output = id GROUP BY id"
+        return [size for (size,) in file.execute(rows)]
+
+
+async def test_ids_are_random(kept: KeptOutputs) -> None:
+    made = [await keep(kept, ANN, "x") for _ in range(50)]
+    assert len({one.output_id for one in made}) == 50
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{32}", one.output_id) for one in made)
+
+
+async def test_all_front_ends_together_stay_within_the_total(kept: KeptOutputs, tmp_path: Path) -> None:
+    async with keeping(SETTINGS, LocalStore(tmp_path)) as other:
+        assert other is not None
+        owners = [Owner(f"oauth:{number}", "c") for number in range(12)]
+        for number, owner in enumerate(owners):
+            await keep((kept, other)[number % 2], owner, "x" * MIB)
+            assert sum(sizes(tmp_path)) <= SETTINGS.total_bytes
+        found = [await (kept, other)[number % 2].listed(owner) for number, owner in enumerate(owners)]
+        assert [bool(one) for one in found] == [False] * 4 + [True] * 8
+    assert (tmp_path / OUTPUTS).stat().st_size < 2 * SETTINGS.total_bytes
+
+
+async def test_a_slow_disk_has_its_bound(kept: KeptOutputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(kept_outputs, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(kept, "_write", lambda *_: go_on.wait(20))
+    try:
+        with pytest.raises(TimeoutError):
+            await keep(kept, ANN, "x")
+    finally:
+        go_on.set()
+    assert kept.list_for(ANN) == []
+    monkeypatch.undo()
+    await whole(kept, ANN, await keep(kept, ANN, "y"))
+
+
+async def test_the_file_is_private_and_gives_the_disk_back(tmp_path: Path) -> None:
+    async with keeping(SETTINGS, LocalStore(tmp_path)) as kept:
+        assert kept is not None
+        await keep(kept, ANN, "the secret of Ann" + "x" * MIB)
+        assert all(file.stat().st_mode & 0o777 == 0o600 for file in files(tmp_path))
+    (file,) = files(tmp_path)
+    assert file.stat().st_size < MIB // 4 and b"secret" not in file.read_bytes()
+
+
+async def test_what_is_in_the_way_is_told(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(b"")
+    (tmp_path / OUTPUTS).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="symbolic link"):
+        async with keeping(SETTINGS, LocalStore(tmp_path)):
+            pass
+    assert (tmp_path / "elsewhere").read_bytes() == b""
+
+
+async def test_it_expires(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, expire_ms=100)
+    async with keeping(settings, LocalStore(tmp_path)) as kept:
+        assert kept is not None
+        told: list[bool] = []
+        for _ in range(2):
+            made = [await keep(kept, owner, "x") for owner in (ANN, BOB)]
+            kept.watch(lambda: told.append(True))
+            await until(lambda: not sizes(tmp_path), "expired outputs are removed")
+            for owner, one in zip((ANN, BOB), made, strict=True):
+                assert kept.list_for(owner) == []
+                with pytest.raises(NotKept):
+                    await kept.read(owner, one.output_id, 1)
+        await until(lambda: told, "who watches is told")
+
+
+async def test_daemons_that_share_a_state_folder_leave_each_other_alone(tmp_path: Path) -> None:
+    async with keeping(SETTINGS, LocalStore(tmp_path)) as first:
+        assert first is not None
+        one = await keep(first, ANN, "x")
+        async with (
+            keeping(SETTINGS, LocalStore(tmp_path)) as second,
+            keeping(OutputSettings(), LocalStore(tmp_path)) as none,
+        ):
+            assert none is None
+            assert second is not None
+            with pytest.raises(NotKept):
+                await second.read(ANN, one.output_id, 1)
+            assert await second.listed(ANN) == []
+        assert await whole(first, ANN, one) == "x"
+
+
+async def test_what_a_killed_daemon_has_left_goes_also_where_nothing_is_kept(tmp_path: Path) -> None:
+    killed = KeptOutputs(replace(SETTINGS, expire_ms=100), LocalStore(tmp_path))
+    await keep(killed, ANN, "x")
+    killed._leave = lambda: None
+    await killed.close()
+    assert sizes(tmp_path) == [1]
+    async with keeping(OutputSettings(expire_ms=100), LocalStore(tmp_path)):
+        await until(lambda: not sizes(tmp_path), "what is left is removed")
+
+
+async def test_off_makes_no_file(tmp_path: Path) -> None:
+    async with keeping(OutputSettings(), LocalStore(tmp_path)) as kept:
+        assert kept is None
+    assert files(tmp_path) == []
+
+
+@given(st.text(st.sampled_from("aé€𝄞"), max_size=3_000))
+async def test_pages_are_the_whole(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        kept = KeptOutputs(SETTINGS, LocalStore(Path(folder)))
+        try:
+            one = await keep(kept, ANN, text)
+            pages = [(await kept.read(ANN, one.output_id, page))[1] for page in range(1, one.pages + 1)]
+            assert "".join(pages) == text
+            assert all(len(page.encode()) <= 1024 + 3 for page in pages)
+        finally:
+            await kept.close()
+
+
+HUNG = """
+import asyncio, pathlib, sys, threading
+from cellblock.base.store import LocalStore
+from cellblock.base.settings.sections import OutputSettings
+from cellblock.serve.client import Owner
+from cellblock.serve import kept_outputs
+from cellblock.serve.kept_outputs import Output
+
+kept_outputs.CLOSE_SECONDS = 0.2
+kept_outputs.ASK_SECONDS = 0.1
+kept_outputs.KeptOutputs._write = lambda *_: threading.Event().wait()
+
+
+async def main():
+    beats = 0
+
+    async def beat():
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.01)
+            beats += 1
+
+    kept = kept_outputs.KeptOutputs(OutputSettings(inline_bytes=1024), LocalStore(pathlib.Path(sys.argv[1])))
+    try:
+        await kept.keep(Owner("a", "a"), [Output("result", "text/plain", b"x")])
+    except TimeoutError:
+        pass
+    beating = asyncio.create_task(beat())
+    await kept.close()
+    print("closed, and the loop went on:", beats > 3)
+    beating.cancel()
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+async def test_a_disk_that_hangs_holds_neither_the_loop_nor_the_exit(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HUNG, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        said, _ = await within(process.communicate())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert (said.decode().strip(), process.returncode) == ("closed, and the loop went on: True", 0)
+
+
+Made = Callable[..., KeptOutputs]
+
+
+@pytest.fixture
+async def make(store_of_broker: Callable[[], AnyStore]) -> AsyncIterator[Made]:
+    """Makes the place where a front-end keeps outputs."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def made(settings: OutputSettings = SETTINGS) -> KeptOutputs:
+            place = KeptOutputs(settings, store_of_broker())
+            stack.push_async_callback(place.close)
+            return place
+
+        yield made
+
+
+def ids(found: list[Kept]) -> list[str]:
+    return [one.output_id for one in found]
+
+
+async def test_only_its_own_client_reads_and_lists(make: Made) -> None:
+    place, told = make(), list[bool]()
+    place.watch(lambda: told.append(True))
+    text = "€" * 1000 + "x"
+    one = await keep(place, ANN, text)
+    assert told and (one.size, one.pages) == (3001, 3)
+    assert await whole(place, ANN, one) == text
+    for stranger in (SAME_ANN, BOB):
+        with pytest.raises(NotKept):
+            await place.read(stranger, one.output_id, 1)
+        assert await place.listed(stranger) == place.list_for(stranger) == []
+    assert ids(await place.listed(ANN)) == ids(place.list_for(ANN)) == [one.output_id]
+    for page in (0, 4):
+        with pytest.raises(IndexError) as caught:
+            await place.read(ANN, one.output_id, page)
+        assert caught.value.args == (3,)
+    for bad in ("", "x", "\0", "\ud800", one.output_id[:-1]):
+        with pytest.raises(NotKept):
+            await place.read(ANN, bad, 1)
+    odd = Owner("token:\0", "\ud800")
+    assert await whole(place, odd, await keep(place, odd, "")) == ""
+
+
+async def test_the_oldest_go_first(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make()
+    of_bob = await keep(place, BOB, "b")
+    half = "a" * (MIB // 2)
+    made = [await keep(place, ANN, half) for _ in range(5)]
+    assert ids(await place.listed(ANN)) == ids(made[:0:-1])
+    # Sessions are free to make, and are no way around the cap.
+    await keep(place, SAME_ANN, half)
+    assert ids(await place.listed(ANN)) == ids(made[:1:-1])
+    assert ids(await place.listed(BOB)) == [of_bob.output_id]
+    # All together stay within the total.
+    for name in "cdef":
+        await keep(place, Owner(f"token:{name}", "one"), half * 3)
+    assert await place.listed(BOB) == []
+    with pytest.raises(OSError, match=r"that a client may keep"):
+        await keep(place, ANN, "a" * (2 * MIB + 1))
+    monkeypatch.setattr(kept_outputs, "MAX_KEPT", 3)
+    small = [await keep(place, BOB, str(number)) for number in range(5)]
+    assert ids(await place.listed(BOB)) == ids(place.list_for(BOB)) == ids(small[:1:-1])
+
+
+async def test_what_has_expired_is_gone(make: Made) -> None:
+    place = make(replace(SETTINGS, expire_ms=200))
+    one = await keep(place, ANN, "soon")
+
+    async def gone() -> bool:
+        try:
+            await place.read(ANN, one.output_id, 1)
+        except NotKept:
+            return True
+        return False
+
+    await until_found(gone, "it has expired", pause=0.05)
+    assert await place.listed(ANN) == place.list_for(ANN) == []
+
+
+async def test_another_broker_reads_it_to_its_client_and_the_database_to_nobody(
+    shared_state: SharedState, postgres: Postgres, postgres_url: str
+) -> None:
+    here = KeptOutputs(SETTINGS, shared_state)
+    one = await keep(here, ANN, "the secret of Ann")
+    await here.close()
+    state = SharedState(PostgresServer(postgres_url), (KEY,))
+    there = KeptOutputs(SETTINGS, state)
+    try:
+        assert await whole(there, ANN, one) == "the secret of Ann"
+        assert ids(await there.listed(ANN)) == [one.output_id] and there.list_for(ANN) == []
+        with pytest.raises(NotKept):
+            await there.read(BOB, one.output_id, 1)
+        other = await keep(there, BOB, "the secret of Bob")
+        with psycopg.connect(postgres_url, autocommit=True, options="-c search_path=cellblock") as connection:
+            rows = connection.execute("SELECT output, body FROM output_pages").fetchall()
+            assert len(rows) == 2 and all(b"secret" not in body for _, body in rows)
+            # Whoever can write there cannot have Bob read to Ann.
+            taken = dict(rows)[other.output_id]
+            connection.execute("UPDATE output_pages SET body = %s WHERE output = %s", (taken, one.output_id))
+            # Nor say that it is Ann's.
+            given = "UPDATE outputs SET principal = %s, client = %s WHERE id = %s"
+            connection.execute(given, (ANN.principal, ANN.client, other.output_id))
+            for output in (one, other):
+                with pytest.raises(OSError, match="changed"):
+                    await there.read(ANN, output.output_id, 1)
+            connection.execute(given, (BOB.principal, BOB.client, other.output_id))
+        postgres.stop()
+        try:
+            for asking in (there.read(BOB, other.output_id, 1), keep(there, BOB, "x")):
+                with pytest.raises(OSError, match="PostgreSQL"):
+                    await asyncio.wait_for(asking, 60)
+            assert ids(await there.listed(BOB)) == [other.output_id], "its own"
+        finally:
+            postgres.start()
+        assert await whole(there, BOB, other) == "the secret of Bob"
+    finally:
+        await there.close()
+        state.close()

@@ -1,0 +1,191 @@
+"""Pins: what counts as a difference; whole or not at all, and never believed when they are damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.base.settings.settings import ServerConfig
+from cellblock.base.store import LocalStore
+from cellblock.tools.upstream.definitions import ToolDefinition, admit, canonical, digest, from_json
+from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
+from support.shared_rows import AnyStore
+
+
+def pins(description: str = "d") -> Pins:
+    definition = {"name": "a", "description": description, "inputSchema": {"type": "object", "x": "\ud800é"}}
+    return Pins("sha256:o", {"a": from_json(definition)})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PinStore:
+    return PinStore(LocalStore(tmp_path / "state"))
+
+
+@pytest.fixture
+def either(store_of_broker: Callable[[], AnyStore]) -> PinStore:
+    """Pins in files, and in rows that brokers share."""
+    return PinStore(store_of_broker())
+
+
+def test_what_is_gone_is_kept_and_a_file_without_it_is_of_an_earlier_version(store: PinStore) -> None:
+    gone = replace(pins(), gone=frozenset({"a"}))
+    store.replace("files", gone)
+    assert store.load("files") == gone
+    data = json.loads(Path(store.shelf.where("files")).read_bytes())
+    del data["gone"]
+    Path(store.shelf.where("files")).write_text(json.dumps(data))
+    assert store.load("files") == pins()
+
+
+def test_first_pins_replace_no_others_and_no_version_that_was_not_read(either: PinStore) -> None:
+    store = either
+    assert store.load("files") is None and store.stamp("files") is None
+    assert store.create("files", pins()) and not store.create("files", pins("other"))
+    assert store.load("files") == pins()
+    read = store.stamp("files")
+    store.replace("files", pins("approved meanwhile"))
+    assert store.stamp("files") != read
+    assert not store.replace("files", pins("late"), only=read)
+    assert store.load("files") == pins("approved meanwhile")
+    store.replace("files", pins("in time"), only=store.stamp("files"))
+    assert store.load("files") == pins("in time")
+
+
+def test_every_server_has_a_file_of_its_own_in_the_directory(either: PinStore) -> None:
+    store = either
+    names = ["a/b", "a_b", "../../x", "A", "a", "é", "", "n" * 5_000, "\ud800"]
+    paths = {Path(store.shelf.where(name)) for name in names}
+    assert len(paths) == len(names)
+    assert len({path.parent for path in paths}) == 1
+    for name in names:
+        store.create(name, pins())
+        assert store.load(name) == pins()
+
+
+def test_the_file_of_another_server_is_not_believed(store: PinStore) -> None:
+    store.create("files", pins())
+    Path(store.shelf.where("files")).rename(Path(store.shelf.where("other")))
+    with pytest.raises(PinError):
+        store.load("other")
+
+
+def by_hand(definition: object, **fields: object) -> bytes:
+    """A file whose digest is right, of the tool `a`."""
+    entry = {"digest": digest(canonical(definition)), "definition": definition}
+    data: dict[str, object] = {"format": 1, "server": "files", "origin": "o", "tools": {"a": entry}}
+    return json.dumps({**data, **fields}).encode()
+
+
+DAMAGE = [
+    by_hand({}),
+    # A definition that was edited.
+    by_hand({"name": "a"}).replace(b'{"name": "a"}', b'{"name": "a", "description": "edited"}'),
+    by_hand({"description": "d"}),
+    by_hand({"name": "b"}),
+    by_hand({"name": ["a"]}),
+    by_hand({"name": "a", "title": 5}),
+    by_hand({"name": "a", "description": ["d"]}),
+    by_hand({"name": "a", "annotations": "readOnly"}),
+    by_hand({"name": "a"}, gone="a"),
+    by_hand({"name": "a"}, gone=[["a"]]),
+    by_hand({"name": "a"}, gone=[5, "a"]),
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"{}",
+    b'{"format": 2, "server": "files", "origin": "o", "tools": {}}',
+    b'{"format": 1, "server": "files", "origin": 5, "tools": {}}',
+    b'{"format": 1, "server": "files", "origin": "o", "tools": []}',
+    b'{"format": 1, "server": "files", "origin": "o", "tools": {"a": 5}}',
+    b'{"format": 1, "server": "files", "origin": "o", "tools": {"a": {"digest": "x", "definition": {}}}}',
+    b"[" * 100_000,
+    b"\xff\xfe\x00",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_an_error_that_names_it_and_the_way_out(store: PinStore, damage: bytes) -> None:
+    store.create("files", pins())
+    Path(store.shelf.where("files")).write_bytes(damage)
+    with pytest.raises(PinError) as caught:
+        store.load("files")
+    assert str(Path(store.shelf.where("files"))) in caught.value.message
+    assert "cellblock approve files --all" in caught.value.hint
+
+
+FROM = "sha256:one"
+
+
+def tool(name: str, description: str = "d") -> ToolDefinition:
+    made = admit(
+        json.dumps({"name": name, "description": description, "inputSchema": {"type": "object"}}).encode()
+    )
+    assert isinstance(made, ToolDefinition)
+    return made
+
+
+def test_what_is_as_pinned_differs_in_nothing_and_a_vanished_tool_is_no_difference() -> None:
+    pins = first_pins(FROM, [tool("a"), tool("b"), tool("c")])
+    assert pins.differences(FROM, [tool("b"), tool("a")]) == {}
+    assert pins.differences(FROM, []) == {}
+
+
+def test_changed_and_new_tools_differ() -> None:
+    pins = first_pins(FROM, [tool("a"), tool("b")])
+    found = pins.differences(FROM, [tool("a", "other"), tool("b"), tool("c")])
+    assert found == {"a": Difference.CHANGED, "c": Difference.NEW}
+
+
+def test_what_is_listed_no_more_keeps_its_pin_and_is_gone_until_it_comes_back() -> None:
+    pins = first_pins(FROM, [tool("a"), tool("b")]).seen([tool("a"), tool("new")])
+    assert pins.gone == {"b"} and set(pins.listed()) == {"a"}
+    assert pins.differences(FROM, [tool("b", "other")]) == {"b": Difference.CHANGED}
+    approved = pins.approving(FROM, [tool("b", "other")])
+    assert not approved.gone and set(approved.listed()) == {"a", "b"}
+    assert pins.approving(FROM, [tool("a", "other")]).gone == {"b"}
+    assert not pins.approving("other", [tool("a")]).gone
+    assert not pins.seen([tool("b"), tool("a")]).gone
+    assert pins.seen([tool("b")], whole=False).gone == frozenset()
+    assert pins.seen([], whole=False).gone == {"b"}
+
+
+def test_another_server_under_the_name_shares_no_pin() -> None:
+    pins = first_pins(FROM, [tool("a"), tool("b")])
+    assert pins.differences("other", [tool("a")]) == {"a": Difference.OTHER_SERVER}
+    approved = pins.approving("other", [tool("a")])
+    assert approved == Pins("other", first_pins("other", [tool("a")]).tools)
+
+
+SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"command": "x", "args": ["--token", "secret-1"]}, {"command": "x", "args": ["--token", "secret-2"]}),
+    ({"command": "x", "env": {"API_KEY": "secret-1"}}, {"command": "x", "env": {"API_KEY": "secret-2"}}),
+    ({"url": "https://u:secret-1@h/mcp?k=secret-3"}, {"url": "https://h/mcp?k=secret-4"}),
+    ({"url": "https://H/mcp", "headers": {"Authorization": "Bearer secret-1"}}, {"url": "https://h/mcp"}),
+]
+OTHER: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"command": "x"}, {"command": "y"}),
+    ({"command": "npx", "args": ["-y", "one"]}, {"command": "npx", "args": ["-y", "two"]}),
+    ({"command": "x", "args": ["a b"]}, {"command": "x", "args": ["a", "b"]}),
+    ({"url": "https://h/mcp"}, {"url": "https://h/other"}),
+    ({"url": "https://h/mcp"}, {"url": "http://h/mcp"}),
+    ({"url": "https://h/mcp"}, {"url": "https://h:8443/mcp"}),
+    ({"command": "x"}, {"url": "https://x/"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"), [*((*pair, True) for pair in SAME), *((*pair, False) for pair in OTHER)]
+)
+def test_another_command_or_url_is_another_server_and_a_new_secret_is_none(
+    one: dict[str, Any], other: dict[str, Any], same: bool
+) -> None:
+    first, second = (fingerprint(ServerConfig.model_validate(config)) for config in (one, other))
+    assert (first == second) is same
+    assert "secret" not in first
