@@ -308,10 +308,14 @@ class KeptOutputs:
         size = PAGE_BYTES
         cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
         pages = enumerate((data[start:end] for start, end in itertools.pairwise(cuts)), 1)
-        return [(kept.output_id, page, self._sealed(kept, page, body)) for page, body in pages]
-
-    def _sealed(self, kept: Kept, page: int, body: bytes) -> bytes:
-        return self._store.sealed(_place(kept.owner, kept.output_id, page), body)
+        return [
+            (
+                kept.output_id,
+                page,
+                self._store.sealed(_place(kept.owner, kept.output_id, page), body),
+            )
+            for page, body in pages
+        ]
 
     def _read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str | None]:
         database = self._database()

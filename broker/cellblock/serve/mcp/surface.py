@@ -7,6 +7,7 @@ requests on to here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import mcp_types as types
@@ -20,7 +21,7 @@ from cellblock.serve.kept_resources import PREFIX, TEMPLATE, read_resource, reso
 from cellblock.serve.mcp.context import made_beside, resource_uri, server_of_uri, text_of
 from cellblock.serve.mcp.extended import TOOLS, ExtendedTools
 from cellblock.serve.mcp.first_reference import SHORT_SIGHTED, FirstReferences
-from cellblock.serve.mcp.front import Front
+from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.run_tool import RunTool
 from cellblock.serve.mcp.task_models import Task
@@ -104,11 +105,19 @@ class Surface:
         self._marks_errors = shown.is_error == "diagnostics"
         self._extended = ExtendedTools(front.service) if shown.profile == "extended" else None
         self.changes: Final = ListChanges(front)
-        self.set_level: Final = self._runs.levels.set
-        self.greeted: Final = self.changes.greeted
-        self.get_task: Final = self._tasks.get
-        self.update_task: Final = self._tasks.update
-        self.cancel_task: Final = self._tasks.cancel
+        self.handlers: Final[Mapping[str, Handler]] = {
+            INITIALIZED: self.changes.greeted,
+            "tools/list": self.list_tools,
+            "tools/call": self.call_tool,
+            "tasks/get": self._tasks.get,
+            "tasks/update": self._tasks.update,
+            "tasks/cancel": self._tasks.cancel,
+            "resources/list": self.list_resources,
+            "resources/templates/list": self.templates,
+            "resources/read": self.read_resource,
+            "subscriptions/listen": self.listen,
+            "logging/setLevel": self._runs.levels.set,
+        }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
         """Handles `tools/list`."""
