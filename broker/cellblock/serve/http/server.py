@@ -41,6 +41,7 @@ from cellblock.serve.http.caller import Authenticator
 from cellblock.serve.http.connections import BoundedConnection, Connections
 from cellblock.serve.http.guards import (
     Guarded,
+    RateLimit,
     mcp_methods,
     no_named_tokens,
     one_length,
@@ -52,7 +53,6 @@ from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight
 from cellblock.serve.http.logins import Logins
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Guards, Pages, public_routes, signed_in
-from cellblock.serve.http.rates import RateLimit
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
 from cellblock.serve.http.token import OwnTokens, ensure_tokens

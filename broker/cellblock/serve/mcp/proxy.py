@@ -84,8 +84,11 @@ class _Calls:
             return await told(held.live, context, self._held.outcome(held))
         live = self._live(context)
         if in_rounds(context) and can_be_asked(context):
-            held = self._held.new(owner.principal, live)
-            held.begin(self._made(params, caller_of(context, owner, live, held.ask)))
+            held = self._held.begin(
+                owner.principal,
+                live,
+                lambda ask: self._made(params, caller_of(context, owner, live, ask)),
+            )
             return await told(live, context, self._held.outcome(held))
         work = self._made(params, caller_of(context, owner, live, by_requests(context)))
         return await told(live, context, work)
