@@ -26,7 +26,7 @@ from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, OUTPUTS_FOLDER
 from cellblock.base.store import LocalStore, Store, Tables, as_text
 from cellblock.base.threads import DaemonThread
-from cellblock.serve.client import Owner
+from cellblock.serve.service import Owner
 
 logger = logging.getLogger("cellblock.serve")
 

@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.base.tasks import at_most
-from cellblock.serve.client import Context, Owner
 from cellblock.serve.http.caller import Caller
 from cellblock.serve.http.refusal import Refused, busy, header
 from cellblock.serve.http.sessions import SESSION_HEADER, VERSION_HEADER
+from cellblock.serve.service import Context, Owner
 
 RETRY_SECONDS: Final = 5
 """Says when to ask again while the daemon is stopping; by then its successor runs, or nothing does."""

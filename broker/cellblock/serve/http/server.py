@@ -34,7 +34,6 @@ from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.http import HttpSettings
 from cellblock.base.settings.sections import MIB
 from cellblock.base.tasks import at_most, beside, end_tasks
-from cellblock.serve.client import Context
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
 from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
 from cellblock.serve.http.caller import Authenticator
@@ -59,7 +58,7 @@ from cellblock.serve.http.token import OwnTokens, ensure_tokens
 from cellblock.serve.kept_outputs import keeping
 from cellblock.serve.mcp.list_changes import LISTEN
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Context, RunService
 from cellblock.serve.stdio.socket_front import SocketFront
 
 logger = logging.getLogger("cellblock.serve")

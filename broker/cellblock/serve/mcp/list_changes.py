@@ -27,10 +27,10 @@ from mcp.shared.subscriptions import (
 )
 
 from cellblock.base.tasks import TaskSet
-from cellblock.serve.client import Context, Owner
 from cellblock.serve.kept_resources import output_uri
 from cellblock.serve.mcp.context import made_beside, resource_uri, text_of
 from cellblock.serve.mcp.front import Front
+from cellblock.serve.service import Context, Owner
 from cellblock.tools.catalog.model import Catalog
 
 logger = logging.getLogger("cellblock.serve")

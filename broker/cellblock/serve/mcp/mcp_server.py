@@ -21,12 +21,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.sections import Profile
 from cellblock.base.tasks import beside
-from cellblock.serve.client import Context, OwnerOf
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler, stdio_owner
 from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tool_name import ToolNames
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Context, OwnerOf, RunService
 
 if TYPE_CHECKING:
     from cellblock.serve.kept_outputs import KeptOutputs

@@ -30,7 +30,6 @@ from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.offload.budget import OverBudget
 from cellblock.run.caller import Caller
 from cellblock.run.policy.asking import Grantee
-from cellblock.serve.client import Context
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.held_calls import HeldCalls
 from cellblock.serve.mcp.list_changes import ListChanges
@@ -40,6 +39,7 @@ from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests, can_be_a
 from cellblock.serve.mcp.resource_updates import ResourceUpdates
 from cellblock.serve.mcp.run_tool import caller_of, states_of, told
 from cellblock.serve.run_output import tokens_for
+from cellblock.serve.service import Context
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.tools.catalog.requests import RequestEntry
 from cellblock.tools.upstream.heavy import HeavyValue, heavy_value
@@ -157,7 +157,6 @@ class Proxy:
         }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
-        """Handles `tools/list`."""
         await self._service.about_to_answer()
         catalog = self._front.known_catalog(context)
         tools: list[types.Tool] = []
@@ -173,7 +172,6 @@ class Proxy:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Handles `tools/call`."""
         await self._service.about_to_answer()
         one = self._found(params.name, self._front.principal_of(context))
         try:
@@ -193,7 +191,6 @@ class Proxy:
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Handles `subscriptions/listen`."""
         bus = InMemorySubscriptionBus()
         async with self._updates.told(context, params, bus):
             return await self.changes.listen(context, params, bus)

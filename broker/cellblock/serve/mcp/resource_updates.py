@@ -19,10 +19,10 @@ from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent, event_to_notification
 
 from cellblock.base.tasks import TaskSet
-from cellblock.serve.client import Context
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.list_changes import Gathering, Tell, told
 from cellblock.serve.mcp.proxied_resources import ProxiedResources
+from cellblock.serve.service import Context
 from cellblock.tools.catalog.requests import SUBSCRIBE
 
 logger = logging.getLogger("cellblock.serve")
@@ -71,7 +71,6 @@ class ResourceUpdates:
     async def unsubscribe(
         self, context: Context, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
-        """Handles `resources/unsubscribe`."""
         follower = context.session._connection.state.get(_FOLLOWED)  # pyright: ignore[reportPrivateUsage]
         if follower is not None:
             self._leave(follower, params.uri)

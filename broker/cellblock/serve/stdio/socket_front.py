@@ -36,13 +36,12 @@ from cellblock.base.json import is_object
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.policy import NAMED
 from cellblock.base.tasks import TaskSet, at_most
-from cellblock.serve.client import Owner
 from cellblock.serve.http.caller import NO_ONE
 from cellblock.serve.http.in_flight import SCOPE_KEY, Activity, Exchange, InFlight
 from cellblock.serve.http.token import SUBJECT, OwnTokens
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.misread import as_id
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Owner, RunService
 from cellblock.serve.stdio.client_streams import FromClient, ToClient
 from cellblock.serve.stdio.lines import MAX_LINE_BYTES, ClientLines, flushed
 
