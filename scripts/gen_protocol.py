@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
 
 TARGET = Path(__file__).parent.parent / "worker_runtime" / "sandbox" / "wire" / "protocol.gen.ts"
 

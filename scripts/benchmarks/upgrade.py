@@ -13,10 +13,9 @@ what is not so, no broker was ready for a moment, or anything is left.
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
 import http.client
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -24,39 +23,39 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
+import httpx2
 import psutil
-from mcp_types import INTERNAL_ERROR
 
-from benchmarks.client import HEADERS, META, TOOL, message_in, run_of, send
+from benchmarks.client import message_in, run_of, send
 from benchmarks.client import response_in as answer_in
 from benchmarks.harness import BOUND_SECONDS, configured, daemon, parser, say
-from benchmarks.kills import APPROVE_SECONDS, FORMS, SHOWN_MOST, Campaign
-from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.state import JournalSettings
-from cellblock.fleet.postgresql import PostgresServer
-from cellblock.fleet.shared_state import SharedState
-from cellblock.record.journals import open_store
-from cellblock.record.place import Place
-from cellblock.record.rows import Head, RunState
+from cellblock.record.rows import Head
 from cellblock.record.tables import SHOWN
-from cellblock.record.views import response_in
+from soak.clients import LATER
+from soak.fleet.campaign import LEFT
+from soak.fleet.clients import Clients
+from soak.run_books import RunBooks
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, tracebacks
+from soak.written import drained, response_to, store_of
 from support.entries import CELLBLOCK, ledger, plain_server
 from support.fleet.fleet import Fleet
 from support.fleet.network import Loopback
 from support.fleet.parts import Broker, Part
-from support.http_daemon import INITIALIZE, MCP_HEADERS, Daemon
+from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL
+from support.modern_client import message
 
 CLIENTS: Final = 3
 SESSION_CLIENTS: Final = 2
-PAUSE_SECONDS: Final = 0.5
-"""Passes before the next request in a session, on average."""
+APPROVE_SECONDS: Final = 0.3
+"""Passes between two looks of the person who approves."""
 
-ANSWER_SECONDS: Final = 90.0
+DRAINED_SECONDS: Final = 900.0
+"""Bounds the end: each run that is left has a few parks before it."""
+
+SHOWN_MOST: Final = 20
 AGAIN_SECONDS: Final = 1.0
 """Passes before a client asks again who was told that nothing of its request was begun."""
 
@@ -71,10 +70,8 @@ DRAIN_SECONDS: Final = 30
 STEPS: Final = 8
 """Counts the pauses of one upgrade, between and around its steps."""
 
-LATER: Final = frozenset({http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE})
-OVER: Final = frozenset({http.client.NOT_FOUND, http.client.CONFLICT})
 STOPPING: Final = b"The daemon is stopping. Call again"
-"""Say that nothing of a request was begun, or that a run waits for nobody."""
+"""Says that nothing of a request was begun."""
 
 ORDERS: Final = ("hosts first", "brokers first")
 
@@ -108,98 +105,86 @@ globalThis.__codemode_result__ = await give({ id: "1/1" });
 """
 
 
-class Upgraded:
-    """Serves clients by a fleet whose parts are replaced; a `Served`.
+class UpgradeClients(Clients):
+    """Says how often clients were told to ask again."""
 
-    Args:
-        fleet: It, started.
-        counts: Takes how often clients were told to ask again, and why.
-    """
+    answers_again = True
 
-    def __init__(self, fleet: Fleet, counts: Counter[str]) -> None:
-        self.fleet = fleet
-        self.ledger = fleet.ledger_file
-        self._counts = counts
-
-    async def approved(self, run_id: str) -> bool:
-        """Allows what a run waits for, by the page of a broker; says whether that was taken."""
-        for broker in self.fleet.brokers:
-            status, _, data = await asyncio.to_thread(
-                self._post, b"{}", {}, f"/dashboard/parked/{run_id}/approve", broker.served
-            )
+    async def legacy(self) -> None:
+        """Asks in sessions of 2025-06-18, and begins a new one when its own has ended."""
+        headers: dict[str, str] = {}
+        while time.monotonic() < self.until:
+            await self._pause()
+            self._counts["requests_in_sessions"] += 1
+            number = self._next_number()
+            arguments = {"code": IN_SESSION.replace("RUN", str(number))}
+            status, data = int(http.client.NOT_FOUND), b""
+            while status == http.client.NOT_FOUND:
+                if not headers:
+                    headers = await self._opened()
+                status, _, data = await self._asked(
+                    "tools/call", {"name": TOOL, "arguments": arguments}, headers
+                )
+                if status == http.client.NOT_FOUND:
+                    self._counts["sessions_ended"] += 1
+                    headers = {}
             if status == http.client.OK:
-                return True
-            if status not in (0, *LATER, *OVER):
-                raise AssertionError(f"{broker.name} answers {status} to an approval: {data!r}")
-        return False
+                self._books.take(message_in(data))
+            elif status == 0:
+                self._counts["cut_off"] += 1
+            else:
+                self._books.wrong.append(
+                    f"request {number} in a session was answered {status}: {data[:500]!r}"
+                )
 
-    async def said(self, arguments: Mapping[str, Any], *, forms: bool, **more: Any) -> Any:
-        """Makes one request without a session. See `Served`."""
-        meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": FORMS if forms else {}}
-        params = {"name": TOOL, "arguments": arguments, "_meta": meta, **more}
-        tries = 0
-        while True:
-            status, _, data = await self.asked("tools/call", params, {**HEADERS, "Mcp-Name": TOOL})
-            message = message_in(data) if status in (http.client.OK, http.client.BAD_REQUEST) else None
-            tries += 1
-            is_left = not more or message is None or message.get("error", {}).get("code") != INTERNAL_ERROR
-            if is_left or tries > MOST_AGAIN:
-                return message
-            # The run is parked, and whom the word came to cannot read what the other version has written of it.
-            self._counts["came_back_again"] += 1
-            await asyncio.sleep(AGAIN_SECONDS)
+    def answered_again(self, first: Any, again: Any) -> None:
+        """Takes what is kept of the same run, and how a run goes on that a broker has parked as it drained."""
+        self._counts["answered_the_same_again"] += 1
+        before, after = (one.get("result", {}).get("structuredContent", {}) for one in (first, again))
+        is_parked = any(entry["code"] == "RUN_PARKED" for entry in before.get("diagnostics", []))
+        if not is_parked and (before.get("result") is None or before["result"] != after.get("result")):
+            super().answered_again(first, again)
 
-    async def asked(
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    async def _next(self) -> None:
+        await self._modern_request()
+
+    async def _opened(self) -> dict[str, str]:
+        status, session, data = await self._asked("initialize", INITIALIZE["params"], MCP_HEADERS)
+        if status != http.client.OK:
+            self._books.wrong.append(f"a session was not opened: {status} {data[:500]!r}")
+            return {}
+        self._counts["sessions"] += 1
+        version = INITIALIZE["params"]["protocolVersion"]
+        headers = {**MCP_HEADERS, "Mcp-Session-Id": session, "MCP-Protocol-Version": version}
+        await self._asked("notifications/initialized", {}, headers, None)
+        return headers
+
+    async def _asked(
         self, method: str, params: Mapping[str, Any], headers: Mapping[str, str], request_id: int | None = 1
     ) -> tuple[int, str, bytes]:
         """Makes a request until it is begun; returns the status, the id of its session, and the body. The status is 0
         where there is no answer."""
-        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
-        body = json.dumps(message if request_id is None else {**message, "id": request_id}).encode()
-        tries = 0
-        while True:
-            status, session, data = await asyncio.to_thread(
-                self._post, body, headers, "/mcp", self.fleet.behind()
-            )
-            tries += 1
-            if (status not in LATER and STOPPING not in data) or tries > MOST_AGAIN:
-                return status, session, data
+        served = self._behind()
+        for _ in range(MOST_AGAIN):
+            try:
+                async with self._http(served) as client:
+                    answer = await client.post(
+                        served.url,
+                        content=message(method, request_id, **params),
+                        headers={**headers, **served.auth},
+                    )
+            except httpx2.HTTPError as error:
+                return 0, "", repr(error).encode()
+            if answer.status_code not in LATER and STOPPING not in answer.content:
+                break
             self._counts["told_to_ask_again"] += 1
             await asyncio.sleep(AGAIN_SECONDS)
-
-    def heads(self, state: RunState | None = None) -> list[Head]:
-        """Returns what is written down of the runs. See `Served`."""
-        where = "" if state is None else f" WHERE state = '{state}'"
-        names = SHOWN.split(", ")
-        rows = self.fleet.database.rows(f"SELECT {SHOWN} FROM cellblock.runs{where}")
-        return [Head(**dict(zip(names, row, strict=True))) for row in rows]
-
-    def response(self, run_id: str) -> Any:
-        """Returns the response of a run that has ended. See `Served`."""
-        key = base64.b64decode(self.fleet.brokers[0].environment["FLEET_STATE_KEY"])
-        shared = SharedState(PostgresServer(self.fleet.database.url), (key,))
-        with (
-            contextlib.closing(shared),
-            contextlib.closing(
-                open_store(Place(shared, AuthSettings(keyring="off")), JournalSettings())
-            ) as store,
-        ):
-            read = store.read(run_id)
-        found = None if read is None else response_in(read[1])
-        return None if found is None else found.decoded().as_json()
-
-    def _post(self, body: bytes, headers: Mapping[str, str], path: str, to: Daemon) -> tuple[int, str, bytes]:
-        connection = http.client.HTTPConnection(to.host, to.port, timeout=ANSWER_SECONDS)
-        with contextlib.closing(connection):
-            try:
-                connection.request("POST", path, body, {**headers, **to.auth, "Connection": "close"})
-                answer = connection.getresponse()
-                return answer.status, answer.headers.get("Mcp-Session-Id", ""), answer.read()
-            except (OSError, HTTPException) as error:
-                return 0, "", repr(error).encode()
+        return answer.status_code, answer.headers.get("Mcp-Session-Id", ""), answer.content
 
 
-class Upgrade(Campaign):
+class Upgrade:
     """Replaces the parts of a fleet under load, in one order.
 
     Args:
@@ -210,15 +195,13 @@ class Upgrade(Campaign):
     """
 
     def __init__(self, fleet: Fleet, programs: Path, order: str, seed: int) -> None:
-        counts = Counter[str]()
-        self.upgraded = Upgraded(fleet, counts)
-        super().__init__(self.upgraded, seed)
-        self.books.counts = self.counts = counts
+        self.books = RunBooks()
+        self.wrong, self.counts = self.books.wrong, self.books.counts
+        self.clients = UpgradeClients(fleet, self.books, random.Random(seed))
         self.order = order
         self._fleet, self._programs = fleet, programs
         self._supposed = set[Part](fleet.hosts)
         """Holds the hosts that run, or are started again."""
-        self._over = asyncio.Event()
         self._step = 0.0
 
     async def run(self, seconds: float) -> None:
@@ -229,32 +212,26 @@ class Upgrade(Campaign):
             beside = [
                 group.create_task(work) for work in (self._approve(), self._tend_hosts(), self._look(orphans))
             ]
-            clients = [group.create_task(self._requests()) for _ in range(CLIENTS)]
-            clients += [group.create_task(self._session()) for _ in range(SESSION_CLIENTS)]
+            clients = [group.create_task(self.clients.modern()) for _ in range(CLIENTS)]
+            clients += [group.create_task(self.clients.legacy()) for _ in range(SESSION_CLIENTS)]
             await self._upgrade()
-            self._over.set()
+            self.clients.until = time.monotonic()
             await asyncio.gather(*clients)
             say(f"{self.order}: {self.counts['requests']} requests; what is left comes to its end")
-            await self._drained()
+            self.wrong += await drained(self._heads, DRAINED_SECONDS)
             for task in beside:
                 task.cancel()
         self._supposed.clear()
         for part in (*self._fleet.hosts, *self._fleet.brokers):
             await self._stop(part)
-        self._judge_rows()
-        await asyncio.to_thread(self._settle)
+        rows = self._fleet.database.rows
+        self.wrong += [f"{what} is left: {row}" for what, said in LEFT.items() for row in rows(said)]
+        with store_of(self._fleet) as store:
+            self.books.settle(self._fleet.ledger(), self._heads(), lambda run_id: response_to(store, run_id))
         self._judge_certainty()
         for part in self._fleet.parts:
             self.wrong += [f"a process of {part.name} is left: {one}" for one in part.left()]
             self.wrong += [f"in the log of {part.name}: {entry[:1500]}" for entry in tracebacks(part.said())]
-
-    def answered_again(self, first: Any, again: Any) -> None:
-        """Takes what is kept of the same run, and how a run goes on that a broker has parked as it drained."""
-        self.counts["answered_the_same_again"] += 1
-        before, after = (one.get("result", {}).get("structuredContent", {}) for one in (first, again))
-        is_parked = any(entry["code"] == "RUN_PARKED" for entry in before.get("diagnostics", []))
-        if not is_parked and (before.get("result") is None or before["result"] != after.get("result")):
-            super().answered_again(first, again)
 
     # ---- inside: the operator ------------------------------------------------------------------------
 
@@ -327,67 +304,13 @@ class Upgrade(Campaign):
     async def _approve(self) -> None:
         while True:
             await asyncio.sleep(APPROVE_SECONDS)
-            if waiting := await asyncio.to_thread(self.upgraded.heads, "parked"):
-                run_id = self._chance.choice(waiting).id
-                if await self.upgraded.approved(run_id):
-                    # Only now: one whose client comes back in time is parked for a moment, and then is not.
-                    self.books.written.add(run_id)
-                    self.counts["approved"] += 1
+            if waiting := [one for one in await asyncio.to_thread(self._heads) if one.state == "parked"]:
+                await self.clients.approve(waiting)
 
-    # ---- inside: who asks ----------------------------------------------------------------------------
-
-    async def _requests(self) -> None:
-        while not self._over.is_set():
-            await self._pause()
-            await self._request()
-
-    async def _session(self) -> None:
-        """Asks in sessions, and begins a new one when its own has ended."""
-        headers: dict[str, str] = {}
-        while not self._over.is_set():
-            await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
-            self.counts["requests"] += 1
-            self.counts["requests_in_sessions"] += 1
-            number = self.counts["requests"]
-            arguments = {"code": IN_SESSION.replace("RUN", str(number))}
-            status, data = int(http.client.NOT_FOUND), b""
-            while status == http.client.NOT_FOUND:
-                if not headers:
-                    headers = await self._opened()
-                status, _, data = await self.upgraded.asked(
-                    "tools/call", {"name": TOOL, "arguments": arguments}, headers
-                )
-                if status == http.client.NOT_FOUND:
-                    self.counts["sessions_ended"] += 1
-                    headers = {}
-            if status == http.client.OK:
-                self.books.take(message_in(data))
-            elif status == 0:
-                self.counts["cut_off"] += 1
-            else:
-                self.wrong.append(f"request {number} in a session was answered {status}: {data[:500]!r}")
-
-    async def _opened(self) -> dict[str, str]:
-        status, session, data = await self.upgraded.asked("initialize", INITIALIZE["params"], MCP_HEADERS)
-        if status != http.client.OK:
-            self.wrong.append(f"a session was not opened: {status} {data[:500]!r}")
-            return {}
-        self.counts["sessions"] += 1
-        version = INITIALIZE["params"]["protocolVersion"]
-        headers = {**MCP_HEADERS, "Mcp-Session-Id": session, "MCP-Protocol-Version": version}
-        await self.upgraded.asked("notifications/initialized", {}, headers, None)
-        return headers
-
-    # ---- inside: what is judged ----------------------------------------------------------------------
-
-    def _judge_rows(self) -> None:
-        rows = self._fleet.database.rows
-        for what, statement in {
-            "a run that is not over": "SELECT id, state, owner FROM cellblock.runs WHERE state != 'ended'",
-            "a lock": "SELECT * FROM pg_locks WHERE locktype = 'advisory'",
-            "a session": "SELECT query FROM pg_stat_activity WHERE application_name = 'cellblock'",
-        }.items():
-            self.wrong += [f"{what} is left: {row}" for row in rows(statement)]
+    def _heads(self) -> list[Head]:
+        """Returns what is written down of the runs, by whichever version."""
+        rows = self._fleet.database.rows(f"SELECT {SHOWN} FROM cellblock.runs")
+        return [Head(**dict(zip(SHOWN.split(", "), row, strict=True))) for row in rows]
 
     def _judge_certainty(self) -> None:
         """Nobody was killed here: so nothing may be unsure, and nothing cut off."""

@@ -14,6 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from cellblock import Broker, RunResponse, tool
+from support.brokers import ready
 from support.cellblock_zygote import forked_cellblock
 from support.entries import SERVERS, Entry, entry, forked_server, settings, write_config
 from support.responses import succeeded
@@ -80,8 +81,7 @@ async def broker_with(
     folder: Path, servers: Mapping[str, Any], *, tools: Sequence[Any] = (), **cellblock: Any
 ) -> AsyncIterator[Broker]:
     """A broker whose servers have all been tried once."""
-    async with Broker(settings(folder, servers, **cellblock), tools=tools) as broker:
-        await broker.settled()
+    async with ready(settings(folder, servers, **cellblock), tools=tools) as broker:
         with reusing(USED, broker):
             yield broker
 

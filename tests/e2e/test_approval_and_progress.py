@@ -4,7 +4,6 @@ both generations of the protocol."""
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -166,24 +165,15 @@ async def test_a_user_who_is_not_there(fronts: Fronts, front: str, mode: str) ->
 async def test_a_client_that_leaves_while_its_user_is_asked(fronts: Fronts, front: str, mode: str) -> None:
     """The call is not made, and its run does not stay: where the client would come back, until that time is over."""
     before = fronts.calls(front, "give")
-
-    async def shown(number: int) -> None:
-        async with asyncio.timeout(60):
-            while True:
-                state = await fronts.running.ask("GET", "/dashboard/state", headers=fronts.running.auth)
-                if len(json.loads(state.body)["live"]) == number:
-                    return
-                await asyncio.sleep(0.3)
-
     async with fronts.client(front, mode) as asked:
         asked.answer = never
         call = asyncio.create_task(asked.client.call_tool(TOOL, {"code": GIVE}))
         await asked.until(lambda: asked.questions)
         # One whose client is to come back has no process.
-        await shown(1 if mode == "legacy" else 0)
+        await fronts.running.until_live(1 if mode == "legacy" else 0)
         call.cancel()
         await asyncio.wait([call])
-    await shown(0)
+    await fronts.running.until_live(0)
     assert fronts.calls(front, "give") == before
 
 

@@ -3,7 +3,6 @@ generations of the protocol."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import signal
@@ -239,23 +238,6 @@ async def test_a_team_member_cannot_read_what_another_one_made(tmp_path: Path) -
                 assert len("".join(await pages_of(again, link.uri)).encode()) == link.size
     finally:
         issuer.close()
-
-
-async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]) -> None:
-    running, _ = served
-    state_dir = running.folder / "s"
-    async with running.client() as client:
-        links: list[types.ResourceLink] = []
-        for _ in range(6):
-            links += links_of(await run(client, sized(MIB - 100)))
-            sizes = await asyncio.to_thread(on_disk, state_dir)
-            assert sum(sizes) <= TOTAL // 4
-            files = list(state_dir.glob("outputs.sqlite3*"))
-            assert sum(file.stat().st_size for file in files) <= 4 * TOTAL
-        assert len(links) == 6
-        assert "the oldest go first" in await gone(client, links[0].uri)
-        assert "".join(await pages_of(client, links[-1].uri)) == json.dumps("x" * (MIB - 100))
-        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
 
 
 async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> None:

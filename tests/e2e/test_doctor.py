@@ -58,14 +58,6 @@ def test_isolation_that_is_off_is_said_to_be_missing(tmp_path: Path) -> None:
     assert "missing   namespaces and cgroup: switched off" in done.stdout
 
 
-def test_a_wrong_configuration_is_a_usage_error(tmp_path: Path) -> None:
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"cellblock": {"isolation": "perhaps"}}), encoding="utf-8")
-    done = doctor("--config", str(config))
-    assert done.returncode == 2
-    assert "cellblock.isolation" in done.stderr
-
-
 def test_the_fix_is_said(tmp_path: Path) -> None:
     servers = {
         "js": {"command": "npx", "args": ["-y", "x"], "env": {"PATH": "/nonexistent"}},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
 from support.modern_client import ask as asked
 from support.processes import alive, command_line
-from support.waits import WAIT_BOUND_SECONDS, until, within
+from support.waits import until, within
 
 MODES = ("auto", "legacy")
 NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'
@@ -52,18 +51,6 @@ def host_of(served: Daemon) -> int:
     return host.pid
 
 
-@pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
-async def test_a_script_runs(served: Daemon, mode: str, version: str) -> None:
-    async with served.client(mode) as client:
-        assert client.protocol_version == version
-        (tool,) = (await within(client.list_tools())).tools
-        assert tool.name == TOOL
-        code = 'import { echo } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await echo({ a: 1 });'
-        assert result_of(await run(client, code)) == '{"a": 1}'
-        resources = await within(client.list_resources())
-        assert [str(resource.uri) for resource in resources.resources] == ["codemode://servers/plain.d.ts"]
-
-
 @pytest.mark.parametrize("mode", MODES)
 async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon, mode: str) -> None:
     before = served.recorded("event", "start")
@@ -76,21 +63,6 @@ async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon
         )
         assert [result_of(result) for result in results] == list(range(6))
     assert served.recorded("event", "start") == before
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_cancelled_call_ends_the_run_and_its_upstream_call(served: Daemon, mode: str) -> None:
-    async with served.client(mode) as client:
-        calls, cancelled = served.recorded("tool", "never"), served.recorded("event", "cancelled")
-        call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: served.recorded("tool", "never") > calls, "the script is in its call")
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await within(call)
-        await until(
-            lambda: served.recorded("event", "cancelled") > cancelled, "a cancel notification upstream"
-        )
-        assert result_of(await run(client, "globalThis.__codemode_result__ = 1;")) == 1
 
 
 async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
@@ -116,7 +88,7 @@ async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
 
 async def test_probes_need_no_token(served: Daemon) -> None:
     # A worker's process is there long before it is warm; and no test of this file has left a run behind.
-    await until_status(served, "/readyz", 200)
+    await served.until_status("/readyz", 200)
     for path in ("/livez", "/readyz"):
         answer = await served.ask("GET", path)
         assert (answer.status, answer.body) == (200, b"ok\n"), path
@@ -137,18 +109,11 @@ async def test_a_broker_without_a_host_is_not_ready_whoever_waits_there(tmp_path
         answer = await running.ask("GET", "/readyz")
         assert answer.status == 503 and said in answer.body.decode()
         waiting = asyncio.create_task(asked(running, "tools/call", TOOL, name=TOOL, arguments={"code": "1;"}))
-        await until_metric(running, "cellblock_pool_queued 1")
+        await running.until_says("/metrics", lambda answer: b"cellblock_pool_queued 1" in answer.body)
         answer = await running.ask("GET", "/readyz")
         assert answer.status == 503 and said in answer.body.decode()
         waiting.cancel()
         await asyncio.wait([waiting])
-
-
-async def until_metric(running: Daemon, line: str) -> None:
-    deadline = time.monotonic() + WAIT_BOUND_SECONDS
-    while line not in (await running.ask("GET", "/metrics", headers=running.auth)).body.decode():
-        assert time.monotonic() < deadline, f"no metric says {line}"
-        await asyncio.sleep(0.02)
 
 
 async def test_nothing_on_stderr_tells_the_token(served: Daemon) -> None:
@@ -172,7 +137,7 @@ async def test_a_run_in_flight_ends_before_the_daemon_does(tmp_path: Path) -> No
             call = asyncio.create_task(run(client, code))
             await until(lambda running=running: running.recorded("tool", "wait"), "the run is in its call")
             running.process.terminate()
-            await until_status(running, "/readyz", 503)
+            await running.until_status("/readyz", 503)
             assert (await running.ask("GET", "/livez")).status == 200
             # Nothing new is taken.
             assert (await running.ask(headers={**MCP_HEADERS, **running.auth})).status == 503
@@ -181,13 +146,6 @@ async def test_a_run_in_flight_ends_before_the_daemon_does(tmp_path: Path) -> No
             assert result_of(await call) == "done"
             assert await within(running.process.wait()) == 0
             await until(lambda family=family: not any(map(alive, family)), "no process is left")
-
-
-async def until_status(running: Daemon, path: str, status: int) -> None:
-    deadline = time.monotonic() + WAIT_BOUND_SECONDS
-    while (await running.ask("GET", path)).status != status:
-        assert time.monotonic() < deadline, f"{path} does not answer {status}"
-        await asyncio.sleep(0.02)
 
 
 async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
@@ -215,7 +173,7 @@ async def test_a_second_signal_kills(tmp_path: Path) -> None:
             call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
             await until(lambda: running.recorded("tool", "never"), "the script is in its call")
             running.process.terminate()
-            await until_status(running, "/readyz", 503)
+            await running.until_status("/readyz", 503)
             assert running.process.returncode is None
             running.process.terminate()
             with pytest.raises(MCPError, match="the time that runs had to end by themselves is over"):

@@ -20,7 +20,7 @@ from mcp.shared.subscriptions import ResourcesListChanged
 from support.asking_client import connect, over_http, stdio
 from support.entries import plain_server, write_config
 from support.http_daemon import TOOL, Daemon, daemon
-from support.waits import WAIT_BOUND_SECONDS, until, within
+from support.waits import until, until_found, within
 
 GROW = 'import { grow } from "@codemode/servers/plain"; await grow({ name: NAME });'
 PLAIN = "codemode://servers/plain.d.ts"
@@ -56,9 +56,11 @@ async def resources_of(client: Client) -> list[str]:
 
 async def started(client: Client, declarations: str = PLAIN) -> None:
     """Waits until a server has started: its declarations are a resource then."""
-    async with asyncio.timeout(WAIT_BOUND_SECONDS):
-        while declarations not in await resources_of(client):  # noqa: ASYNC110 - it need not be told
-            await asyncio.sleep(0.05)
+
+    async def is_there() -> bool:
+        return declarations in await resources_of(client)
+
+    await until_found(is_there, declarations)
 
 
 @asynccontextmanager

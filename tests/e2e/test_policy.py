@@ -13,6 +13,7 @@ from cellblock import Broker
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.run.policy.asking import Grantee
 from support.asking_client import Asked, always, asking, over_http, stdio
+from support.brokers import ready
 from support.entries import ledger, plain_server, settings, write_config
 from support.http_daemon import daemon
 from support.params import mostly
@@ -250,8 +251,7 @@ async def test_embedding(tmp_path: Path) -> None:
         import { delete_note } from "@codemode/servers/notes";
         globalThis.__codemode_result__ = await delete_note({}).catch((error) => error.code);
     """
-    async with Broker(made) as broker:
-        await broker.settled()
+    async with ready(made) as broker:
         assert succeeded(await broker.run(code)) == "APPROVAL_UNAVAILABLE"
         error_of(await broker.run(code, grants={"readOnly": True}), "IMPORT_FAILURE")
         error_of(await broker.run(code, grantee=Grantee("cli")), "IMPORT_FAILURE")
@@ -284,8 +284,7 @@ async def test_the_users_own_word_on_a_tool_wins(tmp_path: Path) -> None:
         import * as notes from "@codemode/servers/notes";
         globalThis.__codemode_result__ = Object.keys(notes);
     """
-    async with Broker(made) as broker:
-        await broker.settled()
+    async with ready(made) as broker:
         assert succeeded(await broker.run(code)) == ["__meta__", "delete_note", "list_notes"]
 
 

@@ -249,11 +249,7 @@ async def test_of_two_brokers_with_one_name_one_is_ready(tmp_path: Path, postgre
     sections: dict[str, Any] = {**SECTION, "state": state}
 
     async def says(served: Daemon, status: int, text: bytes) -> None:
-        async def is_so() -> bool:
-            answer = await served.ask("GET", "/readyz")
-            return answer.status == status and text in answer.body
-
-        await until_found(is_so, f"/readyz is {status}")
+        await served.until_says("/readyz", lambda answer: answer.status == status and text in answer.body)
 
     async with daemon(tmp_path, **sections) as first:
         await says(first, 200, b"ok")
@@ -369,10 +365,7 @@ async def test_a_broker_that_stops_hands_on_what_it_can(tmp_path: Path, postgres
             await until(lambda: events(here, tool="never"), "the call is made")
             here.process.send_signal(signal.SIGTERM)
 
-            async def unready() -> bool:
-                return (await here.ask("GET", "/readyz")).status == 503
-
-            await until_found(unready, "it drains")
+            await here.until_status("/readyz", 503)
             # It takes nothing new, and another one does, also before the balancer has looked.
             for _ in range(4):
                 assert (await opened(served))["Mcp-Session-Id"].startswith("b1.")
@@ -406,13 +399,10 @@ async def test_a_broker_that_stops_lets_runs_end_that_no_client_waits_for(
         for one in found.daemons:
             one.process.send_signal(signal.SIGTERM)
 
-        async def unready() -> bool:
-            return (await here.ask("GET", "/readyz")).status == 503
-
-        await until_found(unready, "it drains")
+        await here.until_status("/readyz", 503)
         for _ in range(100):
             # One that does not wait for the run is gone meanwhile.
-            assert await unready()
+            assert (await here.ask("GET", "/readyz")).status == 503
             await asyncio.sleep(0.02)
         files[0].touch()
         await until(lambda: events(here, tool="hold") == 2, "it makes its next call")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from pathlib import Path
@@ -12,7 +11,7 @@ import psycopg
 
 from support.commands import cellblock
 from support.entries import ledger
-from support.http_daemon import Daemon, daemon
+from support.http_daemon import daemon
 from support.parked_runs import ended, parked
 from support.postgresql import Postgres
 
@@ -30,14 +29,6 @@ async def command(folder: Path, *words: str) -> str:
     return done.out
 
 
-async def until_ready(served: Daemon, text: bytes, status: int = 200) -> None:
-    async with asyncio.timeout(60):
-        answer = await served.ask("GET", "/readyz")
-        while answer.status != status or answer.body != text:
-            await asyncio.sleep(0.1)
-            answer = await served.ask("GET", "/readyz")
-
-
 def sections(url: str, **more: Any) -> dict[str, Any]:
     """What brokers that share a PostgreSQL are told."""
     state = {"url": url, "key": KEY}
@@ -48,7 +39,7 @@ async def test_a_run_is_answered_elsewhere_and_a_probe_hears_that_postgresql_is_
     postgres_url: str, postgres: Postgres, tmp_path: Path
 ) -> None:
     async with daemon(tmp_path, **sections(postgres_url)) as served:
-        await until_ready(served, b"ok\n")
+        await served.until_says("/readyz", lambda answer: answer.body == b"ok\n")
         run_id = await parked(served, SCRIPT)
         (listed,) = json.loads(await command(tmp_path, "runs", "list", "--parked", "--json"))
         assert listed["id"] == run_id
@@ -60,10 +51,10 @@ async def test_a_run_is_answered_elsewhere_and_a_probe_hears_that_postgresql_is_
         assert not (tmp_path / "elsewhere" / "journals.sqlite3").exists()
         postgres.stop()
         try:
-            await until_ready(served, b"ok, but PostgreSQL is away\n")
+            await served.until_says("/readyz", lambda answer: answer.body == b"ok, but PostgreSQL is away\n")
         finally:
             postgres.start()
-        await until_ready(served, b"ok\n")
+        await served.until_says("/readyz", lambda answer: answer.body == b"ok\n")
     # With the level that a log has where nothing is set.
     away, back = served.said[-1].find("PostgreSQL is away"), served.said[-1].find("PostgreSQL is there again")
     assert 0 <= away < back, served.said[-1]
@@ -75,13 +66,13 @@ async def test_a_broker_that_finds_tables_of_a_newer_one_is_not_ready_and_says_s
     for name in ("new", "old"):
         (tmp_path / name).mkdir()
     async with daemon(tmp_path / "new", **sections(postgres_url)) as served:
-        await until_ready(served, b"ok\n")
+        await served.until_says("/readyz", lambda answer: answer.body == b"ok\n")
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute(
                 "UPDATE cellblock.migrations SET version = 99, oldest = 99 WHERE kind = 'journals'"
             )
         async with daemon(tmp_path / "old", **sections(postgres_url)) as old:
             said = "not ready: the tables of journals were made by a newer Cellblock (version 99 of them)\n"
-            await until_ready(old, said.encode(), 503)
+            await old.until_says("/readyz", lambda answer: answer.body == said.encode())
         # One that runs already goes on.
-        await until_ready(served, b"ok\n")
+        await served.until_says("/readyz", lambda answer: answer.body == b"ok\n")

@@ -86,7 +86,6 @@ def messages() -> list[protocol.Message]:
         protocol.Pause(),
         protocol.Resume(),
         protocol.Cancel(),
-        protocol.Pool(warm=3),
         protocol.Granted(places=2),
         protocol.Demand(waiting=1),
         protocol.Keys(prefix="a"),

@@ -21,7 +21,7 @@ MOST_ENTRIES: Final = 15
 """Of a header in the sandbox's subset of msgpack: one flat map of strings, booleans, null and integers."""
 
 PROGRAM: Final = """
-import { encodeFrame, takeFrames } from "SANDBOX/wire/framing.ts";
+import { encodeFrame, takeFrames } from "SANDBOX/wire/frames.ts";
 const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 const textOf = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
 const answers = JSON.parse(await new Response(Deno.stdin.readable).text()).map((text) => {

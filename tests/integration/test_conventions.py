@@ -9,6 +9,7 @@ import pytest
 
 from cellblock import Broker
 from cellblock.run.response import RunResponse
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.waits import within
 
@@ -21,8 +22,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     # A finding that comes later than a response waits for the next: here each is waited for.
     patient = {"typecheck_timeout_ms": 60_000}
     folder = tmp_path_factory.mktemp("state")
-    async with Broker(settings(folder, {"plain": plain_server()}, **patient)) as made:
-        await made.settled()
+    async with ready(settings(folder, {"plain": plain_server()}, **patient)) as made:
         yield made
 
 

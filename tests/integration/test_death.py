@@ -18,8 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock import Broker, Observer, RunResponse
+from cellblock import Broker
 from cellblock.run.calls import ToolCalls
+from support.brokers import begun, host_of, ready
 from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
 from support.params import mostly
 from support.processes import alive, command_line, descendants, gone, workers_of
@@ -41,18 +42,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker of its own for each test: its host is going to die. No run goes on elsewhere (`test_going_on.py`)."""
     plain = plain_server("--ledger", tmp_path / "ledger.jsonl")
     config = settings(tmp_path, {"plain": plain}, journal="off")
-    async with Broker(config) as started:
-        await started.settled()
+    async with ready(config) as started:
         yield started
-
-
-async def begun(broker: Broker, code: str, **limits: int) -> asyncio.Task[RunResponse]:
-    """A run that has logged its first line."""
-    started = asyncio.Event()
-    observer = Observer(on_log=lambda _: started.set())
-    run = asyncio.create_task(broker.run(code, limits=limits, observer=observer))
-    await within(started.wait())
-    return run
 
 
 async def works(broker: Broker) -> None:
@@ -62,11 +53,6 @@ async def works(broker: Broker) -> None:
         globalThis.__codemode_result__ = await echo({ fine: true });
     """
     assert succeeded(await within(broker.run(code))) == '{"fine": true}'
-
-
-def host_of(broker: Broker) -> psutil.Process:
-    assert broker.host_pid is not None
-    return psutil.Process(broker.host_pid)
 
 
 async def busiest(broker: Broker) -> psutil.Process:
@@ -153,7 +139,7 @@ async def test_a_host_that_hangs_cannot_hold_a_run_past_its_deadline(
 ) -> None:
     """The broker's own clock ends the run, even if silence alone would never replace the host."""
     monkeypatch.setattr("cellblock.pool.pool.HOST_SILENCE_SECONDS", 1000.0)
-    endless = await begun(broker, ENDLESS, timeoutMs=500)
+    endless = await begun(broker, ENDLESS, limits={"timeoutMs": 500})
     host = host_of(broker)
     host.suspend()
     started = time.monotonic()
@@ -178,7 +164,7 @@ async def test_a_worker_that_is_killed_in_its_run_is_reported(broker: Broker) ->
 
 @pytest.mark.thorough
 async def test_a_worker_that_is_stopped_in_its_run_is_still_killed_at_its_timeout(broker: Broker) -> None:
-    endless = await begun(broker, ENDLESS, timeoutMs=1500)
+    endless = await begun(broker, ENDLESS, limits={"timeoutMs": 1500})
     worker = await busiest(broker)
     worker.suspend()
     error_of(await within(endless), "SANDBOX_LIMIT")
@@ -198,22 +184,6 @@ async def test_warm_workers_that_die_are_replaced_unnoticed(broker: Broker) -> N
     await until(
         lambda: len(workers_of(host_of(broker).pid)) == broker.settings.cellblock.pool.warm, "a full pool"
     )
-    await works(broker)
-
-
-async def test_a_cancelled_caller_ends_its_run_and_its_calls(broker: Broker, tmp_path: Path) -> None:
-    """Section 7.4: the worker is killed and the upstream gets the cancel notification."""
-    run = await begun(broker, IN_A_CALL)
-    await called(tmp_path / "ledger.jsonl", "never")
-    run.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await within(run)
-    await until(
-        lambda: any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl")),
-        "a cancel notification",
-    )
-    host = host_of(broker)
-    await until(lambda: len(workers_of(host.pid)) == broker.settings.cellblock.pool.warm, "a full pool")
     await works(broker)
 
 
@@ -243,8 +213,7 @@ async def test_closing_the_broker_ends_runs_that_are_under_way(tmp_path: Path) -
     """Every call in flight is cancelled upstream, each once, and every run gets its response."""
     record = tmp_path / "ledger.jsonl"
     before = set(descendants(os.getpid()))
-    async with Broker(settings(tmp_path, {"plain": plain_server("--ledger", record)})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"plain": plain_server("--ledger", record)})) as broker:
         runs = [await begun(broker, ENDLESS), *[await begun(broker, IN_A_CALL) for _ in range(8)]]
 
         def in_flight() -> list[Any]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cellblock import Broker, InvalidRequest
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import within
@@ -32,8 +33,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         max_message_bytes=MESSAGE_BYTES,
         limits={"max_log_bytes": {"default": 65_536, "maximum": 65_536}},
     )
-    async with Broker(config) as started:
-        await started.settled()
+    async with ready(config) as started:
         yield started
 
 

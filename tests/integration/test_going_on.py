@@ -13,21 +13,22 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
-import psutil
 import pytest
 
-from cellblock import Broker, Observer, RunResponse
+from cellblock import Broker, RunResponse
 from cellblock.base.settings.sections import MIB
+from cellblock.base.settings.settings import Settings
 from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.record.rows import OneRunFailed
 from cellblock.record.store import JournalStore
+from support.brokers import begun, host_of, ready
 from support.cellblock_zygote import forked_python, started
 from support.entries import ledger, plain_server, settings
 from support.params import mostly
 from support.processes import kill_family, workers_of
 from support.responses import error_of
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 PLAIN = 'import { echo, give, never } from "@codemode/servers/plain";\n'
 DRAWS = f"""{PLAIN}
@@ -46,31 +47,18 @@ globalThis.__codemode_result__ = {{ drawn, first }};
 """
 
 
+def made_of(folder: Path, state: Path | None = None, **section: Any) -> Settings:
+    """Settings with a server whose ledger is in the folder; the state directory is there, too, where none is given."""
+    servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl")}
+    return settings(
+        state or folder / "s", servers, **{"auth": {"keyring": "off"}, "typecheck": "off", **section}
+    )
+
+
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    made = settings(
-        tmp_path / "s",
-        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
-        auth={"keyring": "off"},
-        typecheck="off",
-    )
-    async with Broker(made) as started:
-        await started.settled()
+    async with ready(made_of(tmp_path)) as started:
         yield started
-
-
-def host_of(broker: Broker) -> psutil.Process:
-    assert broker.host_pid is not None
-    return psutil.Process(broker.host_pid)
-
-
-async def begun(broker: Broker, code: str, said: str, **options: Any) -> asyncio.Task[RunResponse]:
-    """A run that has said something."""
-    heard = asyncio.Event()
-    observer = Observer(on_log=lambda entry: heard.set() if entry.message.startswith(said) else None)
-    run = asyncio.create_task(broker.run(code, observer=observer, **options))
-    await within(heard.wait())
-    return run
 
 
 def assert_once(folder: Path, response: RunResponse) -> None:
@@ -113,15 +101,8 @@ console.log("waits");
 await new Promise((resume) => setTimeout(resume, 500));
 globalThis.__codemode_result__ = await give({{ n: 1 }});
 """
-    made = settings(
-        tmp_path / "s",
-        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
-        auth={"keyring": "off"},
-        typecheck="off",
-        policy={"default": {"approve": ["plain.give"]}},
-    )
-    async with Broker(made) as broker:
-        await broker.settled()
+    policy = {"default": {"approve": ["plain.give"]}}
+    async with ready(made_of(tmp_path, policy=policy)) as broker:
         run = await begun(broker, code, "waits", durable=True)
         host_of(broker).kill()
         waits = await within(run, 60)
@@ -155,8 +136,7 @@ await Promise.all([plain.never({ n: 1 }), other.never({ n: 2 })]);
             for name in entries
         ]
 
-    async with Broker(made) as broker:
-        await broker.settled()
+    async with ready(made) as broker:
         run = await begun(broker, code, "asks", durable=True)
         await until(lambda: called() == [1, 1], "both are called")
         host_of(broker).kill()
@@ -178,14 +158,11 @@ globalThis.__codemode_result__ = said;
     ]
     assert hints == {"readOnlyHint": True, "idempotentHint": True}
     run = await begun(broker, code, "asks", durable=True)
-    await until(
-        lambda: any(event.get("tool") == "never" for event in ledger(tmp_path / "ledger.jsonl")),
-        "it is called",
-    )
+    await until(lambda: calls_of(tmp_path, "never") == 1, "it is called")
     host_of(broker).kill()
     response = await within(run, 60)
     assert response.result == "may_have_run", response
-    assert sum(event.get("tool") == "never" for event in ledger(tmp_path / "ledger.jsonl")) == 1
+    assert calls_of(tmp_path, "never") == 1
 
 
 @pytest.mark.parametrize("who", mostly(["worker"], ["host", "worker"]))
@@ -287,13 +264,7 @@ globalThis.__codemode_result__ = [text.length, await give({{ n: 2 }})];
     shutil.copy(tmp_path / "s" / "journals.key", left)
     run.cancel()
     await asyncio.wait([run])
-    made = settings(
-        left,
-        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
-        auth={"keyring": "off"},
-        typecheck="off",
-    )
-    async with Broker(made) as other:
+    async with Broker(made_of(tmp_path, left)) as other:
         (head,) = await other.keeper.recent()
         response = await within(other.parked_runs.outcome(head["id"]), 60)
     assert response is not None and response.ok, response
@@ -321,21 +292,13 @@ async def test_a_run_that_is_too_large_to_record_is_nobodys_to_go_on_with(
     if bound == "of a recording":
         most = 20_000
         monkeypatch.setattr("cellblock.record.journal.MAX_BYTES", most)
-    made = settings(
-        tmp_path / "s",
-        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
-        auth={"keyring": "off"},
-        typecheck="off",
-        journal={"total_bytes": MIB},
-    )
     code = f"""{PLAIN}
 await give({{ text: "x".repeat({most + 10_000}) }});
 await give({{ n: 2 }});
 console.log("called");
 await never({{}});
 """
-    async with Broker(made) as broker:
-        await broker.settled()
+    async with ready(made_of(tmp_path, journal={"total_bytes": MIB})) as broker:
         run = await begun(broker, code, "called", durable=True)
         await until(lambda: calls_of(tmp_path, "never") == 1, "the last call is made")
         (head,) = await broker.keeper.recent()
@@ -389,13 +352,7 @@ globalThis.__codemode_result__ = [first, second, third];
     await until(lambda: calls_of(tmp_path, "echo") == 1, "two calls are made, and their answers are written")
     kill_family(process.pid)
     await within(process.wait())
-    made = settings(
-        tmp_path / "s",
-        {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
-        auth={"keyring": "off"},
-        typecheck="off",
-    )
-    async with Broker(made) as broker:
+    async with Broker(made_of(tmp_path)) as broker:
         await until(lambda: len(given()) == 3, "it goes on")
         (head,) = await broker.keeper.recent()
         response = await within(broker.parked_runs.outcome(head["id"]), 60)
@@ -409,26 +366,15 @@ globalThis.__codemode_result__ = [first, second, third];
 
 
 async def test_a_broker_that_stops_leaves_its_durable_runs_to_the_next(tmp_path: Path) -> None:
-    def made() -> Broker:
-        return Broker(
-            settings(
-                tmp_path / "s",
-                {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
-                auth={"keyring": "off"},
-                typecheck="off",
-            )
-        )
-
-    async with made() as broker:
-        await broker.settled()
+    async with ready(made_of(tmp_path)) as broker:
         run = await begun(broker, DRAWS.replace("rounds < 5", "rounds < 30"), "waits", durable=True)
     await within(asyncio.wait([run]))
-    async with made() as broker:
-        response = None
-        async with asyncio.timeout(60):
-            while response is None:
-                (head,) = await broker.keeper.recent()
-                response = await broker.parked_runs.outcome(head["id"])
-                await asyncio.sleep(0.05)
+    async with Broker(made_of(tmp_path)) as broker:
+
+        async def outcome() -> RunResponse | None:
+            (head,) = await broker.keeper.recent()
+            return await broker.parked_runs.outcome(head["id"])
+
+        response = await until_found(outcome, "it has ended")
     assert response.ok, response.diagnostics
     assert_once(tmp_path, response)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker, Grantee
+from cellblock import Grantee
 from cellblock.app.replay import Live, differences, replay
 from cellblock.base.errors import Certainty
 from cellblock.record.journal import Journal
@@ -21,6 +21,7 @@ from cellblock.run.hook import pieces
 from cellblock.run.policy.asking import Question, Verdict
 from cellblock.run.response import RunResponse
 from cellblock.testing import read_recording
+from support.brokers import ready
 from support.entries import ledger, plain_server, settings
 from support.replaying import Tally, World, changed, cuts, prove, world
 from support.waits import until, within
@@ -341,8 +342,7 @@ async def test_a_call_without_an_answer_is_asked_about(tmp_path: Path, verdict: 
     servers = {"plain": plain_server("--ledger", seen)}
     made = settings(tmp_path / "state", servers, typecheck="off")
     code = 'import { echo, give } from "@codemode/servers/plain"; await echo({ a: 1 });'
-    async with Broker(made) as broker:
-        await broker.settled()
+    async with ready(made) as broker:
         journal = Journal.recording()
         await within(broker.run_request({"code": code}, journal=journal))
     script = f"{code} globalThis.__codemode_result__ = await give({{ b: 2 }}).catch((error) => error.name);"

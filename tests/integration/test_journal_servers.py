@@ -16,6 +16,7 @@ import pytest
 from cellblock import Broker, RunResponse
 from cellblock.app.replay import replay
 from cellblock.record.journal import Journal
+from support.brokers import ready
 from support.cellblock_zygote import forked_python, started
 from support.entries import settings
 from support.processes import kill_family
@@ -65,8 +66,7 @@ async def test_runs_with_real_servers_are_replayed_and_gone_on_with(
         "memory": server_memory,
         "everything": server_everything,
     }
-    async with Broker(settings(tmp_path / "state", servers, typecheck="off")) as broker:
-        await within(broker.settled())
+    async with ready(settings(tmp_path / "state", servers, typecheck="off")) as broker:
         journal = Journal.recording()
         response = await within(broker.run_request({"code": code}, journal=journal))
         assert response.ok, response.diagnostics

@@ -14,6 +14,7 @@ from cellblock.base.offload.raw import RawJson
 from cellblock.base.state_dir import JOURNALS
 from cellblock.run.caller import Caller
 from cellblock.run.response import RunResponse
+from support.brokers import ready
 from support.commands import cellblock, in_this_process
 from support.entries import plain_server, settings, write_config
 from support.waits import within
@@ -45,8 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def broker(folder: Path) -> AsyncIterator[Broker]:
-    async with Broker(settings(folder / "state", **made_of(folder))) as made:
-        await made.settled()
+    async with ready(settings(folder / "state", **made_of(folder))) as made:
         yield made
 
 
@@ -135,8 +135,7 @@ async def test_a_run_that_cannot_be_recorded_is_kept_without_a_recording(
 
 
 async def test_a_replay_hides_the_secrets_of_the_configuration(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path / "state", **made_of(tmp_path))) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path / "state", **made_of(tmp_path))) as broker:
         run_id = (await run(broker, FAILS, ALL)).usage.run_id
     assert run_id is not None
     made = made_of(tmp_path)

@@ -23,6 +23,7 @@ from cellblock.base.offload.worker import Worker
 from cellblock.run import payload
 from cellblock.tools.upstream import stdio
 from cellblock.tools.upstream.heavy import HeavyMessages
+from support.brokers import ready
 from support.entries import SERVERS, settings
 from support.processes import command_line
 from support.responses import succeeded
@@ -83,8 +84,7 @@ BOTH = """
 async def test_what_is_large_is_told_and_given_as_what_is_small(tmp_path: Path, form: str) -> None:
     """The server compares what it has got; what a script and its server see differs in sizes alone."""
     with served(form) as entry:
-        async with Broker(settings(tmp_path, {"large": entry}, **SLOW)) as broker:
-            await broker.settled()
+        async with ready(settings(tmp_path, {"large": entry}, **SLOW)) as broker:
             found = succeeded(await within(broker.run(BOTH.replace("SIZE", str(SIZE)), limits=LIMITS)))
     small, large = found["small"], found["large"]
     assert found["whole"] is True
@@ -152,8 +152,7 @@ async def test_a_large_input_and_a_large_result_are_not_decoded(tmp_path: Path, 
         const { bytes } = await seen({ items });
         globalThis.__codemode_result__ = [bytes > 300_000, items];
     """
-    async with Broker(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
         response = await within(broker.run_request({"code": code, "limits": LIMITS}))
         assert response.ok, response.diagnostics
         assert decoded and all(is_light(body) for body in decoded)
@@ -179,8 +178,7 @@ async def test_a_run_is_billed_for_what_is_read_for_it(
         globalThis.__codemode_result__ = await give({ n: 60_000 });
     """
     refused = 'import { give } from "@codemode/servers/large"; await give({ n: 60_000 });'
-    async with Broker(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
         assert await billed(broker, code) // each == 3
         assert await billed(broker, "globalThis.__codemode_result__ = 1") < each
         monkeypatch.setattr(pool, "WALL_SECONDS", 0.0)
@@ -195,8 +193,7 @@ async def billed(broker: Broker, code: str) -> int:
 
 
 async def test_a_large_list_of_tools_is_read_in_pages(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path, {"large": large_server("lists")})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"large": large_server("lists")})) as broker:
         await until(lambda: "large" in broker.catalog.servers, "it is connected")
         server = broker.catalog.servers["large"]
     assert len(server.tools) == 802
@@ -211,8 +208,7 @@ async def test_a_killed_process_costs_one_call(tmp_path: Path) -> None:
         globalThis.__codemode_result__ = await call(Array.from({ length: 300_000 }, () => []));
     """
     small = 'import { seen } from "@codemode/servers/large"; globalThis.__codemode_result__ = await seen({});'
-    async with Broker(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
         run = asyncio.create_task(broker.run(code, limits=LIMITS))
         await until(apart, "a process")
         apart()[0].kill()

@@ -19,6 +19,7 @@ import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock_worker.confinement.cgroup import HOST_PREFIX
+from support.brokers import host_of, ready
 from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
@@ -50,18 +51,12 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")},
         pool={"warm": 1},
     )
-    async with Broker(config) as started:
-        await started.settled()
+    async with ready(config) as started:
         yield started
 
 
 def calls(tmp_path: Path, tool: str) -> int:
     return sum(event.get("tool") == tool for event in ledger(tmp_path / "ledger.jsonl"))
-
-
-def host_of(broker: Broker) -> psutil.Process:
-    assert broker.host_pid is not None
-    return psutil.Process(broker.host_pid)
 
 
 async def works(broker: Broker) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from cellblock import Broker
 from cellblock.types.lookup import inspect_tool
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.responses import succeeded
 
@@ -41,8 +41,7 @@ async def test_results_that_no_model_of_the_sdk_takes(tmp_path: Path) -> None:
     servers = {
         f"s{revision[:4]}{revision[5:7]}": plain_server("--protocol", revision) for revision in REVISIONS
     }
-    async with Broker(settings(tmp_path, servers)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, servers)) as broker:
         for name in servers:
             found = succeeded(await broker.run(script(name, [*results, *odd])))
             assert found[: len(VALUES)] == VALUES, name
@@ -72,8 +71,7 @@ globalThis.__codemode_result__ = found;
 async def test_texts_are_parsed_at_every_size_and_depth_or_the_call_throws(tmp_path: Path) -> None:
     servers = {"plain": plain_server(), "spec": plain_server()}
     config = settings(tmp_path, servers, schemas={"servers": {"plain": {"unwrap": "json"}}})
-    async with Broker(config) as broker:
-        await broker.settled()
+    async with ready(config) as broker:
         parsed, plain = zip(*succeeded(await broker.run(PARSES)), strict=True)
         assert set(plain) == {"string"}
         assert parsed[:5] == ("object", *["array"] * 4)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import within
@@ -38,8 +39,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         max_message_bytes=MESSAGE_BYTES,
         limits={"max_log_bytes": {"default": 65_536, "maximum": 65_536}},
     )
-    async with Broker(config) as started:
-        await started.settled()
+    async with ready(config) as started:
         yield started
 
 

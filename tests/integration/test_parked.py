@@ -314,11 +314,12 @@ async def test_a_run_that_is_not_allowed_any_more_ends(
     async with broker_on(tmp_path) as made:
         with pytest.raises(InvalidRequest):
             await within(made.resume(run_id, "accepted"))
-        head: Any = None
-        while head is None or head["outcome"] == "no end":
+
+        async def ended() -> Any:
             head = await made.keeper.run(run_id)
-            await asyncio.sleep(0.02)
-        assert head["outcome"] == "CANNOT_GO_ON"
+            return head if head is not None and head["outcome"] != "no end" else None
+
+        assert (await until_found(ended, "it has ended"))["outcome"] == "CANNOT_GO_ON"
 
 
 @pytest.mark.thorough

@@ -21,6 +21,7 @@ from cellblock.record import held_calls
 from cellblock.record.store import JournalStore
 from cellblock.run.questions import MAX_QUESTIONS
 from cellblock.serve.mcp.mcp_server import FrontServer
+from support.brokers import ready
 from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
 from support.params import mostly
@@ -39,8 +40,7 @@ SECTION: dict[str, Any] = {
 async def serving(folder: Path, *options: str, **more: Any) -> AsyncGenerator[Broker]:
     command = forked_server("asking_server.py", "stdio", *options, "--ledger", folder / "ledger.jsonl")
     made = settings(folder / "s", {"asking": entry(command)}, **{**SECTION, **more})
-    async with Broker(made) as broker:
-        await within(broker.settled())
+    async with ready(made) as broker:
         yield broker
 
 

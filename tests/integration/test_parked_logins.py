@@ -11,6 +11,7 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.serve.mcp.mcp_server import FrontServer
+from support.brokers import ready
 from support.oauth_world import World, world
 from support.parked_runs import response_of
 from support.processes import workers_of
@@ -94,8 +95,7 @@ async def test_what_the_user_has_allowed_is_not_asked_again_and_a_yes_to_a_login
     section = {**SECTION, "policy": {"default": {"approve": ["notes.whoami"]}}}
     async with world(tmp_path, **section) as place:
         await place.log_in()
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             await place.end_logins()
             response = await within(broker.run(SCRIPT, durable=True))
             (waiting,) = await broker.parked()

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Broker, tool
+from cellblock import tool
 from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.sections import MIB
 from cellblock.record import journal
 from cellblock.record import kept as keeping
 from cellblock.record.journal import JournalRoom
+from support.brokers import ready
 from support.entries import entry, for_tests, forked_server
 from support.params import mostly
 from support.processes import workers_of
@@ -60,8 +61,7 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
         import {{ read, write }} from "@codemode/servers/local";
         globalThis.__codemode_result__ = await read({{ text: "x".repeat({LARGE}) }});
     """
-    async with Broker(settings, tools=[write, read], state_dir=tmp_path) as broker:
-        await within(broker.settled())
+    async with ready(settings, tools=[write, read], state_dir=tmp_path) as broker:
         runs: list[asyncio.Task[object]] = []
         for number in range(CAPACITY):
             runs.append(asyncio.create_task(broker.run(code + CALLS[kind], durable=True, client="one")))

@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cellblock import Broker, ConfigError, Settings, tool
+from cellblock import ConfigError, Settings, tool
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.processes import alive, command_line, descendants, gone
 from support.responses import error_of, succeeded
@@ -40,8 +41,7 @@ async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path) -
             tmp_path / "s", {"plain": plain_server(*arguments), **servers}, pool={"warm": 1, "capacity": 4}
         )
 
-    async with Broker(configured(), tools=[gate]) as broker:
-        await broker.settled()
+    async with ready(configured(), tools=[gate]) as broker:
         before = broker.catalog
         assert broker.reconfigure(configured()) == []
         old = succeeded(await broker.run(PID))
@@ -81,10 +81,9 @@ async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: 
         return "open"
 
     inside = asyncio.Event()
-    async with Broker(
+    async with ready(
         settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}), tools=[gate]
     ) as broker:
-        await broker.settled()
         running = asyncio.create_task(broker.run(TWICE))
         await within(inside.wait())
         assert broker.host_pid is not None
@@ -107,8 +106,7 @@ async def test_limits_hold_for_the_next_run_and_a_wrong_name_changes_nothing(tmp
         return 1
 
     first = settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}, typecheck_timeout_ms=100)
-    async with Broker(first, tools=[one]) as broker:
-        await broker.settled()
+    async with ready(first, tools=[one]) as broker:
         with pytest.raises(ConfigError, match="called local"):
             broker.reconfigure(settings(tmp_path / "s", {"local": plain_server()}))
         assert set(broker.catalog.servers) == {"plain", "local"}
@@ -136,8 +134,7 @@ async def test_a_changed_policy_holds_for_the_next_run(tmp_path: Path) -> None:
         policy = {"default": {"tools": list(tools)}}
         return settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}, policy=policy)
 
-    async with Broker(granted("plain.*")) as broker:
-        await broker.settled()
+    async with ready(granted("plain.*")) as broker:
         succeeded(await broker.run(PID))
         said = broker.reconfigure(granted("plain.echo"))
         assert said == ["cellblock.policy.default.tools has changed"]
@@ -162,8 +159,7 @@ async def test_a_run_keeps_its_session_through_two_changes(tmp_path: Path) -> No
     def configured(**servers: object):  # type: ignore[no-untyped-def]
         return settings(tmp_path / "s", servers, pool={"warm": 1, "capacity": 4})
 
-    async with Broker(configured(plain=plain_server()), tools=[gate]) as broker:
-        await broker.settled()
+    async with ready(configured(plain=plain_server()), tools=[gate]) as broker:
         running = asyncio.create_task(broker.run(TWICE))
         await within(inside.wait())
         broker.reconfigure(configured(plain=plain_server(), other=plain_server()))
@@ -186,8 +182,7 @@ async def test_a_server_that_lacks_something_is_told_and_one_that_runs_goes_on(t
         return settings(tmp_path / "s", servers, pool={"warm": 1}, typecheck="off")
 
     secret.write_text("one")
-    async with Broker(configured()) as broker:
-        await within(broker.settled())
+    async with ready(configured()) as broker:
         reason = "the environment variable NOT_SET_ANYWHERE is not set"
         assert broker.catalog.unavailable == {"lacks-it": reason}
         assert broker.catalog.id_of("lacks.it") == "lacks-it"
@@ -215,8 +210,7 @@ async def test_tools_that_are_taken_away_are_gone_for_the_next_run_even_where_so
         entry = plain_server(env={"A": f"${{file:{secret}}}"})
         return settings(tmp_path / "s", {"plain": {**entry, **keys}}, pool={"warm": 1}, typecheck="off")
 
-    async with Broker(configured()) as broker:
-        await within(broker.settled())
+    async with ready(configured()) as broker:
         all_tools = {tool.tool_name for tool in broker.catalog.servers["plain"].tools}
         secret.unlink()
         broker.reconfigure(configured(excludeTools=["pid", "no_such_tool"]))

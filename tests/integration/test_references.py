@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Broker
 from cellblock.app.config.load import load_settings
+from support.brokers import ready
 from support.entries import SERVERS
 from support.waits import until, within
 
@@ -37,8 +37,7 @@ async def test_a_server_that_quotes_it_is_not_heard(tmp_path: Path, monkeypatch:
     config.write_text(json.dumps({"servers": {"leaky": entry}, "cellblock": cellblock}))
     settings = load_settings(config)
     assert settings.servers["leaky"].args[2:] == ["--where=canary-by-variable-1", "${left} canary-by-file-2"]
-    async with Broker(settings) as broker:
-        await broker.settled()
+    async with ready(settings) as broker:
         response = await within(broker.run(CODE), 60)
         log = tmp_path / "s" / "logs" / "upstream-leaky.log"
         await until(lambda: log.exists() and "leak:" in log.read_text(), "the server's stderr")

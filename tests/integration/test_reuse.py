@@ -13,7 +13,7 @@ import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
-from cellblock_worker.worker.reuse import ReuseBounds
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.processes import workers_of
 from support.responses import error_of, succeeded
@@ -40,8 +40,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     folder = tmp_path_factory.mktemp("reuse")
     limits = {"max_memory_bytes": {"default": 256 << 20, "maximum": 512 << 20}}
     config = settings(folder, {"plain": plain_server()}, pool=_pool(), policy=policy, limits=limits)
-    async with Broker(config) as made:
-        await made.settled()
+    async with ready(config) as made:
         yield made
 
 
@@ -95,8 +94,7 @@ async def test_others_do_not_share_it(broker: Broker, other: dict[str, Any]) -> 
 
 
 async def test_a_changed_catalog_takes_another_process(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path, {"plain": plain_server()}, pool=_pool())) as made:
-        await made.settled()
+    async with ready(settings(tmp_path, {"plain": plain_server()}, pool=_pool())) as made:
         await _used(made, PLAIN)
         made.reconfigure(settings(tmp_path, {"plain": plain_server(), "more": plain_server()}, pool=_pool()))
         assert (await made.run(PLAIN)).usage.reused == 0
@@ -183,15 +181,6 @@ async def test_each_run_has_its_own_cpu_and_memory(broker: Broker) -> None:
         assert response.usage.cpu_ms < 200
         reused.append(response.usage.reused or 0)
     assert max(reused) >= 1, reused
-
-
-async def test_a_process_has_so_many_runs_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cellblock.pool.start.ReuseBounds", lambda: ReuseBounds(max_runs=3))
-    async with Broker(settings(tmp_path, pool=_pool())) as made:
-        reused = [(await made.run(SUM)).usage.reused for _ in range(25)]
-        assert set(reused) <= {0, 1, 2} and max(filter(None, reused)) >= 1, reused
 
 
 async def test_a_failed_script_leaves_a_process_that_serves_on(broker: Broker) -> None:

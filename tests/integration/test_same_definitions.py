@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cellblock import Broker
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.processes import command_line, descendants
 from support.waits import until
@@ -16,8 +16,7 @@ from support.waits import until
 
 @pytest.mark.usefixtures("quick_retries")
 async def test_a_server_that_was_killed_has_the_definitions_that_it_had(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path, {"plain": plain_server()})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"plain": plain_server()})) as broker:
         before = broker.catalog.servers["plain"]
         own = [
             one

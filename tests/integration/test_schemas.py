@@ -11,6 +11,7 @@ from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.types.lookup import inspect_tool, show_types
+from support.brokers import ready
 from support.entries import Entry, entry, forked_server, settings
 from support.responses import succeeded
 
@@ -31,8 +32,7 @@ def known(broker: Broker, name: str) -> Any:
 
 async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -> None:
     config = settings(tmp_path, contract())
-    async with Broker(config, tools=[rows]) as broker:
-        await broker.settled()
+    async with ready(config, tools=[rows]) as broker:
         cached = declarations_in_budget(broker.known_catalog, 100_000).text
         value = succeeded(
             await broker.run(
@@ -56,8 +56,7 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
         assert answers[2]["outputSchema"] == answers[0]["outputSchema"]
         assert known(broker, "contract.one_text")["observedOutputSchema"]["type"] == "string"
         assert declarations_in_budget(broker.known_catalog, 100_000).text == cached
-    async with Broker(config, tools=[rows]) as broker:
-        await broker.settled()
+    async with ready(config, tools=[rows]) as broker:
         assert known(broker, "local.rows")["output"]["samples"] == 1
         assert "Observed from 1 result" in show_types(broker.catalog, ["local"], broker.output_of)
         assert "Observed" not in show_types(broker.catalog, ["local"])
@@ -65,8 +64,7 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
 
 async def test_scripts_get_parsed_texts_where_the_configuration_says_so(tmp_path: Path) -> None:
     schemas = {"servers": {"contract": {"unwrap": "json"}}}
-    async with Broker(settings(tmp_path, contract(), schemas=schemas)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, contract(), schemas=schemas)) as broker:
         value = succeeded(
             await broker.run(
                 'import * as s from "@codemode/servers/contract";\n'

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, RunResponse
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.responses import succeeded
 from support.waits import within
@@ -32,8 +33,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     config = settings(
         tmp_path_factory.mktemp("inputs"), {"plain": plain_server()}, max_message_bytes=MESSAGE_BYTES
     )
-    async with Broker(config) as started:
-        await started.settled()
+    async with ready(config) as started:
         yield started
 
 

@@ -157,12 +157,11 @@ async def test_a_run_that_is_cancelled_elsewhere_ends_when_its_broker_hears_it(
 
 async def kept_as(broker: Broker, state: str) -> Head:
     """The only run, as soon as it is written down in this state."""
-    async with asyncio.timeout(60):
-        while True:
-            await asyncio.sleep(0.02)
-            for head in await broker.parked_runs._journals.heads():
-                if head.state == state:
-                    return head
+
+    async def look() -> Head | None:
+        return next((one for one in await broker.parked_runs._journals.heads() if one.state == state), None)
+
+    return await until_found(look, f"it is {state}")
 
 
 @pytest.mark.thorough
@@ -193,14 +192,10 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         store = broker.parked_runs
 
         async def outcome() -> RunResponse | None:
-            found = None
-            while found is None:
-                await asyncio.sleep(0.02)
-                (head,) = await store._journals.heads()
-                found = await store.outcome(head.id)
-            return found
+            (head,) = await store._journals.heads()
+            return await store.outcome(head.id)
 
-        response = await within(outcome())
+        response = await until_found(outcome, "it has ended")
     assert response is not None and response.decoded().result == [1, "may_have_run"], response
     assert MADE == {}, "a call was made that may have run, or that was answered"
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cellblock import Broker
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import within
@@ -23,8 +24,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         "plain": plain_server("--unversioned"),
         "broken": {"command": "cellblock-test-no-such-program"},
     }
-    async with Broker(settings(tmp_path_factory.mktemp("told"), servers)) as started:
-        await started.settled()
+    async with ready(settings(tmp_path_factory.mktemp("told"), servers)) as started:
         yield started
 
 

@@ -14,7 +14,8 @@ from cellblock import Broker
 from cellblock.app.cli.approval import approve
 from cellblock.base.settings.settings import Settings
 from cellblock.tools.upstream.definitions import canonical, digest
-from cellblock.tools.upstream.pins.pins import PinStore
+from cellblock.tools.upstream.pins import PinStore
+from support.brokers import ready
 from support.entries import plain_server, sdk_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, within
@@ -47,8 +48,7 @@ class Shifting:
 
     async def once(self, *codes: str) -> list[Any]:
         """The responses of a broker of its own."""
-        async with Broker(self.settings) as broker:
-            await broker.settled()
+        async with ready(self.settings) as broker:
             return [await within(broker.run(code)) for code in codes]
 
 
@@ -114,13 +114,11 @@ async def test_warn_is_the_default_and_keeps_changed_tools_usable(
         globalThis.__codemode_result__ = await numbered_000({});
     """
     text.write_text("one")
-    async with Broker(settings(tmp_path / "state", servers)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path / "state", servers)) as broker:
         assert not broker.catalog.servers["sdk"].warnings
     text.write_text("two")
     with caplog.at_level(logging.WARNING):
-        async with Broker(settings(tmp_path / "state", servers)) as broker:
-            await broker.settled()
+        async with ready(settings(tmp_path / "state", servers)) as broker:
             [warning] = broker.catalog.servers["sdk"].warnings
             assert "cellblock approve sdk" in warning and "numbered_000" in warning
             assert succeeded(await within(broker.run(code))) == "numbered_000"
@@ -132,8 +130,7 @@ async def test_a_running_broker_takes_up_an_approval_at_the_next_run(tmp_path: P
     server.lists(tool("read"))
     await server.once("globalThis.__codemode_result__ = 1;")
     server.lists(tool("read", "Is something else now"))
-    async with Broker(server.settings) as broker:
-        await broker.settled()
+    async with ready(server.settings) as broker:
         error_of(await within(broker.run(CALL)), "IMPORT_FAILURE")
         await approve(server.settings, "shifting", ["read"], every=False, show_only=False)
         assert succeeded(await within(broker.run(CALL))) == '{"a": 1}'
@@ -143,8 +140,7 @@ async def test_bait_and_switch_in_the_middle_of_a_run(tmp_path: Path) -> None:
     """The run in flight keeps the tools it was shown; the next one is not given what they became."""
     server = Shifting(tmp_path, "quarantine")
     server.lists(tool("read"))
-    async with Broker(server.settings) as broker:
-        await broker.settled()
+    async with ready(server.settings) as broker:
         response = broker.run(
             """
             import { announce, read } from "@codemode/servers/shifting";
@@ -178,8 +174,7 @@ async def test_a_new_tool_takes_no_name_from_a_pinned_one(tmp_path: Path) -> Non
 async def test_a_server_that_comes_back_with_other_tools_is_held_against_its_pins(tmp_path: Path) -> None:
     server = Shifting(tmp_path, "quarantine")
     server.lists(tool("read"), tool("die"))
-    async with Broker(server.settings) as broker:
-        await broker.settled()
+    async with ready(server.settings) as broker:
         server.lists(tool("read", "Is a trap now"), tool("die"))
         killed = 'import { die } from "@codemode/servers/shifting"; await die({}).catch(() => {});'
         await within(broker.run(killed))

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
 from cellblock.types.check import compiler
+from support.brokers import ready
 from support.entries import settings, write_config
 from support.processes import descendants, gone, name_of
 from support.responses import error_of, succeeded
@@ -82,8 +83,7 @@ def recorder() -> Recorder:
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory, recorder: Recorder) -> AsyncIterator[Broker]:
     config = settings(tmp_path_factory.mktemp("types"), typecheck_timeout_ms=WARM_MS)
-    async with Broker(config, tools=recorder.tools()) as started:
-        await started.settled()
+    async with ready(config, tools=recorder.tools()) as started:
         yield started
 
 
@@ -148,8 +148,7 @@ async def test_another_mode_is_refused_with_what_is_wanted(broker: Broker) -> No
 
 
 async def test_what_is_not_checked_is_said_to_who_asked(tmp_path: Path, recorder: Recorder) -> None:
-    async with Broker(settings(tmp_path, typecheck="off"), tools=recorder.tools()) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, typecheck="off"), tools=recorder.tools()) as broker:
         response = await within(broker.run(FAILS, typecheck="before"))
         assert [found.code for found in response.diagnostics] == [
             "UNCAUGHT_EXCEPTION",

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker
 from cellblock.types.check import compiler
+from support.brokers import ready
 from support.entries import ledger, plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, within
@@ -56,8 +56,7 @@ async def test_a_member_that_no_result_had_is_refused_before_any_call(
         schemas=schemas,
     )
     wrong = script(how, "task.title.toUpperCase()")
-    async with Broker(config) as broker:
-        await broker.settled()
+    async with ready(config) as broker:
         # Nothing is known, and so nothing is refused.
         unknown = await within(broker.run(script(how, "task.title ?? task.name"), typecheck="before"))
         assert succeeded(unknown) == "Buy milk"
@@ -90,8 +89,7 @@ async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
 
     config = settings(tmp_path, {"plain": plain_server()}, typecheck_timeout_ms=WARM_MS)
     wrong = script(STRUCTURED, "String(task.title)")
-    async with Broker(config) as broker:
-        await broker.settled()
+    async with ready(config) as broker:
         await within(broker.run(script(STRUCTURED, "task.name")))
         await broker.learnt(30.0)
         error_of(await within(broker.run(wrong, typecheck="before")), "TYPE_ERROR")

@@ -17,6 +17,7 @@ from mcp import Client
 from cellblock import Broker
 from cellblock.run.caller import Caller
 from cellblock.serve.mcp.mcp_server import FrontServer
+from support.brokers import ready
 from support.entries import forked_server, settings
 from support.responses import succeeded
 from support.waits import until, within
@@ -45,8 +46,7 @@ async def asking(folder: Path, *options: str, **upstream: Any) -> AsyncGenerator
 
 @asynccontextmanager
 async def started(folder: Path, entry: dict[str, Any], upstream: dict[str, Any]) -> AsyncGenerator[Broker]:
-    async with Broker(settings(folder, {"asking": entry}, upstream=upstream)) as broker:
-        await within(broker.settled())
+    async with ready(settings(folder, {"asking": entry}, upstream=upstream)) as broker:
         assert "asking" in broker.catalog.servers, broker.catalog.unavailable
         yield broker
 

@@ -15,6 +15,7 @@ import pytest
 from cellblock import Broker
 from cellblock.app.cli.doctor import examine
 from cellblock.base.terminal import Painter
+from support.brokers import ready
 from support.entries import forked_server, plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, within
@@ -66,10 +67,9 @@ async def test_a_message_over_the_cap_fails_its_call_and_no_other_over_stdio(tmp
         import { pid } from "@codemode/servers/server";
         globalThis.__codemode_result__ = await pid({});
     """
-    async with Broker(
+    async with ready(
         settings(tmp_path, {"server": plain_server()}, max_message_bytes=HALF, upstream=bounds)
     ) as broker:
-        await broker.settled()
         before = succeeded(await within(broker.run(pid)))
         check_flood(succeeded(await within(broker.run(FLOOD))))
         assert succeeded(await within(broker.run(pid))) == before
@@ -82,8 +82,7 @@ async def test_a_message_over_the_cap_fails_its_call_and_no_other_over_http(
     bounds = {"call_timeout_ms": 60_000}
     with http_server(*(["--json"] if form == "json" else [])) as url:
         servers = {"server": {"url": url}}
-        async with Broker(settings(tmp_path, servers, max_message_bytes=HALF, upstream=bounds)) as broker:
-            await broker.settled()
+        async with ready(settings(tmp_path, servers, max_message_bytes=HALF, upstream=bounds)) as broker:
             check_flood(succeeded(await within(broker.run(FLOOD))))
 
 
@@ -97,8 +96,7 @@ async def test_a_line_without_end_costs_the_server_its_connection(tmp_path: Path
         const said = await endless({}).then(() => "no error", (error) => error.message);
         globalThis.__codemode_result__ = { said, other: await echo({}) };
     """
-    async with Broker(settings(tmp_path, servers, max_message_bytes=HALF, upstream=bounds)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, servers, max_message_bytes=HALF, upstream=bounds)) as broker:
         result = succeeded(await within(broker.run(code)))
         assert "closed during endless" in result["said"] and "a line without end" in result["said"]
         assert result["other"] == "{}"
@@ -110,8 +108,7 @@ async def test_a_tool_list_over_the_cap_on_messages_says_so(tmp_path: Path) -> N
     many = [tool(f"tool_{number}", "d" * 500) for number in range(400)]
     definitions.write_text(json.dumps({"pages": [many]}))
     servers = {"server": plain_server("--definitions", definitions)}
-    async with Broker(settings(tmp_path / "s", servers, max_message_bytes=HALF)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path / "s", servers, max_message_bytes=HALF)) as broker:
         assert "twice max_message_bytes" in broker.catalog.unavailable["server"]
 
 
@@ -143,8 +140,7 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
     servers = {"server": plain_server("--definitions", definitions)}
     monkeypatch.setattr("cellblock.tools.upstream.listing.MAX_PAGES", 4)
     config = settings(tmp_path / "state", servers)
-    async with Broker(config) as broker:
-        await broker.settled()
+    async with ready(config) as broker:
         server = broker.catalog.servers["server"]
         assert [one.tool_name for one in server.tools] == ["good", "late", "twice"]
         refused = await within(broker.run('import { deep } from "@codemode/servers/server";'))

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from cellblock import Broker
+from support.brokers import ready
 from support.entries import ledger, plain_server, settings
 from support.processes import command_line, gone
 from support.responses import error_of, succeeded
@@ -38,8 +39,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     bounds = {"call_timeout_ms": CALL_BOUND_MS}
     config = settings(tmp_path_factory.mktemp("failures"), {"plain": plain_server()}, upstream=bounds)
     with retrying(0.05, 0.2):
-        async with Broker(config) as started:
-            await started.settled()
+        async with ready(config) as started:
             yield started
 
 
@@ -196,8 +196,7 @@ async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_ot
         globalThis.__codemode_result__ = await echo({});
     """
     bounds = {"connect_timeout_ms": 1500}
-    async with Broker(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
-        await within(broker.settled())
+    async with ready(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
         assert set(broker.catalog.servers) == {"plain"}
         assert set(broker.catalog.unavailable) == {"absent", "silent", "chatty", "broken-server"}
         assert all(broker.catalog.unavailable.values())
@@ -234,8 +233,7 @@ async def test_a_server_that_fails_to_start_is_retried_with_backoff(
     starts = tmp_path / "starts"
     servers = {"late": plain_server("--fail-starts", 3, starts), "plain": plain_server()}
     monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 0.2)
-    async with Broker(settings(tmp_path / "state", servers)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path / "state", servers)) as broker:
         assert "plain" in broker.catalog.servers
         await until(lambda: "late" in broker.catalog.servers, "the server is connected in the end")
         code = """
@@ -259,8 +257,7 @@ async def test_closing_the_broker_ends_the_servers(tmp_path: Path) -> None:
     }
     before = set(psutil.Process().children(recursive=True))
     started = time.monotonic()
-    async with Broker(settings(tmp_path / "state", servers)) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path / "state", servers)):
         children = set(psutil.Process().children(recursive=True)) - before
         assert any("plain_server" in " ".join(command_line(child)) for child in children)
     await gone(children)

@@ -21,6 +21,7 @@ from keyring.backends import null
 
 from cellblock import Broker
 from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
+from support.brokers import ready
 from support.certificates import certificate
 from support.entries import settings
 from support.log_records import log_records
@@ -64,8 +65,7 @@ async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
 ) -> None:
     async with world(tmp_path, "--life", "2") as place:
         await place.log_in()
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"
             await expired(place)
             before = len(place.events("refresh"))
@@ -164,8 +164,7 @@ async def test_two_brokers_that_share_a_login_renew_it_once(
 async def test_a_call_that_is_cancelled_while_the_token_is_renewed_loses_no_token(tmp_path: Path) -> None:
     async with world(tmp_path, "--life", "2", "--slow-token", "1000") as place:
         await place.log_in()
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             await expired(place)
             before = len(place.events("refresh"))
             run = asyncio.create_task(broker.run(WHOAMI))
@@ -179,8 +178,7 @@ async def test_a_call_that_is_cancelled_while_the_token_is_renewed_loses_no_toke
 async def test_an_authorization_server_that_is_away_ends_no_login(tmp_path: Path) -> None:
     async with world(tmp_path, "--life", "2") as place:
         await place.log_in()
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             place.process.kill()
             await place.process.wait()
             await expired(place)
@@ -192,8 +190,7 @@ async def test_a_login_while_the_daemon_waits_is_seen_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 600.0)
-    async with world(tmp_path) as place, Broker(place.settings) as broker:
-        await within(broker.settled())
+    async with world(tmp_path) as place, ready(place.settings) as broker:
         reason = broker.catalog.unavailable["notes"]
         assert reason == "the server refused the connection: HTTP 401; run: cellblock auth login notes"
         await place.log_in()
@@ -204,9 +201,8 @@ async def test_a_login_while_the_daemon_waits_is_seen_at_once(
 async def test_the_older_transport_logs_in_and_is_renewed_too(tmp_path: Path) -> None:
     async with (
         world(tmp_path, "--life", "2", transport="sse") as place,
-        Broker(place.settings) as broker,
+        ready(place.settings) as broker,
     ):
-        await within(broker.settled())
         assert "HTTP 401; run: cellblock auth login notes" in broker.catalog.unavailable["notes"]
         await place.log_in()
         await until(lambda: "notes" in broker.catalog.servers, "the daemon has seen the login")
@@ -230,8 +226,7 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
     auth = {"servers": {"notes": own}}
     client = ("--client", f"robot:{secret}")
     async with world(tmp_path, "--life", "2", *client, auth=auth) as place:
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"
             await expired(place)
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"
@@ -244,8 +239,7 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
         tokens = [secret, *place.tokens()]
 
         monkeypatch.setenv("NOTES_SECRET", f"wrong-{secret}")
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             refused = broker.catalog.unavailable["notes"]
             assert (
                 "no token was granted (invalid_client: not [redacted]); correct cellblock.auth.servers.notes"
@@ -257,8 +251,7 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
         monkeypatch.setenv("NOTES_SECRET", secret)
         place.cellblock["auth"]["servers"]["notes"]["issuer"] = "https://login.example/"
         asked = len(place.events("client credentials"))
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             assert "no token was granted" in broker.catalog.unavailable["notes"]
         assert len(place.events("client credentials")) == asked
 
@@ -299,8 +292,7 @@ async def test_a_client_id_metadata_document_is_the_client(tmp_path: Path) -> No
         async with world(tmp_path, "--life", "2", "--metadata-ca", str(cert), auth=auth) as place:
             await place.log_in()
             assert {event["client"] for event in place.events("authorize")} == {url}
-            async with Broker(place.settings) as broker:
-                await within(broker.settled())
+            async with ready(place.settings) as broker:
                 await expired(place)
                 assert succeeded(await within(broker.run(WHOAMI))) == "ada"
             assert place.events("client metadata")
@@ -349,8 +341,7 @@ async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(
             assert not any(token in file.read_text() for token in place.tokens())
             assert any(token in str(ring.entries) for token in place.tokens())
             assert (await status_of(place.place()))["kept"] == "keyring"
-            async with Broker(place.settings) as broker:
-                await within(broker.settled())
+            async with ready(place.settings) as broker:
                 await expired(place)
                 assert succeeded(await within(broker.run(WHOAMI))) == "ada"
                 assert place.tokens()[-1] in str(ring.entries), "a renewed login is kept there, too"
@@ -379,8 +370,7 @@ async def test_a_login_that_does_not_reach_far_enough(tmp_path: Path) -> None:
     write = TOLD.replace("CALL", "write")
     async with world(tmp_path) as place:
         await place.log_in()
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             told = succeeded(await within(broker.run(write)))
             assert (told["name"], told["certainty"]) == ("AuthenticationError", "not_started")
             assert told["message"] == (

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from cellblock import Broker
+from support.brokers import ready
 from support.oauth_world import World, world
 from support.responses import succeeded
 from support.waits import within
@@ -57,8 +57,7 @@ def auth(private: Path, **changes: Any) -> dict[str, Any]:
 
 
 async def why_not(place: World) -> str:
-    async with Broker(place.settings) as broker:
-        await within(broker.settled())
+    async with ready(place.settings) as broker:
         return broker.catalog.unavailable["notes"]
 
 
@@ -74,8 +73,7 @@ async def test_a_key_signs_for_each_token(
     private, public = written(tmp_path, key)
     own = auth(private, client_key_algorithm=algorithm)
     async with world(tmp_path, "--client-key", str(public), auth=own) as place:
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"
         assert place.events("assertion") == [{"event": "assertion", "algorithm": algorithm}]
         (granted,) = place.events("client credentials")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cellblock import Broker
+from support.brokers import ready
 from support.entries import settings
 from support.responses import succeeded
 from support.waits import within
@@ -91,8 +91,7 @@ async def test_a_refusal_says_nothing_of_the_calls_after_it(url: str, tmp_path: 
         const second = await told(remote.refuse({{ text }}));
         globalThis.__codemode_result__ = {{ first, second, after: await remote.answer({{}}) }};
     """
-    async with Broker(settings(tmp_path, {"remote": {"url": url}})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"remote": {"url": url}})) as broker:
         result = succeeded(await within(broker.run(code)))
     assert result["first"][:2] == ["ToolCallError", "may_have_run"], result
     assert result["second"][:2] == ["ToolCallError", "may_have_run"], result
@@ -108,8 +107,7 @@ async def test_of_calls_at_once_each_has_its_own_status(url: str, tmp_path: Path
             told(remote.fail({{ status: 503, ms: 100 }})),
         ]);
     """
-    async with Broker(settings(tmp_path, {"remote": {"url": url}})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"remote": {"url": url}})) as broker:
         result = succeeded(await within(broker.run(code)))
     assert [one[:2] for one in result] == [
         ["ToolCallError", "may_have_run"],

@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from cellblock import Broker
+from support.brokers import ready
 from support.oauth_world import World, world
 from support.responses import succeeded
 from support.waits import until, within
@@ -46,8 +46,7 @@ def asked(place: World) -> list[str]:
 async def test_a_token_that_is_too_narrow_is_widened_once(tmp_path: Path) -> None:
     """Calls at once ask once; what was widened stays wide when it is renewed; each call is made once."""
     options = (*CLIENT, "notes notes:write", "--life", "3")
-    async with world(tmp_path, *options, auth=AUTH) as place, Broker(place.settings) as broker:
-        await within(broker.settled())
+    async with world(tmp_path, *options, auth=AUTH) as place, ready(place.settings) as broker:
         answers = await asyncio.gather(*(within(broker.run(calling("write"))) for _ in range(3)))
         assert [succeeded(answer) for answer in answers] == ["ada"] * 3
         # On a busy machine a token may expire, and be renewed, at any moment: the narrow one before it is widened.
@@ -67,8 +66,7 @@ async def test_what_the_authorization_server_does_not_grant_is_said_and_not_aske
     tmp_path: Path,
 ) -> None:
     async with world(tmp_path, *CLIENT, "notes", auth=AUTH) as place:
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
+        async with ready(place.settings) as broker:
             for _ in range(3):
                 told = succeeded(await within(broker.run(calling("write"))))
                 assert (told["name"], told["certainty"]) == ("AuthenticationError", "not_started")

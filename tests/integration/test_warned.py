@@ -14,6 +14,7 @@ from cellblock import Broker, tool
 from cellblock.run.response import RunResponse
 from cellblock.types.check import compiler
 from cellblock.types.check.checker import TypeChecker
+from support.brokers import ready
 from support.entries import plain_server, settings, tracker
 from support.processes import descendants, name_of
 from support.responses import error_of, succeeded
@@ -92,8 +93,7 @@ def config(folder: Path, **more: Any) -> Any:
 
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    async with Broker(config(tmp_path_factory.mktemp("warned")), tools=[person]) as started:
-        await started.settled()
+    async with ready(config(tmp_path_factory.mktemp("warned")), tools=[person]) as started:
         yield started
 
 
@@ -141,8 +141,7 @@ async def test_what_is_found_late_of_a_script_that_failed_comes_with_the_next_re
 ) -> None:
     monkeypatch.setattr("cellblock.run.type_errors.HOLD_SECONDS", 0)
     monkeypatch.setattr("cellblock.run.type_errors.CHECK_SECONDS", WARM_MS / 1000)
-    async with Broker(config(tmp_path, typecheck_timeout_ms=None), tools=[person]) as broker:
-        await broker.settled()
+    async with ready(config(tmp_path, typecheck_timeout_ms=None), tools=[person]) as broker:
         failed = await within(broker.run(result("(await local.person({})).nmae.length")))
         error_of(failed, "UNCAUGHT_EXCEPTION")
         at_once = told(failed)
@@ -252,8 +251,7 @@ async def test_a_compiler_that_hangs_holds_no_response_and_tells_later(
     monkeypatch.setattr("cellblock.run.type_errors.CHECK_SECONDS", WARM_MS / 1000)
     wrong = result("[(await local.person({})).nmae]")
     before = {process.pid for process in descendants(psutil.Process().pid)}
-    async with Broker(config(tmp_path, typecheck_timeout_ms=None), tools=[person]) as broker:
-        await broker.settled()
+    async with ready(config(tmp_path, typecheck_timeout_ms=None), tools=[person]) as broker:
         assert (await within(broker.run(result("await local.person()"), client="one"))).ok
 
         def own() -> list[psutil.Process]:

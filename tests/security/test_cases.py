@@ -17,6 +17,7 @@ from conformance.world import contract_server
 from security import local_tools
 from security.cases import Case, shown
 from security.families import ALL
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.reused import reusing
 from support.waits import within
@@ -50,8 +51,7 @@ async def broker(folder: Path) -> AsyncIterator[Broker]:
     """A broker with an honest server, a hostile one, and Python tools with hostile names."""
     servers = {"plain": plain_server(), "hostile": plain_server(), "contract": contract_server()}
     config = settings(folder, servers, upstream={"call_timeout_ms": CALL_BOUND_MS})
-    async with Broker(config, tools=local_tools.TOOLS) as started:
-        await started.settled()
+    async with ready(config, tools=local_tools.TOOLS) as started:
         assert list(started.catalog.servers) == ["plain", "hostile", "contract", "local"]
         with reusing(USED, started):
             yield started

@@ -17,6 +17,7 @@ from cellblock import Broker
 from cellblock.tools.upstream import pace, stdio
 from cellblock.tools.upstream.events import LEAST_RETRY_MS
 from cellblock.tools.upstream.incoming import read_message
+from support.brokers import ready
 from support.entries import settings
 from support.responses import succeeded
 from support.waits import until, within
@@ -168,8 +169,7 @@ async def broker_at(
         url = f"http://127.0.0.1:{int(await within(process.stdout.readline()))}/mcp"
         pool = {"warm": 1, "capacity": 4}
         bound = {"call_timeout_ms": CALL_BOUND_MS if where == "call" else ANSWERED_MS}
-        async with Broker(settings(tmp_path, {"endless": {"url": url}}, pool=pool, upstream=bound)) as broker:
-            await within(broker.settled())
+        async with ready(settings(tmp_path, {"endless": {"url": url}}, pool=pool, upstream=bound)) as broker:
             yield broker, process.stdout
         if where == "session" and way != "polled":
             await none_left(process.stdout)
@@ -232,8 +232,7 @@ async def test_a_flood_over_stdio_is_read_at_a_bounded_pace_and_cut(
     monkeypatch.setattr(stdio, "read_message", counted)
     with_a_slow_pace(monkeypatch)
     server = {"command": sys.executable, "args": ["-I", "-c", STDIO_FLOOD]}
-    async with Broker(settings(tmp_path, {"endless": server})) as broker:
-        await within(broker.settled())
+    async with ready(settings(tmp_path, {"endless": server})) as broker:
         assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
         await until(lambda: "endless" in broker.catalog.unavailable, "it is cut")
         assert SAID in broker.catalog.unavailable["endless"]
@@ -248,8 +247,7 @@ async def test_a_flood_of_lines_over_the_cap_is_cut(tmp_path: Path, monkeypatch:
     assert "1_100_000" in flood
     server = {"command": sys.executable, "args": ["-I", "-c", flood]}
     bounds = {"max_message_bytes": 1_000_000}
-    async with Broker(settings(tmp_path, {"endless": server}, upstream=bounds)) as broker:
-        await within(broker.settled())
+    async with ready(settings(tmp_path, {"endless": server}, upstream=bounds)) as broker:
         await until(lambda: "endless" in broker.catalog.unavailable, "it is cut")
         assert SAID in broker.catalog.unavailable["endless"]
 

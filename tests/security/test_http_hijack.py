@@ -21,7 +21,7 @@ from support.http_daemon import (
     opened,
     streaming,
 )
-from support.modern_client import ModernClient, message
+from support.modern_client import message
 from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
 
@@ -147,24 +147,6 @@ async def test_an_answer_counts_only_in_the_session_that_was_asked(team: Team) -
     assert team.gives() == 0
     for served, headers in ((ada, asked), (ada, second), (eve, eves)):
         await end(served, headers)
-
-
-async def test_a_run_that_waits_goes_on_for_its_principal_once(team: Team) -> None:
-    """2026-07-28: the word that a client comes back with is of no use to another principal, and of none twice."""
-    ada, eve = team.member(), team.member(sub="eve")
-    word, (key,) = await ModernClient(ada).asked(GIVE)
-
-    async def back(member: Daemon, action: str, word: str) -> dict[str, Any]:
-        return await ModernClient(member).back(word, {key: {"action": action, "content": {}}}, GIVE)
-
-    for member, state in ((eve, word), (ada, "x" * 43), (ada, word[:-1]), (ada, "")):
-        refused = await back(member, "accept", state)
-        assert "no run that waits" in refused["error"]["message"], refused
-    done = await back(ada, "decline", word)
-    assert done["result"]["structuredContent"]["result"] == "APPROVAL_DECLINED", done
-    for member in (ada, eve):
-        assert "no run that waits" in (await back(member, "accept", word))["error"]["message"]
-    assert team.gives() == 0
 
 
 async def test_one_principal_does_not_take_all_sessions(team: Team) -> None:

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from support.http_daemon import TOOL, Daemon, daemon, opened, said
+from support.waits import until_found
 
 MIB = 1024 * 1024
 
@@ -42,16 +43,6 @@ def call(code: str, junk: str = "", **arguments: object) -> bytes:
     return body.replace('"name"', f'"_meta": {{"junk": {junk}}}, "name"').encode() if junk else body.encode()
 
 
-async def live(served: Daemon, number: int) -> None:
-    """Waits until there are so many runs."""
-    async with asyncio.timeout(60):
-        while True:
-            state = await served.ask("GET", "/dashboard/state", headers=served.auth)
-            if len(json.loads(state.body)["live"]) == number:
-                return
-            await asyncio.sleep(0.1)
-
-
 def processes_apart(served: Daemon) -> list[psutil.Process]:
     """Those of the daemon that read large bodies."""
     children = psutil.Process(served.process.pid).children()
@@ -71,13 +62,13 @@ async def test_what_a_run_does_not_need_is_not_held(served: Daemon) -> None:
             writers.append(writer)
             writer.write(served.request("POST", "/mcp", headers=await opened(served), body=body))
             await writer.drain()
-        await live(served, REQUESTS)
+        await served.until_live(REQUESTS)
         grown = process.memory_info().rss - before
         assert grown < BOUND_BYTES, f"{grown / MIB:.0f} MiB"
     finally:
         for writer in writers:
             writer.transport.abort()
-    await live(served, 0)
+    await served.until_live(0)
 
 
 async def test_large_requests_are_refused_with_what_to_do(served: Daemon) -> None:
@@ -114,12 +105,12 @@ async def test_one_client_takes_its_part_of_memory_and_no_more(served: Daemon) -
     try:
         writer.write(slow + b" " * (part - 100_000))
         await writer.drain()
-        async with asyncio.timeout(60):
-            while True:
-                head, answer = await said(served, large)
-                if head.status == 429:
-                    break
-                await asyncio.sleep(0.05)
+
+        async def refused() -> object:
+            head, answer = await said(served, large)
+            return answer if head.status == 429 else None
+
+        answer = await until_found(refused, "it is refused")
         assert "Wait for their answers" in answer["error"]["message"]
         for headers in (other, mine):
             small = served.request("POST", "/mcp", headers=headers, body=ping)

@@ -18,9 +18,9 @@ from cellblock import Broker, HostUnavailable
 from cellblock.app.config.load import parse_settings
 from cellblock_worker.confinement import bubblewrap, confinement, selftest, syscall_lists
 from cellblock_worker.confinement.confinement import IsolationUnavailable
-from cellblock_worker.confinement.once import Outcome
+from cellblock_worker.confinement.selftest import Outcome
 from cellblock_worker.launch import deno_process
-from cellblock_worker.worker.use_watch import UseWatch
+from cellblock_worker.worker.run_limits import UseWatch
 from support.processes import gone, workers_of
 from support.waits import until
 from support.worker_owner import booted, make_run, run_one, script

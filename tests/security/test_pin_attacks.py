@@ -10,6 +10,7 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.serve.mcp.mcp_server import FrontServer
+from support.brokers import ready
 from support.entries import ledger, plain_server, settings
 from support.responses import succeeded
 from support.waits import until, within
@@ -134,8 +135,7 @@ async def test_nothing_is_shown_or_called_that_is_not_approved(tmp_path: Path) -
     extended = {"profile": "extended"}
     config = settings(tmp_path / "state", servers, pins={"reaction": "quarantine"}, frontend=extended)
     lists(APPROVED)
-    async with Broker(config) as broker:
-        await broker.settled()
+    async with ready(config) as broker:
         for attack, tools in ATTACKS.items():
             honest = {one["name"] for one in tools if EVIL not in json.dumps(one)}
             lists(tools)
@@ -162,11 +162,9 @@ async def test_two_sessions_are_held_against_the_same_pins(tmp_path: Path) -> No
     servers = {"shifting": plain_server("--definitions", file)}
     config = settings(tmp_path / "state", servers, pins={"reaction": "quarantine"})
     file.write_text(json.dumps({"pages": [APPROVED]}), encoding="utf-8")
-    async with Broker(config) as first:
-        await first.settled()
+    async with ready(config) as first:
         file.write_text(json.dumps({"pages": [[*APPROVED[:2], tool("write", EVIL)]]}), encoding="utf-8")
-        async with Broker(config) as second:
-            await second.settled()
+        async with ready(config) as second:
             assert {one.tool_name for one in second.catalog.servers["shifting"].tools} == {
                 "announce",
                 "read.file",

@@ -17,7 +17,6 @@ from cellblock.tools.catalog.model import Catalog
 from cellblock.types.check import compiler
 from cellblock.types.check.checker import TypeChecker
 from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
-from cellblock_worker.worker.reuse import ReuseBounds
 from support.worker_owner import BOUND, MIB, booted, make_run, run_one, script
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -86,9 +85,7 @@ async def test_what_deno_calls_is_on_its_list_where_processes_are_reused(traced:
     confinement.use_isolation("required")
     assert confinement.use_contexts(True)
     try:
-        made, owner = await booted(
-            reuse=ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=60_000, principal_warm=1)
-        )
+        made, owner = await booted(lasts=True)
         for code, memory in ((ALL_SORTS, 64), (CRASH, 64), (ALL_SORTS, 64)):
             owner.events.clear()
             made.lease(b"token", make_run(key="k", memory_bytes=memory * MIB), script(code))

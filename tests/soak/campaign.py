@@ -242,7 +242,7 @@ class Campaign:
         if "kills" in self._without:
             return
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.kills", "--seconds", str(seconds)),
+            *(sys.executable, "-m", "soak.kills", "--seconds", str(seconds)),
             *("--seed", str(self._seed), "--json", str(self._kills)),
             stdout=DEVNULL,
         )

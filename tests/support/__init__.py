@@ -34,6 +34,7 @@ The daemon from outside
     http_server         a small HTTP server in a thread of its own
 
 Parts of the broker and of the host
+    brokers             brokers in this process, whose servers have started; their hosts; runs that have begun
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
     local_tools         the Python tools `read` and `write` of runs that are parked, and how often each was called
     log_records         everything that this process logs

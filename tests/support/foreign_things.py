@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream.pins.pins import PinStore
+from cellblock.tools.upstream.pins import PinStore
 
 KINDS = (
     "file",

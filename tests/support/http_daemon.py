@@ -10,7 +10,7 @@ import contextlib
 import json
 import ssl
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from support.cellblock_zygote import Command, started, with_constants
 from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.processes import alive, descendants, gone
-from support.waits import within
+from support.waits import until_found, within
 
 TOOL = "codemode.run"
 
@@ -114,6 +114,22 @@ class Daemon:
         answer = await self.raw(self.request(method, path, headers=headers, body=body))
         assert answer is not None
         return answer
+
+    async def until_says(self, path: str, holds: Callable[[Answer], object]) -> None:
+        """Waits until something holds of what a page says."""
+
+        async def look() -> object:
+            return holds(await self.ask("GET", path, headers=self.auth))
+
+        await until_found(look, f"{path} says so")
+
+    async def until_status(self, path: str, status: int) -> None:
+        """The same of its status."""
+        await self.until_says(path, lambda answer: answer.status == status)
+
+    async def until_live(self, number: int) -> None:
+        """Waits until so many runs are under way."""
+        await self.until_says("/dashboard/state", lambda state: len(json.loads(state.body)["live"]) == number)
 
     def request(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""

@@ -16,7 +16,7 @@ from typing import Any
 
 from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream.auth.login import Place, log_in, place_of
+from cellblock.tools.upstream.auth.login import LoginTarget, log_in, target_of
 from cellblock_worker.launch.spawning import reaped
 from servers import browser
 from support.commands import Said, cellblock
@@ -72,10 +72,10 @@ class World:
     def settings(self) -> Settings:
         return settings(self.state, self.servers, **self.cellblock)
 
-    def place(self) -> Place:
+    def place(self) -> LoginTarget:
         """What `cellblock auth` works on."""
         made = self.settings
-        return place_of("notes", made.servers, made.cellblock.auth, LocalStore(made.state_dir))
+        return target_of("notes", made.servers, made.cellblock.auth, LocalStore(made.state_dir))
 
     async def log_in(self) -> str:
         """A login in this process, which must succeed; the same as the command's, with the same browser in a thread."""

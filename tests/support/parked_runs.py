@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -12,8 +11,6 @@ from cellblock import Broker, RunResponse
 from support.http_daemon import TOOL, Daemon
 from support.processes import command_line, workers_of
 from support.waits import until, until_found, within
-
-LOOK_SECONDS = 0.1
 
 WAITING = {"auth": {"keyring": "off"}, "pool": {"warm": 1}}
 """The sections of a daemon in which runs wait."""
@@ -61,28 +58,21 @@ async def ended(served: Daemon, run_id: str) -> Any:
     """What the dashboard shows of a run that was parked, when it has ended."""
 
     async def look() -> Any:
-        while True:
-            answer = await served.ask("GET", f"/dashboard/runs/{run_id}", headers=served.auth)
-            run = json.loads(answer.body)
-            if answer.status == 200 and run["outcome"] not in ("parked", "running", "no end"):
-                return run
-            await asyncio.sleep(LOOK_SECONDS)
+        answer = await served.ask("GET", f"/dashboard/runs/{run_id}", headers=served.auth)
+        run = json.loads(answer.body)
+        return run if answer.status == 200 and run["outcome"] not in ("parked", "running", "no end") else None
 
-    return await within(look(), 60)
+    return await until_found(look, "it has ended")
 
 
 async def response_of(broker: Broker, run_id: str) -> RunResponse:
     """The response of a run of a program that was parked, when it has ended."""
 
-    async def look() -> RunResponse:
-        while True:
-            status = await broker.parked_runs.status(run_id, "embedding")
-            if status is not None and status.state == "ended":
-                assert status.response is not None
-                return status.response
-            await asyncio.sleep(LOOK_SECONDS)
+    async def look() -> RunResponse | None:
+        status = await broker.parked_runs.status(run_id, "embedding")
+        return status.response if status is not None and status.state == "ended" else None
 
-    return await within(look(), 60)
+    return await until_found(look, "it has ended")
 
 
 async def login(served: Daemon) -> tuple[str, str]:

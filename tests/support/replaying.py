@@ -23,6 +23,7 @@ from cellblock.run.hook import pieces
 from cellblock.run.plan import recorded_plan
 from cellblock.run.response import RunResponse
 from cellblock.script.imports import BLANK_BOUND_SECONDS, PARSE_BOUND_SECONDS, find_imports
+from support.brokers import ready
 from support.entries import entry, forked_server
 from support.replay_scripts import MAX_MS, Generated, Tools
 
@@ -105,8 +106,7 @@ async def world() -> AsyncIterator[World]:
         command = forked_server("asking_server.py", "stdio", "--ledger", answers)
         settings = parse_settings({"mcpServers": {"asking": entry(command)}, "cellblock": section})
         tools, none = Tools(answers), parse_settings({"cellblock": section})
-        async with Broker(settings, tools=tools.functions()) as live, Broker(none) as offline:
-            await live.settled()
+        async with ready(settings, tools=tools.functions()) as live, Broker(none) as offline:
             yield World(tools, live, offline, User())
 
 

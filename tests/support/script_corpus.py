@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from cellblock import Broker
 from cellblock.script.conventions import MAX_SHOWN
 from cellblock.tools.catalog.naming import export_names
 from cellblock.tools.schemas.example import minimal_example
 from cellblock.tools.schemas.validation import InputValidator
 from support import recorded_catalogs
+from support.brokers import ready
 from support.entries import plain_server, settings
 from support.script_templates import IMPORTS, OF_ENUM, OF_LIST, OF_OBJECT, OF_TEXT
 
@@ -401,8 +401,7 @@ async def measured(
         entries[name] = plain_server("--definitions", file)
     bounds = {"typecheck_timeout_ms": hold_ms}
     outcomes: list[Outcome] = []
-    async with Broker(settings(folder, entries, **bounds)) as broker:
-        await broker.settled()
+    async with ready(settings(folder, entries, **bounds)) as broker:
         for name, each in tools.items():
             calls = "\n".join(f"await server.{tool.export}({json.dumps(tool.input)});" for tool in each)
             response = await broker.run(f'import * as server from "@codemode/servers/{name}";\n{calls}')

@@ -17,7 +17,6 @@ from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket
-from cellblock_worker.worker.reuse import ReuseBounds
 from support.processes import name_of
 
 BOUND = 20.0
@@ -90,9 +89,6 @@ def config(endpoint: str, **changes: Any) -> HostConfig:
         "max_old_space_mb": 64,
     }
     return HostConfig.read({**values, **changes})
-
-
-BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=3_600_000, principal_warm=1)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cellblock.base.settings.http import OAuthSettings
+from cellblock.base.settings.sections import OAuthSettings
 
 ISSUER = "https://login.example"
 AUDIENCE = "https://cellblock.example/mcp"

@@ -33,13 +33,14 @@ async def until(
 
 
 async def until_found(
-    look: Callable[[], Awaitable[object]], what: str, bound: float = WAIT_BOUND_SECONDS, pause: float = 0.05
-) -> None:
-    """The same for a look that has to wait itself."""
+    look: Callable[[], Awaitable[Any]], what: str, bound: float = WAIT_BOUND_SECONDS, pause: float = 0.05
+) -> Any:
+    """The same for a look that has to wait itself; what it has found."""
     deadline = time.monotonic() + bound
-    while not await look():
+    while not (found := await look()):
         assert time.monotonic() < deadline, f"not within {bound:g} s: {what}"
         await asyncio.sleep(pause)
+    return found
 
 
 async def steady(look: Callable[[], _T], what: str) -> _T:

@@ -11,7 +11,6 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import unpack_header
-from cellblock_worker.worker.reuse import ReuseBounds
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 
@@ -112,11 +111,11 @@ async def booted(
     rehearse: bool = True,
     has_journals: bool = False,
     launcher: Launcher | None = None,
-    reuse: ReuseBounds | None = None,
+    lasts: bool = False,
 ) -> tuple[Worker, Owner]:
     owner = Owner(launcher, has_journals=has_journals)
     made = Worker(
-        owner, max_frame_bytes=max_frame_bytes, max_old_space_mb=128, rehearse=rehearse, reuse=reuse
+        owner, max_frame_bytes=max_frame_bytes, max_old_space_mb=128, rehearse=rehearse, lasts=lasts
     )
     await owner.until("ready")
     assert made.state is State.WARM and made.was_ready

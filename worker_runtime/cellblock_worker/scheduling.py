@@ -1,6 +1,6 @@
 """Sets how a worker shares the machine's cores with others: its priority, and the cores it may use.
 
-Covers who goes first among runs, for the light ones' sake. Not a cap: what a run may take is `use_watch`'s, and a
+Covers who goes first among runs, for the light ones' sake. Not a cap: what a run may take is `run_limits`'s, and a
 worker that has broken out can undo some of it. What the machine refuses is left out.
 """
 

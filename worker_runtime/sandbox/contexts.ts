@@ -7,17 +7,36 @@
  * @module
  */
 
-import vmModule from "node:vm";
-import { mayNameWeb } from "./context/names.ts";
 import type { Inner, Outer } from "./context/outer.ts";
 import { denoCore } from "./deno_core.ts";
 import { removeUnwanted, trimLanguage } from "./globals/globals.ts";
 import { deleteProperty } from "./primordials.ts";
 import { hear, prepareProcess } from "./process.ts";
 import { handled, rejected } from "./run.ts";
-import type { Header } from "./wire/msgpack.ts";
+import type { Header } from "./wire/frames.ts";
 import { nextTurn, pipes, receive, textOf } from "./wire/pipes.ts";
 import { type FromWorker, PROTOCOL_VERSION } from "./wire/protocol.gen.ts";
+
+import vmModule from "node:vm";
+
+const NAMED =
+  /\b(?:URL|URLSearchParams|Text(?:En|De)coder|DOMException|Event(?:Target)?|Abort(?:Controller|Signal))\b/;
+const WORLD = /\bglobalThis\b(?!\.__codemode_result__\b)/;
+/** Finds an escape, by which any character of an identifier may be written. */
+const ESCAPED = /\\u/;
+
+/**
+ * Says of a script's text whether the script may see that a context has not made the web's classes: where it names one,
+ * or the global object for anything but its result.
+ *
+ * There is no other way to them. A module is strict code, so `this` is nowhere the global object; no code comes from
+ * strings; what the sandbox throws itself makes them.
+ *
+ * @param text of the script's module, as it is compiled.
+ */
+export function mayNameWeb(text: string): boolean {
+  return NAMED.test(text) || WORLD.test(text) || ESCAPED.test(text);
+}
 
 /** Holds the source of `context/inner.ts`, bundled; the build puts it there. */
 declare const CELLBLOCK_INNER: string;

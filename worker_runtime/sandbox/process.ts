@@ -10,7 +10,7 @@ import { uncurryThis } from "./primordials.ts";
 import { begin, fail, handled, prepare, rehearse, rejected, run } from "./run.ts";
 import { useJournal } from "./seam.ts";
 import { useChannel } from "./wire/channel.ts";
-import { encodeFrame, takeFrames } from "./wire/framing.ts";
+import { encodeFrame, takeFrames } from "./wire/frames.ts";
 import { goUnheard, hearAgain, nextTurn, pipes, textOf } from "./wire/pipes.ts";
 import { PROTOCOL_VERSION, type Start, type ToWorker } from "./wire/protocol.gen.ts";
 import { settle } from "./wire/rpc.ts";

@@ -199,12 +199,12 @@ async def start_reach(
     from cellblock.record.owner import Owner
     from cellblock.record.place import Place
     from cellblock.run.looks_apart import LargeLooks
-    from cellblock.tools.upstream.pins.pins import PinStore
-    from cellblock.tools.upstream.pins.review import Reviewer
+    from cellblock.tools.upstream.pin_review import Reviewer
+    from cellblock.tools.upstream.pins import PinStore
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
     from cellblock.types.learning.learner import Learner
-    from cellblock.types.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
+    from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
 
     section = settings.cellblock
     state_dir = settings.state_dir
@@ -236,7 +236,7 @@ async def start_reach(
         log_dir=log_dir,
         apart=apart,
         reviewer=Reviewer(section.pins, PinStore(store)),
-        refine=ToolRefiner(section.schemas, overlays),
+        refine=partial(refined, section.schemas, overlays),
         logins=kept_logins(section.auth, store),
         on_change=on_change,
     )

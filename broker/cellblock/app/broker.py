@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellblock.app.assembly import front_config, policy_of
 from cellblock.app.config.load import load_settings
-from cellblock.app.parts import LEARN_BOUND_SECONDS, Parts, not_running
-from cellblock.app.private_state import StateDir
+from cellblock.app.parts import LEARN_BOUND_SECONDS, Parts, StateDir, not_running
 from cellblock.app.reload import applicable, described, keeping
 from cellblock.base.admission import DEFAULT_CLIENT
 from cellblock.base.errors import HostUnavailable

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.base.socket_dir import LONGEST_SOCKET_PATH
+from cellblock.base.state_dir import LONGEST_SOCKET_PATH
 from cellblock_worker.base.folders import SOCKET, Folder, InTheWay
 
 FOLDER: Final = "daemons"

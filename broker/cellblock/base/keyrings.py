@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar, cast
 
 from cellblock.base.errors import CellblockError, ConfigError
-from cellblock.base.settings.plain_state_dir import default_state_dir
-from cellblock.base.state_dir import in_the_way, prepare_state_dir
+from cellblock.base.state_dir import default_state_dir, in_the_way, prepare_state_dir
 from cellblock.base.threads import is_done_within, start_daemon
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import write_private

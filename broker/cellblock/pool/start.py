@@ -14,15 +14,12 @@ import zmq
 
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.settings.sections import IsolationMode, PoolSettings, Seccomp
-from cellblock.base.socket_dir import SocketDir
-from cellblock.base.state_dir import HOST_LOG, LOGS, SOCKET_NAME
+from cellblock.base.state_dir import HOST_LOG, LOGS, SOCKET_NAME, SocketDir
 from cellblock.base.tasks import end_tasks
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import HostLink, Pool
 from cellblock.pool.router import RouterLink
 from cellblock_worker.host.host_config import HostConfig
-from cellblock_worker.host.warm_target import boots_at_once
-from cellblock_worker.worker.reuse import ReuseBounds
 
 SILENCE_CHECK_SECONDS: Final = 1.0
 
@@ -139,14 +136,12 @@ class Workers:
             identity=identity,
             capacity=pool.capacity,
             warm=pool.warm,
-            idle_warm=pool.warm,
-            boot_parallel=boots_at_once(),
             max_message_bytes=terms.message_bytes,
             isolation=terms.isolation,
             seccomp=terms.seccomp,
             max_old_space_mb=max(16, terms.heap_mb),
             total_memory_bytes=pool.total_memory_bytes,
-            reuse=ReuseBounds() if terms.reuse else None,
+            reuse=terms.reuse,
         )
 
     def _on_greeted(self, identity: bytes) -> None:

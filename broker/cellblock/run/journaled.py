@@ -17,7 +17,7 @@ from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
 
 DIVERGED: Final = "REPLAY_DIVERGED"
 STOPPED: Final = "REPLAY_STOPPED"

@@ -83,9 +83,15 @@ def encode(value: Any, most: int = MAX_DEPTH) -> bytes:
 
 
 def kind_of(value: object) -> str:
-    """Names the kind of a JSON value, for messages."""
-    kinds: dict[type, str] = {dict: "object", list: "array", type(None): "null"}
-    return kinds.get(type(value), type(value).__name__)
+    """Names the kind of a JSON value as JavaScript does, for messages."""
+    kinds: dict[type, str] = {
+        dict: "object",
+        list: "array",
+        type(None): "null",
+        str: "string",
+        bool: "boolean",
+    }
+    return kinds.get(type(value), "number")
 
 
 def encode_in_steps(value: Any, most: int) -> bytes:

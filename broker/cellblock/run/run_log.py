@@ -12,8 +12,7 @@ from cellblock.run.hook import RunJournal
 from cellblock.run.response import Diagnostic, LogEntry
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
-from cellblock_worker.worker.states import MAX_NOTICES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
 
 LOG_NOTE_BYTES: Final = 1024
 """Bounds what a host may send over `maxLogBytes`: the entry that says that it was cut. The host keeps the cap;

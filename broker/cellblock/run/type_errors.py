@@ -19,8 +19,7 @@ from cellblock.script.lines import SCRIPT_NAME, index_of, line_of
 from cellblock.tools.upstream.definitions import shown
 from cellblock.types.check.checker import Checked, TypeChecker, TypeFault
 from cellblock.types.check.compiler import FIX
-from cellblock.types.check.json_texts import Tool
-from cellblock.types.check.parsed import ParsedScript
+from cellblock.types.check.parsed import ParsedScript, Tool
 
 CHECK_SECONDS: Final = 0.5
 """Bounds a type check where nothing else is said: beside a run it bounds the compiler's work."""

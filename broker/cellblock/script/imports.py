@@ -14,8 +14,7 @@ from typing import Final
 from tree_sitter import Node
 
 from cellblock.script.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, hidden_result, likely_result
-from cellblock.script.nesting import TOO_DEEP, too_deep
-from cellblock.script.trees import field, parse
+from cellblock.script.trees import TOO_DEEP, field, parse, too_deep
 from cellblock.script.type_blanking import blank_types
 from cellblock.script.unawaited import Unawaited, unawaited_calls
 

@@ -5,6 +5,9 @@ terminators stay. Where JavaScript would then read another program than TypeScri
 parenthesis of parameters is written into the blank. What has a meaning at run time (enums, namespaces, parameter
 properties, decorators), and whatever leaves a doubt about how TypeScript reads it, is not blanked at all: such a script
 is left to Deno's own type stripping, which is slower but knows.
+
+Without the word `type` nothing tells that an imported name is a type, so TypeScript and Deno drop every imported name
+that no value position uses. Here it is blanked; the import itself stays, for what its module does.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from tree_sitter import Node
 
 from cellblock.script.trees import operator_of
-from cellblock.script.unused_imports import ImportedNames, NotErasable
 
 _LINE_END: Final = re.compile(rb"[\r\n]|\xe2\x80[\xa8\xa9]")
 _TO_SPACE: Final = bytes(byte if byte in b"\r\n" else 0x20 for byte in range(256))
@@ -49,6 +52,35 @@ _TYPE_STATEMENTS: Final = frozenset(
     {"type_alias_declaration", "interface_declaration", "ambient_declaration", "function_signature"}
 )
 
+_VALUES: Final = frozenset({"identifier", "shorthand_property_identifier"})
+_BINDING: Final = frozenset(
+    {
+        "array_pattern",
+        "catch_clause",
+        "optional_parameter",
+        "pair_pattern",
+        "required_parameter",
+        "rest_pattern",
+    }
+)
+_IN_NAME: Final = rb"[\w$\x80-\xff\\]"
+
+Span = tuple[int, int]
+
+
+class NotErasable(ValueError):
+    """Tells that blanks would change what a program does, or that it is not known whether they would."""
+
+
+@dataclass(slots=True)
+class _Import:
+    """Holds one statement: local names and what to blank for each, and what to blank when none is left."""
+
+    start: int
+    end: int
+    bare: Span
+    names: dict[bytes, Span] = field(default_factory=dict[bytes, Span])
+
 
 def blank_types(root: Node, source: bytes, deadline: float) -> bytes | None:
     """Gives the script without its types: as long as `source`, with every position where it was.
@@ -68,7 +100,7 @@ def blank_types(root: Node, source: bytes, deadline: float) -> bytes | None:
     try:
         blanking.walk(root)
         result = blanking.result()
-        unused = blanking.names.unused(root, result, deadline)
+        unused = blanking.unused(root, result)
     except NotErasable:
         return None
     if unused:
@@ -89,11 +121,32 @@ def _white(match: re.Match[bytes]) -> bytes:
     return b" " if size == 1 else b"\xc2\xa0" * (size // 2)
 
 
+def _any_of(names: list[bytes]) -> bytes:
+    """Gives a pattern that finds some names as words of their own."""
+    return rb"(?<!%s)(?:%s)(?!%s)" % (_IN_NAME, b"|".join(map(re.escape, names)), _IN_NAME)
+
+
+def _binds(node: Node) -> bool:
+    """Says whether a name is declared there, so that uses of it may not be of the import."""
+    if node.type == "shorthand_property_identifier_pattern":
+        return True
+    parent = node.parent if node.type == "identifier" else None
+    if parent is None:
+        return False
+    declared = parent.child_by_field_name("name") if parent.type == "variable_declarator" else None
+    return parent.type in _BINDING or declared == node
+
+
+def _child(node: Node, kind: str) -> Node | None:
+    return next((child for child in node.children if child.type == kind), None)
+
+
 class _Blanking:
     def __init__(self, source: bytes, deadline: float) -> None:
         self.source = source
-        self.spans: list[tuple[int, int]] = []
-        self.names = ImportedNames(source)
+        self.spans: list[Span] = []
+        self._imports: list[_Import] = []
+        self._exported: set[bytes] = set()
         self._written: list[tuple[int, bytes]] = []
         self._statements: set[int] = set()
         self._deadline = deadline
@@ -138,15 +191,9 @@ class _Blanking:
         first = node.children[0]
         if first.type in ("type", "interface", "declare", "abstract"):
             self._on_one_line(first.end_byte, node.children[1].start_byte)
-        self._declares(node)
         self._ends_for_sure(node)
         self._written.append((node.start_byte, b";"))
         return self.whole(node)
-
-    def _declares(self, node: Node) -> None:
-        if node.type in ("type_alias_declaration", "interface_declaration"):
-            name = node.child_by_field_name("name")
-            self.names.types |= {self._text(name)} if name is not None else set()
 
     def looked_into(self, node: Node) -> list[Node]:
         """Has a node looked into also without a mark in it: a method's signature needs none."""
@@ -291,23 +338,91 @@ class _Blanking:
     def imported(self, node: Node) -> list[Node]:
         children = node.children
         if children[1].type == "type":
-            self.names.add_types(node)
             return self.statement(node)
         if any(child.type == "import_require_clause" for child in children):
             raise NotErasable("import_require_clause")
-        self.spans += self.names.add(node)
+        clause, word = _child(node, "import_clause"), _child(node, "from")
+        if clause is None or word is None:
+            return []
+        found = _Import(node.start_byte, node.end_byte, (clause.start_byte, word.end_byte))
+        children = [child for child in clause.children if child.type != "comment"]
+        for at, child in enumerate(children):
+            if child.type == "identifier":
+                comma = children[at + 1] if at + 1 < len(children) else child
+                found.names[self._text(child)] = (child.start_byte, comma.end_byte)
+            elif child.type == "namespace_import":
+                start = children[at - 1].start_byte if at else child.start_byte
+                found.names[self._text(child.children[-1])] = (start, child.end_byte)
+            elif child.type == "named_imports":
+                self._named(child, found)
+        if found.names:
+            self._imports.append(found)
         return []
+
+    def _named(self, clause: Node, found: _Import) -> None:
+        """Notes the names in `{ a, b as c }`; one with the word `type` is blanked in any case."""
+        children = [child for child in clause.children if child.type != "comment"]
+        for at, child in enumerate(children):
+            if child.type != "import_specifier":
+                continue
+            comma = children[at + 1] if children[at + 1].type == "," else child
+            span = (child.start_byte, comma.end_byte)
+            if child.children[0].type == "type":
+                self.spans.append(span)
+            else:
+                found.names[self._text(child.children[-1])] = span
 
     def exported(self, node: Node) -> list[Node]:
         kinds = {child.type for child in node.children}
-        if "=" in kinds or "namespace" in kinds:
-            raise NotErasable("export_statement")
         if node.children[1].type == "type" or kinds & _TYPE_STATEMENTS:
-            for child in node.children:
-                self._declares(child)
             return self.statement(node)
-        self.spans += self.names.add_exports(node)
-        return [] if "export_clause" in kinds else [node]
+        if kinds & {"=", "namespace", "export_clause"}:
+            # A clause may name a type as it does a value.
+            raise NotErasable("export_statement")
+        value = node.child_by_field_name("value")
+        if value is not None and value.type == "identifier":
+            self._exported.add(self._text(value))
+        return [node]
+
+    def unused(self, root: Node, blanked: bytes) -> list[Span]:
+        """Gives what to blank of imports whose names nothing uses.
+
+        Args:
+            root: The tree.
+            blanked: The script without its types.
+
+        Raises:
+            NotErasable: A type is exported like a value, or an imported name is declared again in some scope: Deno
+                knows what is meant.
+            TimeoutError: The deadline has passed.
+        """
+        for name in self._exported:
+            if len(re.findall(_any_of([name]), blanked)) < 2:
+                raise NotErasable("export of a type")
+        left = {name for each in self._imports for name in each.names}
+        if not left:
+            return []
+        at = 0
+        for match in re.finditer(_any_of(sorted(left)), blanked):
+            while at < len(self._imports) and self._imports[at].end <= match.start():
+                at += 1
+            if match[0] not in left or (at < len(self._imports) and self._imports[at].start <= match.start()):
+                continue
+            if time.thread_time() > self._deadline:
+                raise TimeoutError
+            node = root.descendant_for_byte_range(match.start(), match.end())
+            if node is not None and _binds(node):
+                raise NotErasable("a name of an import with another meaning in places")
+            if node is not None and node.type in _VALUES:
+                left.discard(match[0])
+        spans: list[Span] = []
+        for each in self._imports:
+            unused = each.names.keys() & left
+            if len(unused) == len(each.names):
+                spans.append(each.bare)
+            else:
+                spans += [each.names[name] for name in unused]
+        return spans
 
     # Doubts
 

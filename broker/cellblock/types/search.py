@@ -17,8 +17,17 @@ from math import log
 from typing import Final
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.types.search_text import MAX_TEXT_CHARS, name_key, stem, tool_text
-from cellblock.types.search_words import Vocabulary, Wanted, meant_by, wanted_by, word_groups
+from cellblock.types.search_words import (
+    MAX_TEXT_CHARS,
+    Vocabulary,
+    Wanted,
+    meant_by,
+    name_key,
+    stem,
+    tool_text,
+    wanted_by,
+    word_groups,
+)
 
 DEFAULT_LIMIT = 20
 """Sets the number of results when the caller names no limit: more than an agent reads, few enough to print."""

@@ -8,25 +8,18 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.database import StoreError
-from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.state import JournalSettings
-from cellblock.fleet.postgresql import PostgresServer
-from cellblock.fleet.shared_state import SharedState
-from cellblock.record.place import Place
 from cellblock.record.rows import Head, RunState
-from cellblock.record.store import JournalStore
-from cellblock.record.views import response_in
 from soak.fleet import shared
 from soak.fleet.clients import INLINE_BYTES, Clients
 from soak.fleet.faults import FleetFaults
 from soak.run_books import APPROVE, LOSSES, RunBooks
 from soak.watch import adopt_orphans, tracebacks
+from soak.written import drained, heads_in, response_to, store_of
 from support.entries import CELLBLOCK, plain_server
 from support.fleet.fleet import Fleet, summary
 from support.fleet.network import Loopback
@@ -57,8 +50,9 @@ LEFT_SECONDS: Final = 30.0
 THREADS: Final = 40
 """Wait for parts, and for the database."""
 
-ENDS: Final = LOSSES | {"OVERLOADED", "WORKER_UNAVAILABLE"}
-"""Names how runs of a fleet may end without a result: where all hosts are away, there is no place for long."""
+ENDS: Final = LOSSES | {"OVERLOADED", "WORKER_UNAVAILABLE", "RUN_NOT_PARKED"}
+"""Names how runs of a fleet may end without a result: where all hosts are away, there is no place for long, and where
+PostgreSQL is, a run that waits cannot be written down."""
 
 
 class Campaign:
@@ -132,9 +126,8 @@ class Campaign:
 
     async def _load(self) -> None:
         stop = time.monotonic() + self._seconds
-        clients = Clients(
-            self.fleet, self.books, self._chance, stop, stop + BACK_SECONDS, await self._other_token()
-        )
+        clients = Clients(self.fleet, self.books, self._chance, await self._other_token())
+        clients.until, clients.over = stop, stop + BACK_SECONDS
         async with asyncio.TaskGroup() as group:
             beside = [
                 group.create_task(work) for work in (self._approving(clients), self._intruding(clients))
@@ -146,7 +139,7 @@ class Campaign:
             await faults
             for part in self.fleet.parts:
                 await asyncio.to_thread(part.wait, BACK_SECONDS)
-            await self._drained()
+            self.wrong += await drained(self._heads, DRAIN_SECONDS)
             await self._is_used_up(clients)
             for task in beside:
                 task.cancel()
@@ -185,14 +178,6 @@ class Campaign:
             await asyncio.sleep(INTRUDE_SECONDS)
             await clients.intrude()
 
-    async def _drained(self) -> None:
-        stop = time.monotonic() + DRAIN_SECONDS
-        while left := [head for head in await asyncio.to_thread(self._heads) if head.ended is None]:
-            if time.monotonic() > stop:
-                self.wrong += [f"run {head.id} is left: {head}" for head in left]
-                return
-            await asyncio.sleep(0.5)
-
     async def _is_used_up(self, clients: Clients) -> None:
         """Has each broker asked for calls until the quota is used up there, too."""
         for broker in self.fleet.brokers:
@@ -220,9 +205,9 @@ class Campaign:
             if part is not fleet.balancer:
                 left = [command_line(one) for one in part.left() if alive(one)]
                 self.wrong += [f"of {part.name} is left: {one}" for one in left]
-        with self._store() as store:
-            heads = _all(store)
-            responses = {head.id: _response(store, head.id) for head in heads}
+        with store_of(fleet) as store:
+            heads = heads_in(store)
+            responses = {head.id: response_to(store, head.id) for head in heads}
         ledger = fleet.ledger()
         self.books.settle(ledger, heads, lambda run_id: responses[run_id])
         self.wrong += shared.breaches(ledger, self._most, self.books.counts)
@@ -234,19 +219,9 @@ class Campaign:
             if rows := fleet.database.rows(statement):
                 self.wrong.append(f"{what} is left: {rows}")
 
-    @contextlib.contextmanager
-    def _store(self) -> Generator[JournalStore]:
-        shared = SharedState(PostgresServer(self.fleet.database.url), (self.fleet.state_key,))
-        try:
-            yield Place(shared, AuthSettings(keyring="off")).opened(
-                lambda: (self.fleet.state_key,), JournalSettings()
-            )
-        finally:
-            shared.close()
-
     def _heads(self, state: RunState | None = None) -> list[Head]:
-        with self._store() as store:
-            return _all(store, state)
+        with store_of(self.fleet) as store:
+            return heads_in(store, state)
 
 
 LEFT: Final = {
@@ -255,16 +230,3 @@ LEFT: Final = {
     "a connection": "SELECT query FROM pg_stat_activity WHERE application_name = 'cellblock'",
 }
 """Names what must not be in the database at the end."""
-
-
-def _all(store: JournalStore, state: RunState | None = None) -> list[Head]:
-    found = list[Head]()
-    while page := store.heads(state=state, before=found[-1].began if found else None):
-        found += page
-    return found
-
-
-def _response(store: JournalStore, run_id: str) -> Any:
-    read = store.read(run_id)
-    found = None if read is None else response_in(read[1])
-    return None if found is None else found.decoded().as_json()

@@ -14,27 +14,14 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from benchmarks.client import message_in
 from cellblock.record.rows import Head
+from soak.clients import AGAIN, ANSWER_SECONDS, LATER, LOST, ModernClients
 from soak.fleet import shared
-from soak.run_books import RunBooks, script
+from soak.run_books import RunBooks
 from support.asking_client import always, asking
 from support.fleet.fleet import Fleet
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon
-from support.modern_client import FORMS, TASKS, allowing, message, request
-
-PAUSE_SECONDS: Final = 0.7
-"""Passes before a client's next request, or its return with answers, on average."""
-
-ANSWER_SECONDS: Final = 90.0
-LATER: Final = (429, 503)
-"""With these nothing has begun: the same request is sent again."""
-
-LOST: Final = (0, 502, 504)
-"""With these nobody knows what became of the request."""
-
-AGAIN: Final = ("PostgreSQL is away", "Try again.", "Call again in a few seconds.")
-"""Stand in the errors of requests that want the truth while it is not to be had, and may be sent again."""
+from support.modern_client import FORMS, TASKS, message
 
 LARGE: Final = 'globalThis.__codemode_result__ = "x".repeat(5000);'
 INLINE_BYTES: Final = 2048
@@ -42,29 +29,20 @@ KEPT: Final = 30
 """Of each thing of the first principal's, the newest that the other one tries."""
 
 
-class Clients:
+class Clients(ModernClients):
     """All who ask.
 
     Args:
         fleet: Whom they ask, through its balancer.
         books: Told of each answer.
         chance: Decides who does what.
-        until: When no new request is begun, by the monotonic clock.
-        over: When nobody comes back any more.
         other: The token of another principal.
     """
 
-    def __init__(
-        self, fleet: Fleet, books: RunBooks, chance: random.Random, until: float, over: float, other: str
-    ) -> None:
+    def __init__(self, fleet: Fleet, books: RunBooks, chance: random.Random, other: str = "") -> None:
+        super().__init__(fleet.behind, books, chance)
         self._fleet = fleet
-        self._books = books
-        self._counts = books.counts
-        self._chance = chance
-        self._until = until
-        self._over = over
         self._other = other
-        self._number = 0
         self._sessions: deque[str] = deque(maxlen=KEPT)
         self._words: deque[tuple[dict[str, Any], dict[str, Any]]] = deque(maxlen=KEPT)
         self._runs: deque[str] = deque(maxlen=KEPT)
@@ -72,52 +50,26 @@ class Clients:
 
     # ---- 2026-07-28 --------------------------------------------------------------------------------------
 
-    async def modern(self) -> None:
-        """Makes one request after the other, without sessions, and comes back to each run with what it is asked."""
-        while time.monotonic() < self._until:
-            await self._pause()
-            await (self._large() if self._chance.random() < 0.1 else self._modern_request())
+    async def _next(self) -> None:
+        await (self._large() if self._chance.random() < 0.1 else self._modern_request())
 
-    async def _modern_request(self) -> None:
-        able = FORMS if self._chance.random() < 0.7 else {}
-        durable = not able or self._chance.random() < 0.5
-        given: dict[str, Any] = {"name": TOOL, "arguments": {"code": self._script(), "durable": durable}}
-        back: dict[str, Any] = {}
-        had_gone = False
-        while time.monotonic() < self._over:
-            status, answer = await self._post(self._served, "tools/call", TOOL, able, **given, **back)
-            if status in LATER:
-                self._counts["told_later"] += 1
-            elif answer is None:
-                if status not in LOST:
-                    self._books.wrong.append(f"a request of 2026-07-28 got {status}")
-                if not back:
-                    # Sent again, it is another request: nobody knows that it was this one.
-                    self._counts["cut_off"] += 1
-                    return
-                self._counts["came_back_again"] += 1
-                had_gone = True
-            elif any(words in answer.get("error", {}).get("message", "") for words in AGAIN):
-                self._counts["told_to_try_again"] += 1
-            elif answer.get("result", {}).get("resultType") == "input_required":
-                back = allowing(answer["result"])
-                self._words.append((given, back))
-            else:
-                self._note(answer)
-                self._books.take(answer, had_gone=had_gone)
-                return
-            await self._pause()
-        self._books.wrong.append(f"no answer in time to {given['arguments']}")
+    def _comes_back(self, given: dict[str, Any], back: dict[str, Any]) -> None:
+        self._words.append((given, back))
+
+    def _came(self, answer: Any) -> None:
+        run_id = answer.get("result", {}).get("structuredContent", {}).get("usage", {}).get("runId")
+        if run_id:
+            self._runs.append(run_id)
 
     async def _large(self) -> None:
         given: dict[str, Any] = {"name": TOOL, "arguments": {"code": LARGE}}
-        _, answer = await self._post(self._served, "tools/call", TOOL, {}, **given)
+        _, answer = await self._post(self._behind(), "tools/call", TOOL, {}, **given)
         response = (answer or {}).get("result", {}).get("structuredContent", {})
         for output in response.get("outputs", []):
             self._counts["outputs"] += 1
             uri = output["uri"]
             self._outputs.append(uri)
-            _, read = await self._post(self._served, "resources/read", uri, {}, uri=uri)
+            _, read = await self._post(self._behind(), "resources/read", uri, {}, uri=uri)
             if read is not None and "result" in read:
                 self._counts["outputs_read"] += 1
                 if not read["result"]["contents"][0]["text"].strip('"').startswith("xxx"):
@@ -127,9 +79,9 @@ class Clients:
 
     async def sharing(self) -> None:
         """Calls what is counted, in one run after the other."""
-        while time.monotonic() < self._until:
+        while time.monotonic() < self.until:
             await self._pause()
-            await self.share(self._served)
+            await self.share(self._behind())
 
     async def share(self, served: Daemon, *, times: int = 1) -> dict[str, Any]:
         """Makes one such run, and gives what it came to; nothing where it did not come to its end."""
@@ -155,7 +107,7 @@ class Clients:
 
     async def legacy(self) -> None:
         """Has one session after the other, by the SDK's client: a new one when the last has ended with its broker."""
-        while time.monotonic() < self._until:
+        while time.monotonic() < self.until:
             self._counts["sessions"] += 1
             try:
                 await self._session()
@@ -164,7 +116,7 @@ class Clients:
             await self._pause()
 
     async def _session(self) -> None:
-        served = self._served
+        served = self._behind()
         hooks: Any = {"response": [self._see]}
         http = httpx2.AsyncClient(
             headers=served.auth,
@@ -175,7 +127,7 @@ class Clients:
         )
         async with http, asking(streamable_http_client(served.url, http_client=http), "legacy") as client:
             client.answer = always("accept")
-            while time.monotonic() < self._until:
+            while time.monotonic() < self.until:
                 arguments = {"code": self._script(), "durable": self._chance.random() < 0.5}
                 self._counts["cut_off"] += 1
                 async with asyncio.timeout(ANSWER_SECONDS):
@@ -220,7 +172,7 @@ class Clients:
 
     async def intrude(self) -> None:
         """Tries, as another principal, the sessions, words, runs and outputs of the first."""
-        other = replace(self._served, token=self._other)
+        other = replace(self._behind(), token=self._other)
         if self._sessions:
             headers = {**MCP_HEADERS, **other.auth, "Mcp-Session-Id": self._chance.choice(self._sessions)}
             with suppress(httpx2.HTTPError):
@@ -245,39 +197,3 @@ class Clients:
         self._counts[f"tries_of_a_{what}"] += 1
         if not was_refused:
             self._books.wrong.append(f"another principal's {what} has answered: {answer}")
-
-    # ---- inside ------------------------------------------------------------------------------------------
-
-    @property
-    def _served(self) -> Daemon:
-        return self._fleet.behind()
-
-    def _script(self) -> str:
-        self._number += 1
-        self._counts["requests"] += 1
-        return script(self._number)
-
-    def _note(self, answer: Any) -> None:
-        run_id = answer.get("result", {}).get("structuredContent", {}).get("usage", {}).get("runId")
-        if run_id:
-            self._runs.append(run_id)
-
-    async def _pause(self) -> None:
-        await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
-
-    def _http(self, served: Daemon) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(timeout=ANSWER_SECONDS, verify=served.tls or True, trust_env=False)
-
-    async def _post(
-        self, served: Daemon, method: str, about: str, able: dict[str, Any], **params: Any
-    ) -> tuple[int, Any]:
-        """The status, 0 where the connection was lost, and the answer, None where there is none."""
-        headers, body = request(served, method, about, able, **params)
-        try:
-            async with self._http(served) as http:
-                answer = await http.post(served.url, content=body, headers=headers)
-            if answer.status_code in (*LATER, *LOST):
-                return answer.status_code, None
-            return answer.status_code, message_in(answer.content)
-        except (httpx2.HTTPError, ValueError):
-            return 0, None

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import harness, kills, upgrade
+from benchmarks import harness, upgrade
 from benchmarks import search as measuring
 from benchmarks.load import __main__ as load
 from cellblock.types.search import SearchIndex
+from soak import kills
 from support.entries import plain_server
 
 OTHERS = {"loadtest": load.main, "upgrade": upgrade.main, "kills": kills.main}

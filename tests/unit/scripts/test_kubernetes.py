@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 
 from cellblock.app.cli.parser import make_parser
 from cellblock.app.config.load import parse_settings
-from cellblock.base.settings.http import HttpSettings
+from cellblock.base.settings.sections import HttpSettings
 from cellblock.observe.metrics import Metrics, Tally
 from cellblock_worker.host import remote
 from cellblock_worker.wire.keys import make_key_file

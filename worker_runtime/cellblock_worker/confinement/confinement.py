@@ -281,27 +281,33 @@ def why_all_were_over() -> str:
     return f"all workers together reached their {total} MiB, or the machine ran out of memory"
 
 
-def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | None = None) -> Launch:
+def launch(
+    max_old_space_mb: int,
+    script: str = BOOT_SCRIPT,
+    *,
+    room: Room | None = None,
+    deno_dir: str | None = None,
+) -> Launch:
     """Returns how to start a worker, or another script of the bundle just like one. Raises OSError.
 
     Args:
         max_old_space_mb: V8's own heap ceiling in MiB, so that it collects garbage before the kernel's limit.
         script: Name of a file of the bundle.
-        deno_dir: Folder to use instead of the one that `use_deno_dir` has named.
+        room: What its launcher is in; None: it gets a bubblewrap of its own, where there is one.
+        deno_dir: Folder to use instead of the one that `use_deno_dir` has named, without a room.
     """
+    if room is not None:
+        command = [
+            bubblewrap.DENO_INSIDE,
+            *_deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script),
+        ]
+        environment = WORKER_ENVIRONMENT
+        if DENO_DIR_INSIDE in room.command:
+            environment = {**environment, "DENO_DIR": DENO_DIR_INSIDE}
+        return Launch(command, in_room=True, environment=environment)
     if _choice.wrapper is None:
         return Launch(plain_argv(max_old_space_mb, script))
     return _wrapped(_choice.wrapper, max_old_space_mb, script, deno_dir or _choice.deno_dir)
-
-
-def launch_in(room: Room, max_old_space_mb: int, script: str = BOOT_SCRIPT) -> Launch:
-    """Returns how to start a worker, or another script of the bundle just like one, by a launcher that is in a room."""
-    arguments = _deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script)
-    command = [bubblewrap.DENO_INSIDE, *arguments]
-    environment = WORKER_ENVIRONMENT
-    if DENO_DIR_INSIDE in room.command:
-        environment = {**environment, "DENO_DIR": DENO_DIR_INSIDE}
-    return Launch(command, in_room=True, environment=environment)
 
 
 def launch_filling(folder: str, max_old_space_mb: int, script: str) -> Launch | None:
@@ -356,7 +362,8 @@ def _deno_arguments(max_old_space_mb: int, folder: str, script: str) -> list[str
 
 
 def limit_at_boot(pid: int) -> None:
-    """Puts the limits that never change on a live worker: no core dump, no file growth, few open files.
+    """Puts the limits that never change on a live worker: no core dump, no file growth, no real-time priority, few open
+    files.
 
     Raises:
         OSError: They could not be put on a process that is still there.
@@ -366,6 +373,8 @@ def limit_at_boot(pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
+            # The host may have inherited the right to it.
+            resource.prlimit(pid, resource.RLIMIT_RTPRIO, (0, 0))
             _lower(pid, resource.RLIMIT_NOFILE, MAX_OPEN_FILES, MAX_OPEN_FILES)
         # Some kernels do not let an unprivileged host do this to a process in another user namespace.
         with (
@@ -409,14 +418,6 @@ def limit_at_lease(
     # namespace gets only that one.
     _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1 + int(more_seconds))
     return True
-
-
-def forbid_realtime(pid: int) -> None:
-    """Takes from a live worker the right to real-time priority that it may have inherited; what it has, it keeps."""
-    if _LINUX:
-        # It may be dead already.
-        with contextlib.suppress(OSError):
-            resource.prlimit(pid, resource.RLIMIT_RTPRIO, (0, 0))
 
 
 def _lower(pid: int, limit: int, soft: int, hard: int) -> None:

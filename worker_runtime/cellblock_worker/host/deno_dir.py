@@ -21,8 +21,7 @@ from typing import Final
 from cellblock_worker.base.folders import Folder, remove_folder, remove_known
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.bubblewrap import HeldFiles
-from cellblock_worker.confinement.once import run_once
-from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade, run_selftest
+from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade, run_once, run_selftest
 from cellblock_worker.host.deno_files import CONTENTS, FILLED, FOLDER_NAME, OF_DENO, SHOWN
 from cellblock_worker.worker.rehearsal import WARM_FRAME
 

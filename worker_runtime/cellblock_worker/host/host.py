@@ -14,14 +14,11 @@ import zmq
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host.broker_link import BrokerLink
-from cellblock_worker.host.busy import BusyWorkers
 from cellblock_worker.host.host_config import HostConfig
-from cellblock_worker.host.kept import KeptWorkers
 from cellblock_worker.host.places import Places
+from cellblock_worker.host.reusable import ReusableWorkers
 from cellblock_worker.host.turns import Turns, Waiting
-from cellblock_worker.host.untold import Untold
-from cellblock_worker.host.warm import WarmWorkers
-from cellblock_worker.host.warm_target import MAX_WARM_SHARE, WarmTarget
+from cellblock_worker.host.warm import WarmTarget, WarmWorkers
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, unpack_header
@@ -61,6 +58,10 @@ FAREWELL_MS: Final = 500
 GRANT_BOUND_SECONDS: Final = 10.0
 """Bounds the time for a broker to repeat a grant, which it does at once; meanwhile others cannot have those places."""
 
+LASTS_SECONDS: Final = 0.01
+"""Sets when a run lasts whose worker has said nothing yet: its broker then hears that it has one. Most runs are over in
+half of it, and their end says so, too."""
+
 DENO_DIR_BOOTS: Final = 20
 """Says how many workers must have booted before a DENO_DIR is made: that takes as much CPU as it saves 20 boots."""
 
@@ -95,35 +96,25 @@ class Host:
         self._loop = asyncio.get_running_loop()
         self._workers: set[Worker] = set()
         self._runs: dict[bytes, Worker] = {}
-        self._untold = Untold(self._tell_lease)
-        self._kept = KeptWorkers[Worker]()
-        self._busy = BusyWorkers[Worker](self._serve)
+        self._untold: dict[bytes, asyncio.TimerHandle] = {}
+        self._reusable = ReusableWorkers(self._serve)
         self._key_prefix = ""
         self._waiting = Turns()
         self._booting = 0
-        self._reuse = config.reuse if confinement.use_contexts(config.reuse is not None) else None
-        self._warm = WarmWorkers[Worker](may_last=self._reuse is not None)
+        self._warm = WarmWorkers(may_last=confinement.use_contexts(config.reuse))
         self._boots = 0
         self.has_booted_many = asyncio.Event()
         self.has_journals = False
         self._boot_failures = 0
         self._boot_not_before = 0.0
-        self._target = WarmTarget(
-            full=config.warm,
-            most=MAX_WARM_SHARE * config.warm,
-            floor=config.idle_warm,
-            idle_after=config.idle_after_ms / 1000,
-            now=time.monotonic(),
-        )
+        self._target = WarmTarget(config.warm, time.monotonic())
         self._stopping = False
         self._refill_timer: asyncio.TimerHandle | None = None
         self._is_announced = False
-        self._last_status: protocol.Status | None = None
         self._all_gone = asyncio.Event()
         self.launcher = Launcher(room=confinement.room())
         self._former_launchers: list[Launcher] = []
         self.stopped = asyncio.Event()
-        self.dismissed: protocol.Shutdown | None = None
 
     def warm_up(self) -> None:
         self._balance()
@@ -222,7 +213,7 @@ class Host:
             await self.stopped.wait()
             return
         self._stopping = True
-        for waiting in (*self._waiting.clear(), *self._busy.clear()):
+        for waiting in (*self._waiting.clear(), *self._reusable.clear()):
             self._end(waiting.token, protocol.Ended(reason="host_stopping"))
         for worker in list(self._workers):
             worker.kill("host_stopping")
@@ -258,7 +249,7 @@ class Host:
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """Relays a message of a run as it is."""
         if (link := self._link_of.get(worker.token)) is not None:
-            self._untold.drop(worker.token)
+            self._need_not_tell(worker.token)
             self._relay(link, worker.token, raw_header, body)
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
@@ -272,7 +263,7 @@ class Host:
         self._waiting.used(worker.lane, ended.cpu_ms / 1000 - worker.cpu_reported, time.monotonic())
         if ended.outcome == "none":
             # Its end alone would not say that it had begun.
-            self._untold.tell(worker.token)
+            self._tell_lease(worker.token)
         self._end(worker.token, ended, body)
 
     def worker_tidied(self, worker: Worker, cpu_seconds: float) -> None:
@@ -286,7 +277,7 @@ class Host:
         def fits(waiting: Waiting) -> bool:
             return worker.may_have(waiting.run, gives_way=self._waiting.gives_way(waiting.run.lane, now))
 
-        if (waiting := self._busy.take(worker, fits)) is not None:
+        if (waiting := self._reusable.next_run(worker.key, fits)) is not None:
             self._lease(worker, waiting)
             return
         if not worker.key.startswith(self._key_prefix):
@@ -296,8 +287,7 @@ class Host:
             self._waiting.leave(waiting.token)
             self._lease(worker, waiting)
             return
-        self._kept.put(worker, now)
-        self._shed_kept()
+        self._shed_reusable()
 
     def worker_gone(self, worker: Worker) -> None:
         """Forgets a worker that is reaped; a boot that failed counts."""
@@ -305,8 +295,7 @@ class Host:
         if not self._workers:
             self._all_gone.set()
         self._warm.discard(worker)
-        self._kept.discard(worker)
-        self._busy.gone(worker)
+        self._reusable.discard(worker)
         self._end_former_launchers()
         if not worker.was_ready:
             self._booting -= 1
@@ -350,10 +339,10 @@ class Host:
                 waiting = Waiting(token, message, body, now)
                 if message.key and not self._stopping:
                     gives_way = self._waiting.gives_way(message.lane, now)
-                    if (worker := self._kept.take(message, gives_way=gives_way)) is not None:
+                    if (worker := self._reusable.take_idle(message, gives_way=gives_way)) is not None:
                         self._lease(worker, waiting)
                         return
-                    if self._busy.join(waiting, gives_way=gives_way):
+                    if self._reusable.join(waiting, gives_way=gives_way):
                         return
                 self._serve(waiting)
             case protocol.Reply():
@@ -371,12 +360,9 @@ class Host:
             case protocol.Demand():
                 if self.places is not None:
                     self.places.wants(link, message.waiting)
-            case protocol.Pool():
-                self._target.full = message.warm
-                self._balance()
             case protocol.Keys():
                 self._key_prefix = message.prefix
-                for worker in self._kept.others(message.prefix):
+                for worker in self._reusable.others(message.prefix):
                     worker.kill("host_stopping")
             case protocol.Shutdown():
                 link.dismissed = message
@@ -407,7 +393,7 @@ class Host:
         if (worker := self._runs.get(token)) is not None:
             worker.kill("cancelled")
             return
-        if self._waiting.leave(token) or self._busy.leave(token):
+        if self._waiting.leave(token) or self._reusable.leave(token):
             self._end(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
 
     # ---- the pool ------------------------------------------------------------------------------------
@@ -417,7 +403,7 @@ class Host:
         self._warm.asked(waiting.run)
         self._waiting.join(waiting)
         self._serve_waiting()
-        self._shed_kept()
+        self._shed_reusable()
         self._refill()
 
     def _serve_waiting(self) -> None:
@@ -433,15 +419,26 @@ class Host:
     def _lease(self, worker: Worker, waiting: Waiting) -> None:
         token, run, body, _ = waiting
         self._runs[token] = worker
-        self._untold.add(token)
+        self._untold[token] = self._loop.call_later(LASTS_SECONDS, self._tell_lease, token)
         gives_way = self._waiting.gives_way(run.lane, time.monotonic())
         worker.lease(token, run, body, gives_way=gives_way)
         if worker.key:
-            self._busy.put(worker)
+            self._reusable.add(worker)
 
-    def _tell_lease(self, token: bytes, wall_ms: int) -> None:
-        if (link := self._link_of.get(token)) is not None:
-            self._relay(link, token, protocol.Leased(wall_ms=wall_ms).packed())
+    def _tell_lease(self, token: bytes) -> None:
+        """Tells a run's broker that it has a worker, unless the broker knows."""
+        if (timer := self._need_not_tell(token)) is not None and (
+            link := self._link_of.get(token)
+        ) is not None:
+            wall_seconds = self._loop.time() - timer.when() + LASTS_SECONDS
+            self._relay(link, token, protocol.Leased(wall_ms=int(wall_seconds * 1000)).packed())
+
+    def _need_not_tell(self, token: bytes) -> asyncio.TimerHandle | None:
+        """Forgets a run whose broker hears something of it, or its end."""
+        timer = self._untold.pop(token, None)
+        if timer is not None:
+            timer.cancel()
+        return timer
 
     def _balance(self) -> None:
         """Boots workers until warm and booting ones cover the target and the waiting runs."""
@@ -461,9 +458,9 @@ class Host:
         while self._warm and len(self._warm) > self._target.at(time.monotonic()) + len(self._waiting):
             self._warm.take_latest().kill("host_stopping")
 
-    def _shed_kept(self) -> None:
-        """Kills kept processes whose place a run has, or may want: those of nobody in particular go before them."""
-        for worker in self._kept.over(self._config.capacity - len(self._runs) - len(self._waiting)):
+    def _shed_reusable(self) -> None:
+        """Kills idle processes whose place a run has, or may want."""
+        for worker in self._reusable.over(self._config.capacity - len(self._runs) - len(self._waiting)):
             worker.kill("host_stopping")
 
     def _refill(self) -> None:
@@ -482,7 +479,6 @@ class Host:
 
     def _spawn(self) -> bool:
         fresh = (each.lasts for each in self._workers if each.is_fresh)
-        reuse = self._reuse if self._warm.next_lasts(fresh) else None
         try:
             worker = Worker(
                 self,
@@ -490,7 +486,7 @@ class Host:
                 max_old_space_mb=self._config.max_old_space_mb,
                 # A run that waits for this worker would wait for the rehearsal, too.
                 rehearse=not self._waiting,
-                reuse=reuse,
+                lasts=self._warm.next_lasts(fresh),
             )
         except OSError as error:
             self._boot_failed(f"cannot spawn a worker: {error}")
@@ -526,15 +522,14 @@ class Host:
             for link in self.places.overdue(GRANT_BOUND_SECONDS):
                 self.lose(link, f"it has not repeated a grant for {GRANT_BOUND_SECONDS:g} s")
         self._shed()
-        if self._reuse is not None:
-            for worker in self._kept.idle(self._reuse, time.monotonic()):
-                worker.kill("host_stopping")
+        for worker in self._reusable.expired(time.monotonic()):
+            worker.kill("host_stopping")
         self._loop.call_later(STATUS_INTERVAL_SECONDS, self._heartbeat)
 
     def _end(self, token: bytes, ended: protocol.Ended, body: bytes = b"") -> None:
         link = self._link_of.pop(token, None)
         self._target.ended(token)
-        self._untold.drop(token)
+        self._need_not_tell(token)
         if link is not None:
             self._relay(link, token, ended.packed(), body)
             if self.places is not None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Annotated, Any, Literal, cast
 
 from cellblock_worker.base.records import BadRecord, Like, Record, Within
 from cellblock_worker.confinement import confinement
-from cellblock_worker.worker.reuse import ReuseBounds
 
 
 class HostConfig(Record):
     """A host's configuration is what the broker tells it at its start, as one JSON line on the host's stdin.
 
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
-    `warm` workers are kept booted, some more after a burst, `idle_warm` after `idle_after_ms` without a run.
+    `warm` workers are kept booted, some more after a burst. Half of a boot is waiting, so twice as many boot at a time
+    as there are cores.
     `total_memory_bytes` caps all workers and the host together where there are cgroups; None computes it.
     With `reuse` a process may serve several runs of one key, each in a V8 context of its own.
     """
@@ -23,19 +24,17 @@ class HostConfig(Record):
     identity: Annotated[str, Like("[0-9a-f]{32}")]
     capacity: Annotated[int, Within(1)]
     warm: Annotated[int, Within(0)]
-    idle_warm: Annotated[int, Within(0)] = 1 << 16
-    idle_after_ms: Annotated[int, Within(1)] = 60_000
-    boot_parallel: Annotated[int, Within(1)]
+    boot_parallel: Annotated[int, Within(1)] = 2 * (os.cpu_count() or 1)
     max_message_bytes: Annotated[int, Within(1024)]
     max_old_space_mb: Annotated[int, Within(16)]
     total_memory_bytes: Annotated[int, Within(1)] | None = None
     isolation: confinement.Isolation = "auto"
     seccomp: confinement.Seccomp = "enforce"
-    reuse: ReuseBounds | None = None
+    reuse: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
     def to_json(self) -> str:
-        return json.dumps(vars(self), default=vars)
+        return json.dumps(vars(self))
 
     @classmethod
     def from_json(cls, text: bytes) -> HostConfig:
@@ -43,7 +42,4 @@ class HostConfig(Record):
         found: object = json.loads(text)
         if not isinstance(found, dict):
             raise BadRecord("it is no object")
-        said = cast("dict[str, Any]", found)
-        if isinstance(said.get("reuse"), dict):
-            said["reuse"] = ReuseBounds.read(said["reuse"])
-        return cls.read(said)
+        return cls.read(cast("dict[str, Any]", found))

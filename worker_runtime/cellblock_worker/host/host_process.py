@@ -7,11 +7,13 @@ import logging
 import os
 import platform
 import resource
+import signal
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import zmq
 from zmq import ZMQError
 
 from cellblock_worker.base.logs import BoundedStderr
@@ -23,10 +25,12 @@ from cellblock_worker.confinement.confinement import (
     works_without_network,
 )
 from cellblock_worker.confinement.orphans import end_orphans
-from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade
-from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
-from cellblock_worker.host.warm_target import MAX_WARM_SHARE
-from cellblock_worker.wire.endpoints import EndpointError
+from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade, run_selftest
+from cellblock_worker.host.deno_dir import DenoDir
+from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, Host
+from cellblock_worker.host.host_config import HostConfig
+from cellblock_worker.host.warm import MAX_WARM_SHARE
+from cellblock_worker.wire.endpoints import EndpointError, ipc_folder
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -109,6 +113,61 @@ def _leave_network(config: HostConfig) -> bool:
         # Workers that can make sockets would find each other in a namespace that they share.
         return False
     return network.leave(config.connect, works_without_network)
+
+
+@contextmanager
+def zmq_context() -> Generator[zmq.Context[zmq.Socket[bytes]]]:
+    """Gives a ZeroMQ context, which is destroyed with what is left of its sockets."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+    try:
+        yield context
+    finally:
+        context.destroy(linger=0)
+
+
+def on_signals(stop: Callable[[], object]) -> None:
+    """Has `stop` called, on the running loop, on SIGTERM and SIGINT."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+async def first_of(*events: asyncio.Event, seconds: float | None = None) -> None:
+    """Waits until one of the events is set, for so many seconds at most."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def serve_tested(
+    host: Host, config: HostConfig, stop: asyncio.Event, serve: Callable[[], Awaitable[None]]
+) -> None:
+    """Has a host serve once its isolation is tested, and stops it when `serve` ends, or `stop` is set before.
+
+    Raises:
+        SelfTestFailed, SelfTestNotMade: It does not serve.
+        Exception: As `serve` raises.
+    """
+    loop = asyncio.get_running_loop()
+    folder = ipc_folder(config.connect)
+    deno_dir = DenoDir(folder, config.max_old_space_mb, host.has_booted_many, host.move)
+    host.warm_up()
+    testing = loop.create_task(run_selftest(config.max_old_space_mb, launcher=host.launcher))
+    tasks: list[asyncio.Task[Any]] = [testing, loop.create_task(stop.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if testing.done():
+            testing.result()
+            tasks.append(loop.create_task(deno_dir.serve()))
+            await serve()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await host.stop()
+        deno_dir.close()
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import logging
 import secrets
-import signal
 import socket
 import sys
 import time
@@ -22,21 +21,20 @@ from typing import Final
 import zmq
 
 from cellblock_worker.base.records import BadRecord
-from cellblock_worker.confinement import confinement
-from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.broker_link import BrokerLink
-from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import Host
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.host_process import (
     EXIT_USAGE,
     RefusedByBroker,
     first_line,
+    first_of,
+    on_signals,
     run_confined,
+    serve_tested,
     watch_lifeline,
+    zmq_context,
 )
-from cellblock_worker.host.warm_target import boots_at_once
-from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire.endpoints import DNS, EndpointError, check_names
 from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file, read_line
 from cellblock_worker.wire.loop_socket import explain
@@ -162,7 +160,7 @@ class RemoteHost:
         self._names = names
         self._keys = keys
         self._drain_seconds = drain_seconds
-        self._max_old_space_mb = config.max_old_space_mb
+        self._config = config
         self._host = Host(config, context, on_lost=self._on_lost)
         assert self._host.places is not None
         self._places = self._host.places
@@ -187,22 +185,19 @@ class RemoteHost:
         Raises:
             RefusedByBroker: Each broker has said, within `REFUSED_SECONDS`, that it will not have this host.
             zmq.ZMQError: An endpoint cannot be dialled at all.
+            SelfTestFailed, SelfTestNotMade: The isolation does not hold, or cannot be tested.
         """
-        deno_dir = DenoDir(None, self._max_old_space_mb, self._host.has_booted_many, self._host.move)
-        loop = asyncio.get_running_loop()
-        beside = [loop.create_task(deno_dir.serve()), loop.create_task(self._keep_looking())]
+        await serve_tested(self._host, self._config, self._stop, self._serve)
+
+    async def _serve(self) -> None:
+        looking = asyncio.create_task(self._keep_looking())
         try:
-            self._host.warm_up()
             while not self._stop.is_set():
                 self._tend()
-                await _first(self._stop, seconds=TEND_SECONDS)
+                await first_of(self._stop, seconds=TEND_SECONDS)
             await self._drain()
         finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
-            await self._host.stop()
-            deno_dir.close()
+            looking.cancel()
 
     async def _keep_looking(self) -> None:
         while True:
@@ -245,7 +240,7 @@ class RemoteHost:
         while time.monotonic() < until and not self._now.is_set():
             if all(self._places.is_idle(link) for link in links):
                 return
-            await _first(self._now, seconds=DRAIN_LOOK_SECONDS)
+            await first_of(self._now, seconds=DRAIN_LOOK_SECONDS)
 
     def _on_lost(self, link: BrokerLink, why: str) -> None:
         broker = self._brokers[link.endpoint]
@@ -286,16 +281,6 @@ def _say_now_and_then(broker: _Broker, link: BrokerLink, why: str) -> None:
     if time.monotonic() >= broker.may_log_at:
         broker.may_log_at = time.monotonic() + LOG_INTERVAL_SECONDS
         logger.error("no connection to the broker at %s yet: %s", link.endpoint, why)
-
-
-async def _first(*events: asyncio.Event, seconds: float | None = None) -> None:
-    """Waits until one of the events is set, for so many seconds at most."""
-    tasks = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -403,30 +388,18 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     by_pipe = str(key) == BY_PIPE
     own = read_line(first_line()) if by_pipe else read_key_file(key)
     # Each link has an endpoint and an identity of its own.
-    config = HostConfig(
-        connect=" ".join(endpoints), identity="0" * 32, boot_parallel=boots_at_once(), **given
-    )
+    config = HostConfig(connect=" ".join(endpoints), identity="0" * 32, **given)
     return Arguments(config, names, [DialKeys(own, server) for server in servers], drain_seconds, by_pipe)
 
 
 async def serve(given: Arguments) -> None:
-    """Tests the isolation, then serves until SIGTERM or SIGINT. Raises as `RemoteHost.serve`, and SelfTestFailed."""
-    loop = asyncio.get_running_loop()
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-    try:
+    """Serves until SIGTERM or SIGINT. Raises as `RemoteHost.serve`."""
+    with zmq_context() as context:
         remote = RemoteHost(given.config, given.names, given.keys, context, given.drain_seconds)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, remote.stop)
+        on_signals(remote.stop)
         if given.has_lifeline:
             watch_lifeline(remote.end)
-        launcher = Launcher(room=confinement.room())
-        try:
-            await run_selftest(given.config.max_old_space_mb, launcher=launcher)
-        finally:
-            launcher.close()
         await remote.serve()
-    finally:
-        context.destroy(linger=0)
 
 
 def main(arguments: Sequence[str]) -> int:

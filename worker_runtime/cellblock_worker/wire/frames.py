@@ -111,10 +111,6 @@ class FrameDecoder:
     def pending_bytes(self) -> int:
         return len(self._buffer)
 
-    @property
-    def within_frame(self) -> bool:
-        return bool(self._buffer) or self._dropping > 0
-
     def feed(self, data: bytes) -> list[Frame]:
         """Adds bytes and returns the frames that are now whole.
 

@@ -59,6 +59,12 @@ blocks delays it."""
 REPLAY_WALL_TIMES: Final = 4
 """Bounds the wall time of a replay, in multiples of its CPU time, beside `timeout_ms`: others want the cores, too."""
 
+MAX_LOG_ENTRIES: Final = 10_000
+"""Caps the entries of one run: empty messages cost no bytes but do cost memory."""
+
+MAX_NOTICES: Final = 200
+"""Caps the notices of one run. Host and broker both count, since neither is believed."""
+
 CallId = Annotated[int, Within(1, MAX_CALL_ID)]
 Name = Annotated[str, Within(1, MAX_NAME_CHARS)]
 Millis = Annotated[int, Within(0, 2**53 - 1)]
@@ -352,13 +358,6 @@ class Cancel(Message):
     t: Literal["cancel"] = "cancel"
 
 
-class Pool(Message):
-    """Sets how many warm workers the host should keep."""
-
-    t: Literal["pool"] = "pool"
-    warm: Annotated[int, Within(0, 65535)]
-
-
 class Granted(Message):
     """Repeats a `Grant` of a shared host: no run that is over the grant comes behind the message."""
 
@@ -405,7 +404,7 @@ REPLY_OPENING: Final = _opening(Reply)
 FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
 FromHost = Hello | Status | Grant | Leased | Log | Call | Query | Took | Notice | Noted | Live | Ended
-ToHost = Run | Reply | Pause | Resume | Cancel | Pool | Granted | Demand | Keys | Shutdown
+ToHost = Run | Reply | Pause | Resume | Cancel | Granted | Demand | Keys | Shutdown
 
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {
     _opening(kind): kind.max_body for kind in get_args(FromWorker)

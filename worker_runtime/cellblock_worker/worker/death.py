@@ -10,7 +10,7 @@ import math
 import os
 import signal
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.usage import Usage, read_usage
@@ -50,8 +50,6 @@ MAPPED_FILE_BYTES: Final = 8 * 1024 * 1024
 
 STDERR_SHOWN_BYTES: Final = 200
 """Caps what is shown of the stderr of a worker that did not boot."""
-
-Cause = Literal["cpu", "memory", "crashed"]
 
 
 def was_killed(returncode: int) -> bool:
@@ -101,28 +99,6 @@ def own_peak() -> float:
         return math.inf
 
 
-def cause_of_death(
-    returncode: int, stderr: bytes, evidence: MemoryEvidence, memory_bytes: int, peak_bytes: int
-) -> Cause:
-    """Says why a leased worker exited by itself.
-
-    Args:
-        returncode: Negative: killed by that signal; or the exit code of a bubblewrap that watched over it.
-        stderr: The last bytes that the worker wrote there; nothing of a script's can be among them.
-        evidence: What was seen of its memory.
-        memory_bytes: The run's memory limit.
-        peak_bytes: Peak resident size that the kernel counted until the exit.
-    """
-    number = -returncode if returncode < 0 else returncode - SHELL_SIGNAL_BASE
-    if number == signal.SIGXCPU:
-        return "cpu"
-    if any(mark in stderr for mark in OUT_OF_MEMORY_MARKS):
-        return "memory"
-    if number not in REFUSED_MEMORY_SIGNALS or OVERFLOW_MARK in stderr:
-        return "crashed"
-    return "memory" if evidence.near(memory_bytes, peak_bytes) else "crashed"
-
-
 def why_it_ended(
     returncode: int,
     stderr: bytes,
@@ -132,16 +108,27 @@ def why_it_ended(
     cpu_seconds: float,
     peak_bytes: int,
 ) -> tuple[protocol.EndReason, str]:
-    """Says why a leased worker exited by itself, with the words for it. As `cause_of_death`; `cpu_seconds` are its
-    run's.
+    """Says why a leased worker exited by itself, with the words for it.
+
+    Args:
+        returncode: Negative: killed by that signal; or the exit code of a bubblewrap that watched over it.
+        stderr: The last bytes that the worker wrote there; nothing of a script's can be among them.
+        evidence: What was seen of its memory.
+        run: Its run.
+        cpu_seconds: What the run has used.
+        peak_bytes: Peak resident size that the kernel counted until the exit.
     """
-    cause = cause_of_death(returncode, stderr, evidence, run.memory_bytes, peak_bytes)
-    if was_killed(returncode) and cpu_seconds >= (run.cpu_ms + run.replay_ms) / 1000:
-        # The first process of a namespace ignores SIGXCPU, so that the hard limit's SIGKILL comes.
-        cause = "cpu"
-    if cause == "cpu":
-        return cause, over_cpu(run)
-    return cause, over_memory(run) if cause == "memory" else f"exit code {returncode}"
+    number = -returncode if returncode < 0 else returncode - SHELL_SIGNAL_BASE
+    # The first process of a namespace ignores SIGXCPU, so that the hard limit's SIGKILL comes.
+    used_up = was_killed(returncode) and cpu_seconds >= (run.cpu_ms + run.replay_ms) / 1000
+    if number == signal.SIGXCPU or used_up:
+        return "cpu", over_cpu(run)
+    if any(mark in stderr for mark in OUT_OF_MEMORY_MARKS):
+        return "memory", over_memory(run)
+    was_refused = number in REFUSED_MEMORY_SIGNALS and OVERFLOW_MARK not in stderr
+    if was_refused and evidence.near(run.memory_bytes, peak_bytes):
+        return "memory", over_memory(run)
+    return "crashed", f"exit code {returncode}"
 
 
 def over_cpu(run: protocol.Run) -> str:

@@ -1,20 +1,17 @@
 """Hears one worker: frames in canonical form, each within its cap, and what hearing them costs.
 
 A worker can make the host work for it by sending: that work is counted, billed to the run, and kept to a share of the
-host's time. A frame that has begun must go on.
+host's time. What is half said is only memory, within the cap of a frame, until the run's time is over.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from time import monotonic, thread_time
 from typing import Final
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import Frame, FrameDecoder, FrameError
-from cellblock_worker.worker.log_budget import LogBudget
-from cellblock_worker.worker.states import MAX_NOTICES
 
 HOST_SHARE: Final = 0.03
 """Caps the share of one core that hearing a run may take whose logs are dropped; its output waits in the pipe
@@ -27,13 +24,49 @@ entries at once."""
 LONGEST_REST_SECONDS: Final = 0.1
 """Sets the pause between two looks at the output of a run that floods: its exit, too, is only seen by looking."""
 
-SILENCE_TICK_SECONDS: Final = 1.0
-"""Sets the pause from one look at a frame that is not whole to the next."""
 
-SILENT_TICKS: Final = 10
-"""Counts looks in a row at which nothing had come of it, and the worker was not waiting for a core either: the sandbox
-writes each frame at once. Looks are counted, not time, so that a host that stands still does not count against a
-worker."""
+class LogBudget:
+    """Keeps `maxLogBytes`, in UTF-8 bytes of messages: the first entry that does not fit is cut, all after it are
+    dropped.
+
+    Args:
+        max_bytes: The run's `maxLogBytes`.
+
+    Attributes:
+        dropped_bytes: Of messages, or of the rest of one, that were not kept.
+        truncated: Whether all that comes is dropped.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._left = max_bytes
+        self._entries = 0
+        self.dropped_bytes = 0
+        self.truncated = False
+
+    def take(self, message: bytes) -> tuple[bytes | None, str | None]:
+        """Accounts for one log message.
+
+        Returns:
+            The part of the message to keep (None: nothing), and, exactly once, the text of the closing
+            `warn` entry that names the limit (Code Mode specification, section 3.3.1).
+        """
+        if self.truncated:
+            self.dropped_bytes += len(message)
+            return None, None
+        self._entries += 1
+        if len(message) <= self._left and self._entries <= protocol.MAX_LOG_ENTRIES:
+            self._left -= len(message)
+            return message, None
+        self.truncated = True
+        if self._entries > protocol.MAX_LOG_ENTRIES:
+            self.dropped_bytes += len(message)
+            return None, f"[logs truncated: over {protocol.MAX_LOG_ENTRIES} entries; later output is dropped]"
+        # A cut inside a character leaves bytes that are no UTF-8; "ignore" drops that one character.
+        kept = message[: self._left].decode("utf-8", "ignore").encode()
+        self.dropped_bytes += len(message) - len(kept)
+        note = f"[logs truncated: over maxLogBytes = {self._max} bytes; later output is dropped]"
+        return kept or None, note
 
 
 class Hearing:
@@ -41,29 +74,17 @@ class Hearing:
 
     Args:
         max_message_bytes: The largest cap on messages that a run may have.
-        kill: Ends the worker for a breach, which it is told.
-        is_runnable: Whether the worker has something to do and waits for a core.
 
     Attributes:
         logs: The run's log cap.
         cost_seconds: CPU time of this process that the run's output has taken.
     """
 
-    def __init__(
-        self, max_message_bytes: int, *, kill: Callable[[str], None], is_runnable: Callable[[], bool]
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, max_message_bytes: int) -> None:
         self._decoder = FrameDecoder(protocol.part_cap(max_message_bytes), self._admits)
-        self._kill = kill
-        self._is_runnable = is_runnable
         self._run: protocol.Run | None = None
         self._since = 0.0
         self._notices = 0
-        self._pieces = 0
-        self._seen_pieces = 0
-        self._silent_ticks = 0
-        self._tick: asyncio.TimerHandle | None = None
-        self._closed = False
         self.logs = LogBudget(0)
         self.cost_seconds = 0.0
 
@@ -88,30 +109,20 @@ class Hearing:
                 message = protocol.parse_from_worker(frame.header)
                 protocol.check_canonical(message, frame.raw_header)
                 if isinstance(message, protocol.Notice):
-                    self._count_notice()
+                    self._notices += 1
+                    if self._notices > protocol.MAX_NOTICES:
+                        raise FrameError(f"over {protocol.MAX_NOTICES} notices")
                 accept(message, frame)
         finally:
             self.cost_seconds += thread_time() - before
-        self._pieces += 1
-        if self._tick is None and self._decoder.within_frame and not self._closed:
-            self._look_later()
         return self._rest()
 
-    def close(self) -> None:
-        """Ends the watch for silence: the worker is killed, and what it still says is heard, what it does not say is
-        not missed.
-        """
-        self._closed = True
-        if self._tick is not None:
-            self._tick.cancel()
-            self._tick = None
-
-    # ---- inside --------------------------------------------------------------------------------------
-
     def _admits(self, raw_header: bytes, body_bytes: int) -> bool:
-        if self.logs.truncated and self.logs.drops(raw_header, body_bytes):
-            return False
         cap = protocol.worker_body_cap(raw_header)
+        if self.logs.truncated and cap == "log_bytes":
+            # An entry that `LogBudget.take` would drop: its bytes need not be decoded for that.
+            self.logs.dropped_bytes += body_bytes
+            return False
         if cap == 0 and body_bytes == 0:
             return True
         message_bytes, log_bytes = (self._run.message_bytes, self._run.log_bytes) if self._run else (0, 0)
@@ -120,32 +131,8 @@ class Hearing:
             raise FrameError(f"a body of {body_bytes} bytes is over {most}")
         return True
 
-    def _count_notice(self) -> None:
-        self._notices += 1
-        if self._notices > MAX_NOTICES:
-            raise FrameError(f"over {MAX_NOTICES} notices")
-
     def _rest(self) -> float:
         over = self.cost_seconds - HOST_ALLOWANCE_SECONDS
         if over <= 0 or not self.logs.truncated:
             return 0.0
         return min(over / HOST_SHARE - (monotonic() - self._since), LONGEST_REST_SECONDS)
-
-    def _look_later(self) -> None:
-        self._tick = self._loop.call_later(SILENCE_TICK_SECONDS, self._look)
-
-    def _look(self) -> None:
-        self._tick = None
-        silent = self._pieces == self._seen_pieces
-        self._seen_pieces = self._pieces
-        if not self._decoder.within_frame:
-            self._silent_ticks = 0
-            return
-        if not silent:
-            self._silent_ticks = 0
-        elif not self._is_runnable():
-            self._silent_ticks += 1
-        if self._silent_ticks >= SILENT_TICKS:
-            self._kill(f"half a frame, and then nothing for over {SILENT_TICKS * SILENCE_TICK_SECONDS:g} s")
-        else:
-            self._look_later()

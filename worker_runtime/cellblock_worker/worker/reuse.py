@@ -1,6 +1,6 @@
 """Decides whether a process may have another run of the same key, and keeps what its first one has bound it to.
 
-Off unless the host is told bounds. Then each such run has a V8 context of its own, and the process goes back to its
+Off unless the host is told so. Then each such run has a V8 context of its own, and the process goes back to its
 host only when all that the run was allowed is as it was: its limits, its priority, and about its memory.
 """
 
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Final
 
-from cellblock_worker.base.records import Record, Within
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.usage import Usage
 
@@ -38,17 +37,14 @@ CPU_SECONDS: Final = 20.0
 the kernel's backstop is set once."""
 
 
-class ReuseBounds(Record):
-    """Bounds what one process serves: so many runs, for so long after its first; times in milliseconds.
+MAX_RUNS: Final = 200
+"""Caps the runs of one process, which grows to some 140 MiB by then: V8 leaves memory of short runs behind."""
 
-    A process without a run goes after `idle_ms`. More than `principal_warm` of one key go after a second.
-    """
+MAX_AGE_SECONDS: Final = 3600.0
+"""Caps the time from a process's first run to its last."""
 
-    # Such a process grows to some 140 MiB by its 200th run: V8 leaves memory of short runs behind.
-    max_runs: Annotated[int, Within(1)] = 200
-    max_age_ms: Annotated[int, Within(1)] = 3_600_000
-    idle_ms: Annotated[int, Within(1)] = 300_000
-    principal_warm: Annotated[int, Within(0)] = 1
+IDLE_SECONDS: Final = 300.0
+"""Bounds how long a process waits for another run."""
 
 
 @dataclass(slots=True)
@@ -79,10 +75,9 @@ class Bond:
             and run.cpu_ms <= self.first.cpu_ms
         )
 
-    def lasts(self, bounds: ReuseBounds) -> bool:
+    def lasts(self) -> bool:
         """Says whether the process may have one more run after the one that ends now."""
-        age_ms = (time.monotonic() - self.since) * 1000
-        return self.served + 1 < bounds.max_runs and age_ms < bounds.max_age_ms
+        return self.served + 1 < MAX_RUNS and time.monotonic() - self.since < MAX_AGE_SECONDS
 
     def took(self, seconds: float) -> None:
         """Counts the time of a run into the mean, of which it is a quarter."""

@@ -1,4 +1,25 @@
-"""The life of one worker is one table: its states, what moves it on, and what it may say in each.
+"""The life of one worker, as a table: its states, what moves it on, and what it may say in each. No I/O, no clock.
+
+A worker is one process. Its life goes one way, from its boot to its exit, but for one loop: a process that may have
+several runs of one key goes round it once for each::
+
+    BOOTING --READY--> WARM --LEASE--> RUNNING --SETTLE--> RETURNING --READY--> WARM
+    each of these --KILL--> ENDING --EXIT--> GONE, and each --EXIT--> GONE
+
+* BOOTING: it is spawned, and has yet to say `Ready`.
+* WARM: it waits for a run, with no code of a script that has anything to do: what it says now, it should not.
+* RUNNING: it has a run, whose limits are on it and whose clock counts. It may say what a script can.
+* RETURNING: its script has settled, the run's end is told, and it makes the context of the next one, within a bound.
+* ENDING: it is sent SIGKILL, or will be in a moment: its script has settled, and it may have no other run. Only logs
+  that were in the pipe are still of use.
+* GONE: it is reaped, and its pipes are read to their end.
+
+What follows from the table, and is kept by `worker`:
+
+* A lease has one end, told when RUNNING is left: with the script's outcome by SETTLE, or by KILL where the process has
+  no other run; with the reason of a kill, or of its own death, by EXIT, or when that is overdue.
+* The first reason counts: KILL in ENDING is no move, so what comes after a settled script or a cap changes nothing.
+* What is said where it may not be said breaks the protocol, and ends the worker; in ENDING it is judged already.
 
 States and events are texts, whose hash the interpreter keeps: that of another enumeration is a call each time.
 """
@@ -67,10 +88,6 @@ MAY_SAY: Final[dict[State, tuple[type[protocol.Message], ...]]] = {
     State.ENDING: (protocol.Log,),
     State.GONE: (),
 }
-
-
-MAX_NOTICES: Final = 200
-"""Caps the notices of one run; the broker counts too, since it need not believe its host."""
 
 
 class IllegalTransition(RuntimeError):

@@ -91,17 +91,6 @@ class UsageReader:
         ):
             file.write(b"5")
 
-    def is_runnable(self) -> bool:
-        """Says whether the process's main thread runs or waits for a core; False where that cannot be seen, or it is
-        gone.
-        """
-        if self._status < 0:
-            return False
-        try:
-            return b"\nState:\tR" in os.pread(self._status, FILE_BYTES, 0)
-        except OSError:
-            return False
-
     def close(self) -> None:
         """Ends the looks: each later one raises OSError."""
         if self._status >= 0:

@@ -1,6 +1,8 @@
 """A worker is a Deno process that serves one run and is then killed. Keeps the run's time, CPU and log caps.
 
-Where its host says so, it may serve others of the same key before that (see `reuse`).
+It goes through the states of `states`, where their theory stands; where its host says so, it may serve other runs of
+the same key before its end (see `reuse`). What moves it comes from four sides: its owner leases, delivers and kills;
+its process says something (`hearing`) or exits; the run's clock and caps are over (`run_limits`).
 """
 
 from __future__ import annotations
@@ -35,12 +37,10 @@ from cellblock_worker.worker.reuse import (
     RETURN_LOOK_SECONDS,
     RETURN_LOOKS,
     Bond,
-    ReuseBounds,
 )
+from cellblock_worker.worker.run_limits import UseWatch, WallClock, is_gone
 from cellblock_worker.worker.states import MAY_SAY, Event, State, advance
 from cellblock_worker.worker.usage import Usage, UsageReader
-from cellblock_worker.worker.use_watch import UseWatch, is_gone
-from cellblock_worker.worker.wall_clock import WallClock
 
 BOOT_BOUND_SECONDS: Final = 10.0
 """Bounds the time from spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""
@@ -105,9 +105,11 @@ class Worker:
         max_frame_bytes: Cap of one frame from the worker, checked before it is collected.
         max_old_space_mb: V8's heap ceiling in MiB.
         rehearse: Whether it goes along a run's way once before it is ready (see `rehearsal`).
-        reuse: Bounds of what it may serve; None: one run.
+        lasts: Whether it boots with what several runs need, in a context each; else it serves one.
 
     Attributes:
+        idle_since: When the worker was last ready for another run, in monotonic seconds.
+        lane: The lane of the worker's latest run; 0 before it has one.
         detail: Why the worker ended, as far as it is known; empty until then.
         launcher: What started it, and watches over it.
 
@@ -122,23 +124,22 @@ class Worker:
         max_frame_bytes: int,
         max_old_space_mb: int,
         rehearse: bool = True,
-        reuse: ReuseBounds | None = None,
+        lasts: bool = False,
     ) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._hearing = Hearing(
-            max_frame_bytes, kill=partial(self.kill, "protocol"), is_runnable=self._is_runnable
-        )
+        self._hearing = Hearing(max_frame_bytes)
         self._timers: list[asyncio.TimerHandle] = []
         self._run: protocol.Run | None = None
-        self._lane = 0
+        self.lane = 0
         self._clock: WallClock | None = None
         self._started = 0.0
         self._cpu_at_lease = self._cpu_at_outcome = 0.0
         self._watch: UseWatch | None = None
         self._priority: Priority | None = None
         self._reason: protocol.EndReason | None = None
-        self._reuse = reuse
+        self.lasts = lasts
+        self.idle_since = 0.0
         self._bond: Bond | None = None
         self.detail = ""
         self._last_usage: Usage | None = None
@@ -150,13 +151,8 @@ class Worker:
         self.launcher = owner.launcher
         # Whether there is a room is known then.
         self.launcher.open()
-        room = self.launcher.room
-        script = confinement.CONTEXTS_SCRIPT if reuse is not None else confinement.BOOT_SCRIPT
-        launch = (
-            confinement.launch_in(room, max_old_space_mb, script)
-            if room
-            else confinement.launch(max_old_space_mb, script)
-        )
+        script = confinement.CONTEXTS_SCRIPT if lasts else confinement.BOOT_SCRIPT
+        launch = confinement.launch(max_old_space_mb, script, room=self.launcher.room)
         self._wrapped = launch.wrapped
         self._group: WorkerGroup | None = None
         try:
@@ -173,22 +169,13 @@ class Worker:
         self._usage_reader: UsageReader | None = None
         warm = JOURNAL_FRAME if owner.has_journals else WARM_FRAME
         self._process.write(warm if rehearse else READY_FRAME)
-        self._bound(BOOT_BOUND_SECONDS, "boot_failed", f"no Ready within {BOOT_BOUND_SECONDS:g} s")
+        overdue = f"no Ready within {BOOT_BOUND_SECONDS:g} s"
+        self._timers.append(self._loop.call_later(BOOT_BOUND_SECONDS, self.kill, "boot_failed", overdue))
 
     @property
     def pid(self) -> int:
         """Returns the process id of Deno: the child, or once it is ready the one that bubblewrap watches over."""
         return self._inner_pid or self._process.pid
-
-    @property
-    def lane(self) -> int:
-        """Returns the lane of the worker's latest run; 0 before it has one."""
-        return self._lane
-
-    @property
-    def lasts(self) -> bool:
-        """Says whether the worker has booted with what several runs need, in a context each."""
-        return self._reuse is not None
 
     @property
     def is_fresh(self) -> bool:
@@ -234,10 +221,10 @@ class Worker:
         `gives_way`: others' runs go first.
         """
         self.state = advance(self.state, Event.LEASE)
-        self.token, self._run, self._lane = token, run, run.lane
+        self.token, self._run, self.lane = token, run, run.lane
         self._reason, self._reported_end, self._last_usage = None, False, None
         reused = self._bond is not None
-        in_context = self._reuse is not None and run.key != ""
+        in_context = self.lasts and run.key != ""
         self._started = time.monotonic()
         self._hearing.begin(run, self._started)
         try:
@@ -271,7 +258,6 @@ class Worker:
         priority = self._priority = self._priority or Priority(self.pid)
         if gives_way:
             priority.give_way(True)
-        confinement.forbid_realtime(self.pid)
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes, context=in_context)
         # Its limits are on it: it wakes while the rest is set up, and nothing that it says is heard before that.
         taken = self._process.write(encode_frame(start.packed(), body))
@@ -310,7 +296,6 @@ class Worker:
             self._tell_tidied()
         self.state = advance(self.state, Event.KILL)
         self._reason, self.detail = reason, detail
-        self._hearing.close()
         self._cancel_timers()
         self._last_usage = self._watch.now() if leased and self._watch is not None else None
         self._process.kill()
@@ -325,8 +310,6 @@ class Worker:
         returns = self._returns()
         self.state = advance(self.state, Event.SETTLE if returns else Event.KILL)
         self._reason = "finished"
-        if not returns:
-            self._hearing.close()
         self._cancel_timers()
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
         self._tell_end(usage, message, body)
@@ -341,7 +324,7 @@ class Worker:
 
     def _returns(self) -> bool:
         """Says whether this process, whose script has settled, may have another run."""
-        return self._reuse is not None and self._bond is not None and self._bond.lasts(self._reuse)
+        return self._bond is not None and self._bond.lasts()
 
     # ---- what the process tells ----------------------------------------------------------------------
 
@@ -362,7 +345,6 @@ class Worker:
         """Tells the end of a process that is reaped (ProcessEvents)."""
         if self._reason is None:
             self._reason, self.detail = self._why_it_died(returncode, cpu_seconds, peak_bytes)
-        self._hearing.close()
         self._cancel_timers()
         if self._usage_reader is not None:
             self._usage_reader.close()
@@ -450,16 +432,14 @@ class Worker:
         except OSError as error:
             self.kill("crashed", f"it cannot be looked at: {error.strerror or error}")
             return
-        self._bond.took(time.monotonic() - self._started)
+        self.idle_since = time.monotonic()
+        self._bond.took(self.idle_since - self._started)
         # Should it be gone at its next lease: what earlier runs have used is not that one's.
         self._cpu_at_lease = usage.cpu_seconds
         if self._bond.within(usage):
             self._owner.worker_returned(self)
         else:
             self.kill("finished", "it has grown, or has computed, for more than one process may")
-
-    def _is_runnable(self) -> bool:
-        return self._usage_reader is not None and self._usage_reader.is_runnable()
 
     @property
     def _usage(self) -> UsageReader:
@@ -488,9 +468,6 @@ class Worker:
         if note is not None:
             closing = protocol.Log(level="warn", ms=message.ms)
             self._owner.worker_says(self, closing.packed(), note.encode())
-
-    def _bound(self, seconds: float, reason: protocol.EndReason, detail: str) -> None:
-        self._timers.append(self._loop.call_later(seconds, self.kill, reason, detail))
 
     def _cancel_timers(self) -> None:
         if self._clock is not None:

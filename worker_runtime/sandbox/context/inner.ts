@@ -8,10 +8,8 @@
 import { outer } from "./around.ts"; // first: the rest finds a clock
 import { uncaught } from "./events.ts";
 import type { Inner } from "./outer.ts";
-import { bytesFrom } from "./coding.ts";
-import { makeWeb } from "./web.ts";
-import { makeTimers } from "../globals/globals_web.ts";
-import { placeGlobals } from "../globals/placing.ts";
+import { bytesFrom, makeWeb } from "./web.ts";
+import { makeTimers, placeGlobals } from "../globals/globals_web.ts";
 import * as p from "../primordials.ts";
 import { begin, fail, handled, prepare, rehearse, rejected, run } from "../run.ts";
 import { makeWebBy, web } from "../web_classes.ts";

@@ -8,8 +8,7 @@
  */
 
 import { ALLOWED_GLOBALS } from "./globals_table.ts";
-import { makeAbortTimeout, makeTimers, type TimerSource } from "./globals_web.ts";
-import { place, placeGlobals } from "./placing.ts";
+import { makeAbortTimeout, makeTimers, place, placeGlobals, type TimerSource } from "./globals_web.ts";
 import * as p from "../primordials.ts";
 
 export { ALLOWED_GLOBALS, DEVIATIONS } from "./globals_table.ts";

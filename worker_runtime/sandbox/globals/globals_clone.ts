@@ -7,9 +7,8 @@
  * @module
  */
 
-import { bytesOf, className, kindOf, regExpFlagsOf, unbox } from "../result/kinds.ts";
+import { bytesOf, className, kindOf, mapPairs, regExpFlagsOf, setMembers, unbox } from "../result/kinds.ts";
 import * as p from "../primordials.ts";
-import { mapPairs, setMembers } from "../result/serialize_kinds.ts";
 import { web } from "../web_classes.ts";
 
 const SafeDate = Date;

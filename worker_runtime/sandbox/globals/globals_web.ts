@@ -1,5 +1,7 @@
 /**
- * Makes a few web functions anew, because Deno's own would hand out internals: its `setTimeout` returns an object of
+ * Makes what both realms give a script, the process's own and a context, in the same way, and puts it on `globalThis`.
+ *
+ * A few web functions are made anew, because Deno's own would hand out internals: its `setTimeout` returns an object of
  * Node's (and loads 6 ms of Node's code when first touched), its `AbortSignal.timeout` keeps the runtime's timer list
  * on the signal, its `atob` loads late, in a world that the script may have changed.
  *
@@ -9,7 +11,9 @@
  */
 
 import * as p from "../primordials.ts";
+import { scriptStack } from "../result/stack_text.ts";
 import { web } from "../web_classes.ts";
+import { structuredClone } from "./globals_clone.ts";
 
 const { fromCharCode } = String;
 const { fromBase64 } = Uint8Array as unknown as { fromBase64(text: string): Uint8Array };
@@ -99,3 +103,51 @@ export const base64 = {
     return p.toBase64(bytes);
   },
 };
+
+/** Lists the values that each realm makes by itself. */
+export interface Own {
+  timers: ReturnType<typeof makeTimers>;
+  crypto: object;
+  performance: object;
+  queueMicrotask: unknown;
+  dispatchEvent: unknown;
+}
+
+/**
+ * Places the globals of a script; called once, when what a script may not have is gone. Afterwards `console` is an
+ * empty object and may be assigned once more; `__codemode_result__` is undefined, can be assigned, and can be neither
+ * deleted nor made a getter.
+ */
+export function placeGlobals({ timers, crypto, performance, queueMicrotask, dispatchEvent }: Own): void {
+  const world = globalThis;
+  place(world, "atob", base64.atob, true);
+  place(world, "btoa", base64.btoa, true);
+  place(world, "clearTimeout", timers.clearTimeout, true);
+  place(world, "console", {}, true);
+  place(world, "crypto", crypto, true);
+  place(world, "performance", performance, true);
+  place(world, "queueMicrotask", queueMicrotask, true);
+  place(world, "setTimeout", timers.setTimeout, true);
+  place(world, "structuredClone", structuredClone, true);
+  // Not configurable: a script could otherwise hide uncaught errors, or make reading its result run code.
+  place(world, "dispatchEvent", dispatchEvent, false);
+  p.defineProperty(world, "__codemode_result__", {
+    value: undefined,
+    writable: true,
+    enumerable: true,
+    configurable: false,
+  });
+  // A script's own would be handed the call sites of the sandbox's own frames.
+  place(Error, "prepareStackTrace", scriptStack, false);
+  p.setPrototypeOf(world, p.ObjectPrototype);
+}
+
+/** Places a value that is not listed. */
+export function place(target: object, name: string, value: unknown, changeable: boolean): void {
+  p.defineProperty(target, name, {
+    value,
+    writable: changeable,
+    enumerable: false,
+    configurable: changeable,
+  });
+}

@@ -14,9 +14,8 @@ import type { Kind, Run, Seam, Terms } from "../seam.ts";
 import { send, utf8 } from "../wire/channel.ts";
 import { turnOfLoop } from "../wire/pipes.ts";
 import { EVENTS_APART, EVENTS_MS, MAX_LOG_ENTRIES } from "../wire/protocol.gen.ts";
-import { rehearseSources, replaceSources } from "./journal_globals.ts";
+import { keyStream, type NextByte, rehearseSources, replaceSources } from "./journal_globals.ts";
 import { Past } from "./past.ts";
-import { keyStream, type NextByte } from "./randomness.ts";
 
 /** Describes an event that waits for its turn. */
 interface Ready {

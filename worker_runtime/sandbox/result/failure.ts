@@ -6,7 +6,7 @@
 
 import * as p from "../primordials.ts";
 import { formatLog } from "./serialize.ts";
-import { isSuppressedError, read } from "./serialize_kinds.ts";
+import { isSuppressedError, read } from "./kinds.ts";
 import { agentFrames, lastFrameless } from "./stack_text.ts";
 
 // Each character may be six bytes of JSON: all texts together stay under the cap of a `failed` message.

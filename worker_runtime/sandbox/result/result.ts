@@ -15,7 +15,6 @@
 
 import { functionName, type Kind, kindOf, thrownText, toJsonOf } from "./kinds.ts";
 import * as p from "../primordials.ts";
-import { toPlain } from "./result_kinds.ts";
 import {
   copyOf,
   elementByElement,
@@ -31,6 +30,7 @@ import {
   type ResultText,
   spend,
   tooLarge,
+  toPlain,
   type Walk,
 } from "./result_walk.ts";
 

@@ -5,10 +5,9 @@
  * @module
  */
 
-import { encodeFrame, set, subarray, takeFrames } from "./framing.ts";
+import { encodeFrame, type Header, set, subarray, takeFrames } from "./frames.ts";
 import { denoCore } from "../deno_core.ts";
 import type { Channel } from "./channel.ts";
-import type { Header } from "./msgpack.ts";
 import type { FromWorker, ToWorker } from "./protocol.gen.ts";
 
 const READ_BYTES = 64 * 1024;

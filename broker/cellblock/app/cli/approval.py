@@ -25,7 +25,7 @@ from cellblock.base.store import Store
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import spelled_out
 from cellblock.tools.upstream.definitions import ToolDefinition, shown
-from cellblock.tools.upstream.pins.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
+from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.server_logins import kept_logins
 

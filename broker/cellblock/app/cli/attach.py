@@ -1,39 +1,38 @@
-"""Attach runs the commands that speak with a daemon: `connect`, which may start it, `dashboard` and `top`."""
+"""Commands that speak with a daemon: `connect`, which may start it, `dashboard`, `top`, `restart` and `logs`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
+import os
 import shutil
 import sys
 import webbrowser
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urljoin
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urljoin
 
 from cellblock import __version__
 from cellblock.app.cli.arguments import DEFAULT_ADDRESS, default_file
-from cellblock.app.cli.help import EXIT_OK
+from cellblock.app.cli.help import EXIT_OK, EXIT_UNAVAILABLE
 from cellblock.app.cli.loading import reading, warn
-from cellblock.app.cli.streams import write_json
+from cellblock.app.cli.streams import say, write_data, write_json
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.settings.plain_state_dir import default_state_dir, plain_state_dir
+from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
+from cellblock.base.state_dir import DAEMON_LOG, LOGS, default_state_dir
+from cellblock.base.terminal import harmless
 from cellblock.serve.http.address import config_mark
 from cellblock.serve.stdio.connect import relay_stdio
 from cellblock.serve.stdio.daemon import Daemon, Link, local_address
+from cellblock_worker.base.folders import Folder
 
 if TYPE_CHECKING:
     from cellblock.base.settings.settings import Settings
-
-
-class Found(NamedTuple):
-    """Pairs a daemon with what tells the user what is wrong with the configuration."""
-
-    daemon: Daemon
-    warn: Callable[[], None]
 
 
 def url_of(parsed: argparse.Namespace) -> str:
@@ -41,7 +40,7 @@ def url_of(parsed: argparse.Namespace) -> str:
     return parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
 
 
-def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Found:
+def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Daemon:
     """Returns the daemon that the options name.
 
     Args:
@@ -52,15 +51,14 @@ def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Found
         ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
     """
     url, given = url_of(parsed), parsed.token_file
-
-    def warn_all() -> None:
-        if parsed.config is not None:
-            warn(*_needed(parsed)[1])
-
     # Another machine's, whose token is given, needs no state directory of this one.
     known = state_dir_of(parsed) if given is None or local_address(url) is not None else None
-    daemon = Daemon(url, state_dir=known, token_file=given, tls_ca=parsed.tls_ca, config=config)
-    return Found(daemon, warn_all)
+    return Daemon(url, state_dir=known, token_file=given, tls_ca=parsed.tls_ca, config=config)
+
+
+def _warn_of_configuration(parsed: argparse.Namespace) -> None:
+    if parsed.config is not None:
+        warn(*_needed(parsed)[1])
 
 
 def _needed(parsed: argparse.Namespace) -> tuple[Settings, list[str]]:
@@ -79,15 +77,15 @@ def state_dir_of(parsed: argparse.Namespace) -> Path:
     """
     folder: Path | None = parsed.state_dir
     if folder is None:
-        folder = default_state_dir() if parsed.config is None else plain_state_dir(parsed.config)
+        folder = default_state_dir() if parsed.config is None else _plain_state_dir(parsed.config)
     return _needed(parsed)[0].state_dir if folder is None else folder.absolute()
 
 
 def daemon_of(parsed: argparse.Namespace) -> Daemon:
     """Returns the daemon that the options name, and tells the user at once what is wrong with the configuration."""
-    found = found_daemon(parsed)
-    found.warn()
-    return found.daemon
+    daemon = found_daemon(parsed)
+    _warn_of_configuration(parsed)
+    return daemon
 
 
 def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
@@ -95,9 +93,7 @@ def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     given = parsed.config is not None and Path(parsed.config) != default_file()
     config = config_mark(parsed.config) if given and not parsed.no_start else None
 
-    def find() -> Found:
-        return found_daemon(parsed, config)
-
+    find = partial(found_daemon, parsed, config)
     try:
         return _connect(parsed, find, find())
     except ConfigError as error:
@@ -105,33 +101,35 @@ def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         return _connect(parsed, find, error)
 
 
-async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first: Found | ConfigError) -> int:
+async def _connect(
+    parsed: argparse.Namespace, find: Callable[[], Daemon], first: Daemon | ConfigError
+) -> int:
     """Relays between the client and the daemon. What is wrong with the configuration is looked for when the client has
     its first answer, or when all is over.
     """
     looking: list[asyncio.Future[None]] = []
 
     def look() -> None:
-        if not looking and isinstance(first, Found):
-            looking.append(asyncio.get_running_loop().run_in_executor(None, first.warn))
+        if not looking and isinstance(first, Daemon):
+            looking.append(asyncio.get_running_loop().run_in_executor(None, _warn_of_configuration, parsed))
 
     def answered(link: Link) -> None:
         look()
         if link.facts is not None:
             _tell_of(link.facts)
-        elif isinstance(first, Found):
-            looking.append(asyncio.ensure_future(tell_not_started(first.daemon)))
+        elif isinstance(first, Daemon):
+            looking.append(asyncio.ensure_future(tell_not_started(first)))
 
     def found() -> Daemon:
         if isinstance(first, ConfigError):
             raise first
-        return first.daemon
+        return first
 
     async def start() -> Link:
         from cellblock.app.cli.start_daemon import DaemonStart
 
         assert address is not None  # looked at below
-        return await DaemonStart(address, state_dir_of(parsed), _options(parsed), lambda: find().daemon)()
+        return await DaemonStart(address, state_dir_of(parsed), _options(parsed), find)()
 
     address = None if parsed.no_start else local_address(url_of(parsed))
     try:
@@ -214,3 +212,125 @@ def _warn_not_started(servers: Mapping[str, str]) -> None:
             f"the daemon does not start the server {name}: {why}. Set it where the daemon runs; for a variable, "
             "start the daemon anew."
         )
+
+
+RESTART_SECONDS: Final = 60.0
+"""Bounds the wait until a server that is started again is connected; the daemon goes on trying."""
+
+LOOK_SECONDS: Final = 0.2
+"""Passes between two looks at a log or at a server."""
+
+
+@reading(daemon_of)
+async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
+    """Has the daemon start the server again, and waits for what comes of it."""
+    name: str = parsed.server
+    path = f"/servers/{quote(name, safe='')}"
+    row: Any = await daemon.ask("POST", path, absent=True)
+    await tell_not_started(daemon)
+    if row is None:
+        raise ConfigError(
+            f"The daemon at {daemon.url} has no server {name} that it could start again.",
+            hint="`cellblock top` shows those that it has. A disabled one is started by `cellblock enable`.",
+        )
+    try:
+        async with asyncio.timeout(RESTART_SECONDS):
+            while row is not None and row["state"] == "connecting":
+                await asyncio.sleep(LOOK_SECONDS)
+                row = await daemon.ask("GET", path, absent=True)
+    except TimeoutError:
+        pass
+    if row is not None and row["state"] == "ready":
+        sys.stdout.write(f"{name} runs again, with {row['tools']} tools.\n")
+        return EXIT_OK
+    why = "it is gone" if row is None else row["reason"] or row["state"]
+    say(f"{name} was ended, and is not connected again: {why}. `cellblock logs {name}` shows what it said.")
+    return EXIT_UNAVAILABLE
+
+
+async def logs(parsed: argparse.Namespace) -> int:
+    from cellblock.tools.upstream.stderr_log import upstream_log
+
+    name: str | None = parsed.server
+    folder = state_dir_of(parsed) / LOGS
+    file = folder / DAEMON_LOG if name is None else upstream_log(folder, name)
+    tail = _Tail(file)
+    begun = tail.news()
+    if begun is None:
+        what = "daemon that `connect` has started" if name is None else f"program of a server {name}"
+        raise ConfigError(
+            f"No {what} has written a log: there is no {file}.",
+            hint="Servers with a url have none. Is it the daemon's --state-dir?",
+        )
+    lines = begun.splitlines(keepends=True)
+    _write("".join(deque(lines, parsed.lines) if parsed.lines else lines))
+    try:
+        daemon = daemon_of(parsed)
+        async with daemon.http() as http:
+            await daemon.check(http)
+        await tell_not_started(daemon)
+    except CellblockError as error:
+        say(f"that is all for now: {error.message}")
+    while parsed.follow:
+        await asyncio.sleep(LOOK_SECONDS)
+        _write(tail.news() or "")
+    return EXIT_OK
+
+
+class _Tail:
+    """Reads what is new in a log that is started anew when it is full."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._at = 0
+
+    def news(self) -> str | None:
+        """Returns the part of the log that was written since the last look; None where there is no log.
+
+        Raises:
+            ConfigError: It cannot be read.
+        """
+        try:
+            with Folder.inside(self._file.parent) as folder:
+                log = folder.open(self._file.name, os.O_RDONLY)
+            with os.fdopen(log, "rb") as file:
+                if os.fstat(log).st_size < self._at:
+                    self._at = 0
+                file.seek(self._at)
+                data = file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(
+                f"The log {self._file} cannot be read: {error}.", hint="See whose it is."
+            ) from None
+        # The first look shows a last line as far as it is written; later ones wait for its end.
+        data = data[: data.rfind(b"\n") + 1] if self._at else data
+        self._at += len(data)
+        return data.decode("utf-8", "replace")
+
+
+def _write(text: str) -> None:
+    if text:
+        write_data(harmless(text))
+        sys.stdout.flush()
+
+
+def _plain_state_dir(path: str) -> Path | None:
+    """Returns where a file says that state is kept, or the default; None where that takes more than reading it: the
+    file is wrong, or the value is none or has a reference.
+
+    Importing the models of settings takes longer than a `connect` has before its client's first answer.
+    """
+    file = Path(path)
+    try:
+        raw: Any = parse(file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX)
+    except (OSError, UnicodeDecodeError, SyntaxFault):
+        return None
+    section: Any = raw.get("cellblock", {}) if is_object(raw) else None
+    if not is_object(section):
+        return None
+    given = section.get("state_dir")
+    if given is None:
+        return default_state_dir()
+    return Path(given) if isinstance(given, str) and "$" not in given else None

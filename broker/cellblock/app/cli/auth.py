@@ -1,17 +1,27 @@
-"""Auth runs the commands of logins to upstream servers: `auth login`, `auth status` and `auth logout`."""
+"""`auth` and `secret`: logins to upstream servers, and values in the system's keyring."""
 
 from __future__ import annotations
 
 import argparse
+import getpass
+import shlex
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
+from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
-from cellblock.app.cli.streams import write_json
+from cellblock.app.cli.streams import say, write_json
+from cellblock.app.config.load import parse_source, read_source
+from cellblock.app.config.references import MAX_FILE_BYTES, names_in
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_array, is_object
+from cellblock.base.keyrings import NAME, NAME_RULE, NamedSecrets
+from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
-from cellblock.tools.upstream.auth.login import Place, log_in, log_out, place_of, status_of
+from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.tools.upstream.auth.login import LoginTarget, log_in, log_out, status_of, target_of
 from cellblock.tools.upstream.server_logins import can_log_in
 
 
@@ -23,10 +33,10 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
         ConfigError: There is no such server, or OAuth is not for it.
         LoginError: Nobody has logged in.
     """
-    place = _place(settings, parsed.server)
+    target = _target(settings, parsed.server)
     if parsed.timeout < 1:
         raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
-    done = await log_in(place, browser=not parsed.no_browser, bound=parsed.timeout, say=_say)
+    done = await log_in(target, browser=not parsed.no_browser, bound=parsed.timeout, say=_say)
     sys.stdout.write(done + "\n")
     return EXIT_OK
 
@@ -34,7 +44,7 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
 @reading(with_state_dir)
 async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
     """Ends and forgets one login. Raises ConfigError as `login`."""
-    sys.stdout.write(await log_out(_place(settings, parsed.server)) + "\n")
+    sys.stdout.write(await log_out(_target(settings, parsed.server)) + "\n")
     return EXIT_OK
 
 
@@ -48,7 +58,7 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
         names = [
             name for name, config in settings.servers.items() if can_log_in(config) and config.missing is None
         ]
-    found = [await status_of(_place(settings, name)) for name in names]
+    found = [await status_of(_target(settings, name)) for name in names]
     if parsed.json:
         write_json(found)
     else:
@@ -59,8 +69,8 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK if usable or parsed.server is None else EXIT_NO
 
 
-def _place(settings: Settings, server: str) -> Place:
-    return place_of(server, settings.servers, settings.cellblock.auth, store_to_read(settings))
+def _target(settings: Settings, server: str) -> LoginTarget:
+    return target_of(server, settings.servers, settings.cellblock.auth, store_to_read(settings))
 
 
 def _line(status: dict[str, Any]) -> str:
@@ -88,3 +98,105 @@ def _line(status: dict[str, Any]) -> str:
 def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+_HOW: Final = "Give it at the prompt, or on standard input: cellblock secret set NAME < file."
+
+
+def put(parsed: argparse.Namespace) -> int:
+    """Asks for a secret, or reads it from standard input, and keeps it.
+
+    Raises:
+        UsageError: The name or the value is none.
+        KeyringError: No keyring keeps it.
+    """
+    name = _checked(parsed.name)
+    secrets = NamedSecrets()
+    # Asked before the person is: there may be no keyring to keep it.
+    replaced = secrets.get(name) is not None
+    secrets.put(name, _value(name))
+    done = "has a new value" if replaced else "is kept"
+    sys.stdout.write(
+        f"{name} {done} in the keyring ({secrets.place}). Refer to it with ${{keyring:{name}}}.\n"
+    )
+    return EXIT_OK
+
+
+def show(parsed: argparse.Namespace) -> int:
+    """Prints the names of all secrets, and where the configuration refers to them. Raises ConfigError."""
+    uses = _uses(parsed.config)
+    names = NamedSecrets().names()
+    if parsed.json:
+        found = [{"name": name, "usedBy": uses.get(name, [])} for name in names]
+        absent = [{"name": name, "usedBy": uses[name]} for name in sorted(uses.keys() - set(names))]
+        write_json({"config": parsed.config, "secrets": found, "notSet": absent})
+        return EXIT_OK
+    for name in names:
+        used = f"{', '.join(uses[name])} in {parsed.config}" if name in uses else "not used"
+        sys.stdout.write(f"{name}  {used if parsed.config else ''}".rstrip() + "\n")
+    for name in sorted(uses.keys() - set(names)):
+        sys.stdout.write(f"{name}  not set: cellblock secret set {name}  {', '.join(uses[name])}\n")
+    if not names and not uses:
+        sys.stdout.write("There are no secrets. Make one: cellblock secret set NAME\n")
+    return EXIT_OK
+
+
+def remove(parsed: argparse.Namespace) -> int:
+    """Forgets a secret. Raises KeyringError, and ConfigError where the configuration cannot be read."""
+    name = _checked(parsed.name)
+    secrets = NamedSecrets()
+    uses = _uses(parsed.config).get(name, [])
+    if not secrets.remove(name):
+        hint = did_you_mean(nearest_names(name, secrets.names(), 1), "`cellblock secret list` shows all.")
+        say(f"there is no secret {name}. {hint}")
+        return EXIT_NO
+    sys.stdout.write(f"{name} is removed from the keyring.\n")
+    if uses:
+        say(f"warning: {parsed.config} still refers to {name}: {', '.join(uses)}")
+    return EXIT_OK
+
+
+def _checked(name: str) -> str:
+    if NAME.fullmatch(name) is None:
+        raise UsageError(f"{shlex.quote(name)} is no name of a secret. {NAME_RULE}")
+    return name
+
+
+def _value(name: str) -> str:
+    if sys.stdin.isatty():
+        try:
+            value = getpass.getpass(f"Value of {name} (not shown): ")
+        except EOFError:
+            value = ""
+    else:
+        raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        if len(raw) > MAX_FILE_BYTES:
+            raise UsageError(f"the value is over {MAX_FILE_BYTES} bytes. {_HOW}")
+        try:
+            value = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise UsageError(f"the value is no UTF-8 text. {_HOW}") from None
+    if not value or "\0" in value:
+        raise UsageError(f"the value {'has a NUL character' if value else 'is empty'}. {_HOW}")
+    return value
+
+
+def _uses(config: str | None) -> dict[str, list[str]]:
+    """Maps the names that a configuration refers to, to the places where it does."""
+    uses: dict[str, list[str]] = {}
+    if config is not None:
+        for path, text in _texts(parse_source(read_source(config)), ()):
+            for name in names_in(text, "keyring"):
+                uses.setdefault(name, []).append(dotted(path))
+    return uses
+
+
+def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif is_array(value):
+        for index, item in enumerate(value):
+            yield from _texts(item, (*path, index))
+    elif is_object(value):
+        for key, item in value.items():
+            yield from _texts(item, (*path, key))

@@ -14,7 +14,7 @@ from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import OwnFile
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import warn
-from cellblock.app.config.client_places import shown_path
+from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath
 from cellblock.app.config.formats import ON_KEYS, value_at
 from cellblock.base.errors import ConfigError

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -14,9 +15,13 @@ if TYPE_CHECKING:
     from cellblock.app.broker import Broker
     from cellblock.base.settings.settings import Settings
     from cellblock.base.store import Store
+    from cellblock.record.store import JournalStore
     from cellblock.tools.catalog.model import Catalog
+    from cellblock.types.learning.store import Observations
 
 Input = TypeVar("Input")
+
+Closing = TypeVar("Closing", "Observations", "JournalStore")
 
 Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
@@ -78,6 +83,24 @@ def store_to_read(settings: Settings) -> Store:
         # What is written later has a connection of its own: nobody says when the last one is.
         store.server.close()
     return store
+
+
+@contextlib.contextmanager
+def opened(settings: Settings, what: str, open_one: Callable[[], Closing]) -> Generator[Closing]:
+    """Opens a store for a while.
+
+    Raises:
+        ConfigError: It cannot be used; `what` names it for people.
+    """
+    from cellblock.base.database import StoreError
+    from cellblock.base.errors import ConfigError
+
+    try:
+        with contextlib.closing(open_one()) as store:
+            yield store
+    except StoreError as error:
+        where = "state.url" if settings.cellblock.state.is_shared else "--state-dir"
+        raise ConfigError(f"{what} cannot be used: {error}.", hint=f"Check {where}.") from None
 
 
 def config_used(parsed: argparse.Namespace) -> str:

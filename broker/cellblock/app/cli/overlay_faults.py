@@ -23,8 +23,8 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import plain
 from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.schemas.validation import InputValidator
-from cellblock.tools.upstream.pins.pins import PinError, PinStore
-from cellblock.tools.upstream.pins.pins import fingerprint as origin_of
+from cellblock.tools.upstream.pins import PinError, PinStore
+from cellblock.tools.upstream.pins import fingerprint as origin_of
 from cellblock.types.learning.observation import NOT_GIVEN, GivenCheck, fingerprint
 from cellblock.types.learning.overlay import OverlayFile, overlay_file, read_overlay
 from cellblock.types.learning.store import TABLES, Observations

@@ -86,7 +86,7 @@ def _add_script(run: Parser) -> None:
 
 def _add_brokers(commands: Commands) -> None:
     _add_script(_add(commands, "run", "run:run"))
-    record = _add(commands, "record", "recordings:record")
+    record = _add(commands, "record", "run:record")
     _add_script(record)
     record.add_argument(
         "-o", "--output", metavar="FILE", help="where the recording goes", required=True, type=Path
@@ -95,7 +95,7 @@ def _add_brokers(commands: Commands) -> None:
     other = "run another script: its calls get the recorded answers, by tool and input"
     missed = "with --script: ask about a call that has no recorded answer, and make it with the servers of --config"
     (
-        _add(commands, "replay", "recordings:replay_file")
+        _add(commands, "replay", "run:replay_file")
         .value("recording", "FILE|RUN", "a recording, or the id of a run that is kept", type=Path)
         .flag("--trace", "list the script's calls, each with its place in the script")
         .flag("--values", "list them with their inputs and answers")
@@ -163,7 +163,7 @@ def _add_brokers(commands: Commands) -> None:
     for action in ("approve", "deny"):
         call = "only the call of this number, or the question of this name (repeatable)"
         answered = (
-            _add(actions, f"runs {action}", f"parked:{action}")
+            _add(actions, f"runs {action}", f"runs:{action}")
             .value("run", "RUN", "its id")
             .value("--call", "N", call, action="append", default=[])
         )
@@ -172,7 +172,7 @@ def _add_brokers(commands: Commands) -> None:
             answered.value("--answer", "JSON", fields)
         answered.common(json=False)
     for action in ("cancel", "resume"):
-        _add(actions, f"runs {action}", f"parked:{action}").value("run", "RUN", "its id").common(json=False)
+        _add(actions, f"runs {action}", f"runs:{action}").value("run", "RUN", "its id").common(json=False)
     _add(actions, "runs delete", "runs:delete").value("runs", "RUN", "ids", nargs="+").common(json=False)
 
     dashboard = _add(commands, "dashboard", "attach:dashboard").flag("--no-open", "only print the URL")
@@ -220,26 +220,26 @@ def _add_tools(commands: Commands) -> None:
 
     actions = _add_actions(commands, "schemas")
     (
-        _add(actions, "schemas init", "schemas:init")
+        _add(actions, "schemas init", "tools:init")
         .value("server", "SERVER", "its id, or its name in the configuration")
         .flag("--force", "write over an existing file")
         .common(json=False)
     )
     formats = ["mcp", "openai", "anthropic", "typescript", "json-schema"]
     (
-        _add(actions, "schemas export", "schemas:export")
+        _add(actions, "schemas export", "tools:export")
         .value("server", "SERVER", "all servers when none is named", nargs="?")
         .choice("--format", formats, "whole definitions for others (default: outputs)")
         .common(json=False)
     )
     (
-        _add(actions, "schemas diff", "schemas:diff")
+        _add(actions, "schemas diff", "tools:diff")
         .value("server", "SERVER", "the server's name in the configuration")
         .value("tool", "TOOL", "the tool's name in MCP")
         .common()
     )
     (
-        _add(actions, "schemas clear", "schemas:clear")
+        _add(actions, "schemas clear", "tools:clear")
         .value("server", "SERVER", "everything when none is named", nargs="?")
         .value("tool", "TOOL", "the tool's name in MCP", nargs="?")
         .common()
@@ -265,7 +265,7 @@ def _add_configuration(commands: Commands) -> None:
 
     actions = _add_actions(commands, "secret")
     for action, work in (("set", "put"), ("list", "show"), ("remove", "remove")):
-        secret = _add(actions, f"secret {action}", f"secret:{work}")
+        secret = _add(actions, f"secret {action}", f"auth:{work}")
         if action == "list":
             secret.flag("--json", "print JSON")
         else:
@@ -279,7 +279,7 @@ def _add_configuration(commands: Commands) -> None:
 
     of_project = "write the client's file of this project (default folder: the current one)"
     (
-        _add(commands, "install", "install_:run")
+        _add(commands, "install", "clients:install")
         .value("clients", "CLIENT", f"one or more of {', '.join(CLIENTS)}", nargs="*", type=_client)
         .flag("--all-detected", "every client that is found on this machine")
         .value("--project", "DIR", of_project, type=Path, nargs="?", const=Path())
@@ -302,7 +302,7 @@ def _add_configuration(commands: Commands) -> None:
     one_of = f"one of {', '.join(CLIENTS)} (repeatable; default: all)"
     folder = "the folder whose own files, such as .mcp.json, are looked at (default: the current one)"
     (
-        _add(commands, "import", "import_:run")
+        _add(commands, "import", "clients:import_servers")
         .value("--from", "CLIENT", one_of, dest="clients", action="append", choices=CLIENTS)
         .value("--project", "DIR", folder, type=Path)
         .flag("--dry-run", "show what would be done, and do nothing")
@@ -332,8 +332,8 @@ def _add_servers(commands: Commands) -> None:
     for name in ("remove", "enable", "disable"):
         _add(commands, name, f"edit_servers:{name}").server().value("--config", "FILE", where)
 
-    _add(commands, "restart", "control:restart").server().daemon().common(json=False)
-    logs = _add(commands, "logs", "control:logs")
+    _add(commands, "restart", "attach:restart").server().daemon().common(json=False)
+    logs = _add(commands, "logs", "attach:logs")
     logs.value("server", "SERVER", "its name in mcpServers; the daemon itself when none is named", nargs="?")
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
     logs.value("--lines", "N", f"the last N lines (default {LOG_LINES}; 0: all)", type=int, default=LOG_LINES)

@@ -1,20 +1,41 @@
-"""Tools runs the commands `types`, `search` and `inspect`: what the servers' tools are, as JSON or for a terminal."""
+"""`types`, `search`, `inspect` and `schemas`: what the servers' tools are and return. No tool is called for it."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import sys
 import textwrap
+import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
+from cellblock.app.assembly import store_of
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import catalog_of, reading, with_state_dir
+from cellblock.app.cli.loading import catalog_of, opened, reading, with_state_dir
+from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_data, write_json
+from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import Settings
+from cellblock.base.state_dir import prepare_state_dir
+from cellblock.base.store import LocalStore
 from cellblock.base.terminal import Painter, legible
-from cellblock.types.lookup import declare_found, find_tools, inspect_tool, search_tools, show_types
+from cellblock.types.definitions import definitions_in, marks_in_comments, published, schema_document
+from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file
+from cellblock.types.learning.store import TABLES, Observations
+from cellblock.types.lookup import (
+    declare_found,
+    find_server,
+    find_tools,
+    inspect_tool,
+    search_tools,
+    show_types,
+)
+from cellblock_worker.base.folders import FILE, Folder, InTheWay
+from cellblock_worker.base.private_files import write_private
 
 DESCRIPTION_CHARS: Final = 100
 """Bounds a description in a list."""
@@ -99,3 +120,128 @@ def tool_text(found: Mapping[str, Any], paint: Painter) -> str:
     for example in found.get("examples", ()):
         lines += ["", paint("Example", "bold"), f"  {legible(str(example))}"]
     return "\n".join([*lines, "", paint("With --json: the schemas.", "dim")])
+
+
+@reading(with_state_dir)
+async def init(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Writes an overlay file for one server, and prints its path.
+
+    Raises:
+        ConfigError: There is no such server, or the file cannot be written.
+    """
+    catalog, broker = await catalog_of(settings)
+    server = find_server(catalog, parsed.server)
+    file = overlay_file(settings.overlay_dir, server.config_name)
+    notes: list[ToolNotes] = []
+    for tool in server.tools:
+        known = broker.output_of(server, tool)
+        schema = None if known is None else known.document if known.document is not None else known.schema
+        note = "Nothing is known of its output." if known is None else known.note
+        notes.append(ToolNotes(tool.tool_name, tool.description, tool.input_schema, schema, note))
+    text = new_overlay(server.config_name, notes)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with Folder.named(file.parent) as folder:
+            folder.check(file.name, FILE)
+            written = write_private(folder, file.name, text.encode(), replace=parsed.force)
+    except InTheWay as error:
+        raise ConfigError(f"{error}.", hint="Move it away.") from None
+    except OSError as error:
+        raise ConfigError(f"Cannot write {file}: {error}.", hint="Use another --state-dir.") from None
+    if not written:
+        raise ConfigError(f"{file} is there already.", hint="Edit it, or use --force to write over it.")
+    sys.stdout.write(f"{file}\n")
+    return EXIT_OK
+
+
+@reading(with_state_dir)
+async def export(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Prints what is known of outputs, or whole definitions. Raises ConfigError: There is no such server."""
+    catalog, broker = await catalog_of(settings)
+    servers = catalog.servers.values() if parsed.server is None else [find_server(catalog, parsed.server)]
+    if parsed.format is not None:
+        # Of all servers: a tool has the same name however few are asked for.
+        tools = {name: one for name, one in published(catalog).items() if one.server in servers}
+        if parsed.format == "typescript":
+            lines = [*marks_in_comments(tools, broker.output_of), ""]
+            names = [] if parsed.server is None else [parsed.server]
+            write_data("\n".join([*lines, show_types(catalog, names, broker.output_of)]))
+        elif parsed.format == "json-schema":
+            write_json(schema_document(tools, broker.output_of))
+        else:
+            write_json(definitions_in(tools, parsed.format, broker.output_of, broker.observed_of))
+        return EXIT_OK
+    exported: dict[str, dict[str, Any]] = {}
+    for server in servers:
+        tools = exported[server.server_id] = {}
+        for tool in server.tools:
+            known = broker.output_of(server, tool)
+            if known is not None:
+                tools[tool.tool_name] = {**known.as_json(), "schema": known.as_schema()}
+    write_json(exported)
+    return EXIT_OK
+
+
+def _opened(settings: Settings) -> contextlib.AbstractContextManager[Observations]:
+    """Opens what was observed for a while; raises ConfigError where there is nothing, or it cannot be used."""
+    where = store_of(settings)
+    if isinstance(where, LocalStore):
+        if not where.exists(TABLES):
+            file = where.state_dir / TABLES.file
+            raise ConfigError(f"Nothing was observed yet: there is no {file}.", hint="Check --state-dir.")
+        prepare_state_dir(settings.state_dir)
+    return opened(settings, "What was observed", lambda: Observations(where.database(TABLES)))
+
+
+@reading(with_state_dir)
+async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Prints how results of one tool have changed.
+
+    Raises:
+        ConfigError: Nothing was observed of it, or the store cannot be used.
+    """
+    with _opened(settings) as store:
+        older = store.versions(parsed.server, parsed.tool)
+        newest = [
+            seen
+            for key, seen in store.load().items()
+            if (key.server, key.tool) == (parsed.server, parsed.tool)
+        ]
+    faults = [
+        fault
+        for fault in overlay_faults(settings)
+        if fault.server == parsed.server and fault.tool in (parsed.tool, None)
+    ]
+    if not newest and not faults:
+        raise ConfigError(
+            f"Nothing was observed of {parsed.server}.{parsed.tool}.", hint="Use its name in MCP."
+        )
+    latest = [(newest[0].version, 0.0, max(newest, key=lambda seen: seen.last_seen))] if newest else []
+    steps = [*older, *latest]
+    lines: list[str] = []
+    changes: list[dict[str, Any]] = []
+    for (version, until, before), (_, _, after) in pairwise(steps):
+        at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
+        sentences = before.changes_to(after)
+        lines.append(f"{at}, after version {version}:")
+        lines += [f"  {sentence}" for sentence in sentences]
+        changes.append({"after": version, "at": at, "changes": list(sentences)})
+    if parsed.json:
+        write_json([*changes, *(fault.as_json() for fault in faults)])
+        return EXIT_OK
+    lines = lines or ["It has not changed."]
+    lines += [f"{fault.where}: {fault.severity}: {fault.text}" for fault in faults]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return EXIT_OK
+
+
+@reading(with_state_dir)
+async def clear(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Forgets the observations of a tool, a server, or all. Raises ConfigError: The store cannot be used."""
+    with _opened(settings) as store:
+        count = store.clear(parsed.server, parsed.tool)
+    if parsed.json:
+        write_data(json.dumps({"forgot": count}) + "\n")
+    else:
+        sys.stdout.write(f"forgot {count} tool{'' if count == 1 else 's'}\n")
+    return EXIT_OK

@@ -8,27 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.app.config.client_places import (
-    CODES,
-    claude_folder,
-    claude_state,
-    dot_config,
-    settings_folder,
-    shown_path,
-    system_folder,
-)
 from cellblock.app.config.edit import EditFault, NotRead, format_of, read, text_of
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.syntax import SyntaxFault
-
-MAX_FILES: Final = 1000
-"""Bounds the files of one folder that are looked at: agents, or parts of a policy."""
 
 _WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
     "claude-code": ("mcp__{}__",),
@@ -212,16 +201,15 @@ class _Files:
             yield _Rule(shown(file, *keys), name.format(one) if one != "*" else "*", **said)
 
     def in_folder(self, folder: Path, pattern: str) -> list[Path]:
-        """Returns the files of a folder whose names fit; too many make the folder unreadable."""
+        """Returns the files of a folder whose names fit."""
         self.seen[folder] = {}
         try:
-            found = sorted(islice(folder.glob(pattern), MAX_FILES + 1))
+            return sorted(folder / name for name in os.listdir(folder) if fnmatch(name, pattern))  # noqa: PTH208
+        except (FileNotFoundError, NotADirectoryError):
+            return []
         except OSError as error:
             self.unreadable[folder] = error.strerror or str(error)
             return []
-        if len(found) > MAX_FILES:
-            self.unreadable[folder] = f"it has more than {MAX_FILES} files"
-        return found[:MAX_FILES]
 
 
 def _names(said: Any) -> Iterable[str]:
@@ -467,3 +455,42 @@ _READERS: Final[Mapping[str, Callable[[_Files], Iterator[_Rule]]]] = {
     "goose": _goose,
 }
 """Maps clients to what reads their permission files; the others have none, or keep them in a database."""
+
+
+CODES: Final = ("Code", "Code - Insiders", "VSCodium")
+"""Names the folders of VS Code and of programs that are built from it."""
+
+
+def dot_config() -> Path:
+    """Returns `~/.config`, where programs for the terminal keep their settings on macOS, too."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+
+
+def settings_folder() -> Path:
+    """Returns the folder in which programs with windows keep their settings."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    return dot_config()
+
+
+def system_folder(linux: str, macos: str) -> Path:
+    """Returns the folder in which an administrator keeps a program's settings."""
+    if sys.platform == "darwin":
+        return Path("/Library/Application Support") / macos
+    return Path("/etc") / linux
+
+
+def claude_folder() -> Path:
+    return Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+
+
+def claude_state() -> Path:
+    """Returns the file in which Claude Code keeps its servers, and what was said of projects."""
+    return Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home()) / ".claude.json"
+
+
+def shown_path(file: Path) -> str:
+    try:
+        return f"~/{file.relative_to(Path.home())}"
+    except ValueError:
+        return str(file)

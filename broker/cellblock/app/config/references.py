@@ -57,8 +57,7 @@ class Resolver:
         environment: Variables.
 
     `problems` are references that nobody can look up, `missing` those that stand for nothing here and now, each with
-    why; `secrets` are the values put in, `files` the files that were read, and `names` what was referenced, such as
-    `env:TOKEN`.
+    why; `secrets` are the values put in, and `files` the files that were read.
     """
 
     file: Path | None
@@ -68,7 +67,6 @@ class Resolver:
     missing: list[tuple[Problem, str]] = field(default_factory=list[tuple[Problem, str]])
     secrets: set[str] = field(default_factory=set[str])
     files: list[Path] = field(default_factory=list[Path])
-    names: list[str] = field(default_factory=list[str])
     _keyring_fault: CellblockError | None = None
 
     @property
@@ -119,9 +117,9 @@ class Resolver:
     def _value(self, inner: str) -> str | None:
         """Returns what a reference stands for; None when it is none."""
         if inner.startswith("file:"):
-            return self._secret(inner, self._content(inner[len("file:") :].strip()))
+            return self._secret(self._content(inner[len("file:") :].strip()))
         if inner.startswith("keyring:"):
-            return self._secret(inner, self._kept(inner[len("keyring:") :]))
+            return self._secret(self._kept(inner[len("keyring:") :]))
         if inner.startswith("input:"):
             return self._input(inner[len("input:") :])
         if (own := self._of_editor(inner)) is not None:
@@ -140,10 +138,9 @@ class Resolver:
                 f"the environment variable {name} is not set",
                 f"Set {name} {WHERE_STARTED}, or write ${{{name}:-default}}.",
             )
-        return value if name in ORDINARY else self._secret(f"env:{name}", value)
+        return value if name in ORDINARY else self._secret(value)
 
-    def _secret(self, name: str, value: str) -> str:
-        self.names.append(name)
+    def _secret(self, value: str) -> str:
         if value:
             self.secrets.add(value)
         return value
@@ -203,7 +200,7 @@ class Resolver:
         name = input_variable(wanted)
         value = self.environment.get(name)
         if value is not None:
-            return self._secret(f"env:{name}", value)
+            return self._secret(value)
         asked_for = self.inputs.get(wanted)
         default = asked_for.get("default") if is_object(asked_for) else None
         if isinstance(default, str):

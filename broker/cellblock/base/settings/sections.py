@@ -247,19 +247,6 @@ IsolationMode = Literal["required", "auto", "off"]
 Seccomp = Literal["enforce", "log"]
 
 
-def of_word(words: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Returns what reads a section of which a word alone is the `mode`."""
-
-    def read(value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        if value not in words:
-            raise ValueError(f"Input should be {', '.join(map(repr, words[:-1]))} or {words[-1]!r}")
-        return {"mode": value}
-
-    return read
-
-
 PREVIEW_BYTES: Final = 2_000
 """Caps the preview of an output, beside the rest of the response: about 500 tokens."""
 
@@ -326,3 +313,97 @@ class SchemaSettings(Section):
     def unwraps(self, server: str) -> bool:
         """Says whether scripts get the values of a server's texts that are JSON."""
         return value_for(server, self.unwrap) == "json"
+
+
+class OAuthSettings(Section):
+    """Serves teams with tokens of an authorization server, in place of the token in the token file."""
+
+    issuer: HttpUrl
+    """Names the issuer of accepted tokens: their claim `iss`, character by character."""
+
+    audience: HttpUrl
+    """Names the audience of accepted tokens: their claim `aud`. It is the URL at which clients reach this front-end
+    (RFC 8707)."""
+
+    jwks_url: HttpUrl
+    """Names the URL at which the issuer publishes its public keys."""
+
+    scopes: list[str] = Field(default_factory=list[str])
+    """Lists the scopes that a token must have, all of them."""
+
+
+class HttpSettings(Section):
+    """Bounds the resources that clients of `cellblock serve --http` may use."""
+
+    max_sessions: Positive = 128
+    """Caps the MCP sessions at the same time. With several principals (`oauth`, named tokens) one may have half of
+    them. A further session gets 503. An editor holds one. There may be two connections for each session, at least
+    256, and all requests together may take 1 MiB of memory for each, at least 128 MiB."""
+
+    requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] = 200
+    """Caps the HTTP requests of one client in the long run, at over twice what two processors can run. Further
+    requests get 429. A client is an MCP session. Requests without a session count for the pair of authenticated
+    principal and address. After a pause a client may send those of two seconds at once."""
+
+    drain_ms: Annotated[int, Field(ge=0)] = 30_000
+    """Bounds how long the runs in flight may continue after SIGTERM, in milliseconds; then they are killed."""
+
+    allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = Field(default_factory=list[str])
+    """Lists the `Host` headers (`name` or `name:port`) that are accepted in addition to the address of the daemon:
+    the names by which clients or a proxy know this machine."""
+
+    allowed_origins: list[Annotated[str, Field(pattern=r"^https?://[^\s/@]+$")]] = Field(
+        default_factory=list[str]
+    )
+    """Lists the `Origin` headers that are accepted in addition to the daemon's own. No answer carries CORS headers,
+    so pages of other origins still cannot read any."""
+
+    oauth: OAuthSettings | None = None
+    """Has only tokens of this authorization server accepted when given, and the token file not used."""
+
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class LogSettings(Section):
+    """Sets the daemon's own log, on stderr or in a file. Secrets of the configuration are redacted."""
+
+    format: Literal["text", "json"] = "text"
+    """Sets the form of a line: `text` for people, `json` for a collector, one object a line."""
+
+    level: LogLevel = "error"
+    """Names the lowest level that is logged. `info` has one line for each run. The environment variable CELLBLOCK_LOG
+    overrides it."""
+
+    file: Path | None = None
+    """Names the file that gets the log instead of stderr. Its mode is 0600."""
+
+
+class AuditSettings(Section):
+    """Sets what `audit.jsonl` in the state directory records: who ran what when, and which tools were called. It has
+    one JSON object a line."""
+
+    enabled: bool | None = None
+    """Says whether there is an audit log. Absent: there is one with `serve --http`, which others may use, and none
+    where the broker has one user."""
+
+    values: list[Literal["inputs", "outputs"]] = Field(default=[])
+    """Names the values that are in the audit log: `inputs` are scripts and the inputs of tool calls, `outputs` results
+    and the outputs of tool calls."""
+
+
+Metrics = Literal["token", "open"]
+
+Dashboard = Literal["off", "runs", "logs", "scripts"]
+
+
+class TraceSettings(Section):
+    """Exports traces by OpenTelemetry: one span for each run, below it one for each tool call. Needs `pip install
+    'cellblock[otel]'`."""
+
+    endpoint: HttpUrl | None = None
+    """Names a collector for OTLP over HTTP, with its whole path, such as `http://127.0.0.1:4318/v1/traces`. Absent:
+    no traces."""
+
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    """Holds the headers that are sent along, such as an API key."""

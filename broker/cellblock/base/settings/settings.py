@@ -12,34 +12,32 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from cellblock.base.json import is_object
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.hosts import HostSettings
-from cellblock.base.settings.http import HttpSettings
-from cellblock.base.settings.observe import (
-    AuditSettings,
-    Dashboard,
-    LogSettings,
-    Metrics,
-    TraceSettings,
-)
 from cellblock.base.settings.older import in_new_form
-from cellblock.base.settings.plain_state_dir import default_state_dir
 from cellblock.base.settings.policy import PolicySettings
 from cellblock.base.settings.problems import SECTION_KEY, Faults, Problem, nearest
 from cellblock.base.settings.sections import (
     ALL,
     MIB,
+    AuditSettings,
+    Dashboard,
     FrontendSettings,
+    HttpSettings,
     IsolationMode,
     LimitSettings,
+    LogSettings,
+    Metrics,
     Pins,
     PoolSettings,
     Profile,
     SchemaSettings,
     Seccomp,
     Section,
+    TraceSettings,
     UpstreamSettings,
 )
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.settings.state import Journal, JournalSettings, StateSettings
+from cellblock.base.state_dir import default_state_dir
 
 TypecheckMode = Literal["off", "after", "before"]
 

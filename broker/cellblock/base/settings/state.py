@@ -6,13 +6,13 @@ import base64
 import binascii
 import re
 from socket import gethostname
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cellblock.base.json import is_array
 from cellblock.base.settings.policy import check_clients
-from cellblock.base.settings.sections import ALL, MIB, Section, by_name, of_word, value_for
+from cellblock.base.settings.sections import ALL, MIB, Section, by_name, value_for
 
 KEY_BYTES: Final = 32
 
@@ -126,5 +126,8 @@ class JournalSettings(Section):
 
 Journal = Annotated[
     JournalSettings,
-    BeforeValidator(of_word(get_args(JournalMode)), json_schema_input_type=JournalMode | JournalSettings),
+    BeforeValidator(
+        lambda given: {"mode": given} if isinstance(given, str) else given,
+        json_schema_input_type=JournalMode | JournalSettings,
+    ),
 ]

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import jwt
 from mcp.server.auth.provider import AccessToken
 
-from cellblock.base.settings.http import OAuthSettings
 from cellblock.base.settings.policy import PROVEN
+from cellblock.base.settings.sections import OAuthSettings
 from cellblock.base.tasks import at_most
 
 logger = logging.getLogger("cellblock.serve")

@@ -25,8 +25,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from cellblock.base.database import StoreError
-from cellblock.base.settings.http import OAuthSettings
-from cellblock.base.settings.observe import Dashboard
+from cellblock.base.settings.sections import Dashboard, OAuthSettings
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics
 from cellblock.observe.view import NOT_STARTED, BrokerFacts, View
 from cellblock.serve.http.bodies import read_body

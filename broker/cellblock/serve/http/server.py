@@ -31,8 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.offload.raw import Splices
-from cellblock.base.settings.http import HttpSettings
-from cellblock.base.settings.sections import MIB
+from cellblock.base.settings.sections import MIB, HttpSettings
 from cellblock.base.tasks import at_most, beside, end_tasks
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
 from cellblock.serve.http.bodies import Memory, Spliced, WholeBody

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from cellblock.base.json import inside, is_array, is_object, pointer_steps
 from cellblock.tools.schemas import patterns
-from cellblock.tools.schemas.keywords import Place, subschemas
+from cellblock.tools.schemas.keywords import Applies, subschemas
 
 MAX_VALUES: Final = 200_000
 """Sets the most JSON values in an input that is checked on the loop."""
@@ -199,13 +199,13 @@ class SchemaCost:
         for position, schema in enumerate(self._schemas):
             node = self._nodes[position]
             node.own = self._own(schema, position)
-            for keyword, place, part in subschemas(schema):
+            for keyword, applies, part in subschemas(schema):
                 index = self._add(part)
-                if place is Place.IN_PLACE:
+                if applies is Applies.IN_PLACE:
                     node.in_place.append(index)
-                elif place is Place.ONE_BELOW:
+                elif applies is Applies.ONE_BELOW:
                     node.one_below.setdefault(keyword, []).append(index)
-                elif place is Place.ALL_BELOW:
+                elif applies is Applies.ALL_BELOW:
                     node.all_below.append(index)
             named = schema.get("patternProperties")
             if is_object(named):

@@ -22,8 +22,8 @@ BELOW_ONE: Final = frozenset(
 BELOW_LIST: Final = frozenset({"prefixItems", "items"})
 
 
-class Place(Enum):
-    """A place says to what a subschema applies."""
+class Applies(Enum):
+    """Says to what a subschema applies."""
 
     IN_PLACE = 1
     """Applies to the value itself that the schema is for."""
@@ -35,32 +35,32 @@ class Place(Enum):
     """Applies to nothing, until a `$ref` names it."""
 
 
-def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Place, dict[str, Any]]]:
-    """Yields the object subschemas of a schema object: (keyword, place, subschema). Malformed parts are left out."""
+def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Applies, dict[str, Any]]]:
+    """Yields the object subschemas of a schema object, with their keywords. Malformed parts are left out."""
     for keyword, value in schema.items():
         parts: list[Any] = []
-        place = Place.IN_PLACE
+        applies = Applies.IN_PLACE
         if is_object(value):
             if keyword in IN_PLACE_ONE or keyword in BELOW_ONE:
                 parts = [value]
-                place = Place.IN_PLACE if keyword in IN_PLACE_ONE else Place.ALL_BELOW
+                applies = Applies.IN_PLACE if keyword in IN_PLACE_ONE else Applies.ALL_BELOW
             elif keyword in MAPS:
                 parts = [*value.values()]
-                place = MAPS[keyword]
+                applies = MAPS[keyword]
         elif is_array(value) and (keyword in IN_PLACE_LIST or keyword in BELOW_LIST):
             parts = value
-            place = Place.IN_PLACE if keyword in IN_PLACE_LIST else Place.ONE_BELOW
+            applies = Applies.IN_PLACE if keyword in IN_PLACE_LIST else Applies.ONE_BELOW
         for part in parts:
             if is_object(part):
-                yield keyword, place, part
+                yield keyword, applies, part
 
 
 MAPS: Final = {
-    "dependentSchemas": Place.IN_PLACE,
-    "dependencies": Place.IN_PLACE,
-    "properties": Place.ONE_BELOW,
-    "patternProperties": Place.ALL_BELOW,
-    "$defs": Place.NOWHERE,
-    "definitions": Place.NOWHERE,
+    "dependentSchemas": Applies.IN_PLACE,
+    "dependencies": Applies.IN_PLACE,
+    "properties": Applies.ONE_BELOW,
+    "patternProperties": Applies.ALL_BELOW,
+    "$defs": Applies.NOWHERE,
+    "definitions": Applies.NOWHERE,
 }
-"""Holds the keywords that map names to subschemas, with the place of these."""
+"""Holds the keywords that map names to subschemas, with what these apply to."""

@@ -26,7 +26,7 @@ from cellblock.tools.upstream.definitions import left_out
 from cellblock.tools.upstream.entries import Entry
 from cellblock.tools.upstream.heavy import LargeMessages, ResultForm
 from cellblock.tools.upstream.listing import ServerFacts
-from cellblock.tools.upstream.pins.review import Review, Reviewer
+from cellblock.tools.upstream.pin_review import Review, Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.session import UpstreamSession
 

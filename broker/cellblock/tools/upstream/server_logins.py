@@ -1,8 +1,9 @@
-"""Says which servers OAuth is for, and gives a session its server's login."""
+"""Says which servers OAuth is for, gives a session its login, and says what a call waits for that wants another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cellblock.base.redaction import Redactor
@@ -34,3 +35,26 @@ def kept_logins(settings: AuthSettings, store: Store) -> Callable[[str, ServerCo
 def can_log_in(config: ServerConfig) -> bool:
     """Says whether OAuth is for this server: it has a URL, and no credentials of its own."""
     return config.url is not None and not any(name.lower() == "authorization" for name in config.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class NeededLogin:
+    """Implements `base.errors.NeededLogin`.
+
+    Args:
+        server: The server's name.
+        login: What is known of its login.
+        is_ready: Says whether it is connected.
+    """
+
+    server: str
+    login: Login
+    is_ready: Callable[[], bool]
+
+    async def mark(self) -> str:
+        """Returns what names the login that there is; empty where there is none."""
+        return await self.login.mark()
+
+    async def is_there(self, mark: str) -> bool:
+        """Says whether somebody has logged in since, and the server is connected."""
+        return self.is_ready() and await self.mark() not in ("", mark)

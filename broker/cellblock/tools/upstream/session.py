@@ -31,11 +31,11 @@ from cellblock.tools.upstream.heavy import LargeMessages, list_page
 from cellblock.tools.upstream.input_rounds import ask, call_tool
 from cellblock.tools.upstream.lenience import as_arguments
 from cellblock.tools.upstream.listing import Listing, ServerFacts, facts_of, list_tools
-from cellblock.tools.upstream.needed_login import NeededLogin
 from cellblock.tools.upstream.outstanding import Outstanding, Routing, refused
 from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.server_log import ServerLog, wanted_level
+from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.stderr_log import stderr_log, upstream_log
 from cellblock.tools.upstream.transports import open_transport
 

@@ -1,7 +1,9 @@
 """Declares what a script is checked against: the language's own comes with the compiler, the sandbox's globals
 from the sandbox's table, and the modules from the catalog.
 
-What is not known is `any` here, so that it can raise no false alarm.
+What is not known is `any` here, so that it can raise no false alarm. There are two readings of a server's declarations:
+as they are, and closed, where an object has what is declared alone. The closed one is what tells a slip: most schemas
+are open, and then a misspelt key or field is no type error at all.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from typing import Final
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
 from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
-from cellblock.types.check import compiler, views
+from cellblock.types.check import compiler
 from cellblock.types.typescript import declare_server, declare_shared
-from cellblock.types.typescript.fixed import fixed_declarations
+from cellblock.types.typescript.modules import fixed_declarations
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 
 MAX_DECLARATION_BYTES: Final = 4 * 1024 * 1024
@@ -34,6 +36,8 @@ _WORD: Final = re.compile(r"[\w$]+")
 _INTRINSIC: Final = frozenset({"globalThis", "undefined"})
 _DECLARED: Final = re.compile(r"^declare (?:var|let|const|function|class|namespace) ([\w$]+)", re.MULTILINE)
 _UNTYPED: Final = re.compile(r"type McpToolOutput = [^;=]*;")
+_OPEN_AT_END: Final = re.compile(r"; \[key: string\]: unknown(?= \})")
+_OPEN_LINE: Final = re.compile(r"(?<=;\n) *\[key: string\]: unknown;\n")
 
 
 Got = Mapping[tuple[str, str], ToolOutput]
@@ -86,19 +90,6 @@ class Declarations:
         self.outputs = outputs
         self.revision = revision
         self._by_id: dict[str, _Part] = {}
-        self._last: dict[bool, tuple[list[_Part], str]] = {}
-
-    def cached_text(
-        self, catalog: Catalog, specifiers: Iterable[str], code: str, *, closed: bool = False
-    ) -> str | None:
-        """Gives what `text` would give, if that is the text of the last time."""
-        servers, words = imported_servers(catalog, specifiers), _words(code)
-        last = self._last.get(closed)
-        if last is None or len(last[0]) != len(servers):
-            return None
-        revision = self.revision()
-        parts = zip(last[0], servers, strict=True)
-        return last[1] if all(part.serves(server, revision, words) for part, server in parts) else None
 
     def text(
         self,
@@ -117,7 +108,7 @@ class Declarations:
             catalog: The run's snapshot.
             specifiers: What the script imports.
             code: The script.
-            closed: Whether objects have only what is declared (`views.closed`).
+            closed: Whether objects have only what is declared (`closed_view`).
             got: What a run has got from tools, where that is not what is known of them.
 
         Raises:
@@ -133,8 +124,6 @@ class Declarations:
         text = environment() + "".join(part.texts[closed] for part in parts)
         if len(text.encode("utf-8", "replace")) > MAX_DECLARATION_BYTES:
             raise TooLarge(f"the declarations of its imports are over {MAX_DECLARATION_BYTES} bytes")
-        if not got:
-            self._last[closed] = (parts, text)
         return text
 
     def named(
@@ -170,8 +159,8 @@ class Declarations:
         def outputs(of: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
             return got.get((of.server_id, tool.tool_name)) or self.outputs(of, tool)
 
-        text = views.as_is(declare_server(server, shared=True, outputs=outputs, typed=named, reading=False))
-        return _Part(server, revision, named, (text, views.closed(text)))
+        text = declare_server(server, shared=True, outputs=outputs, typed=named, reading=False)
+        return _Part(server, revision, named, (text, closed_view(text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +193,11 @@ def imported_servers(catalog: Catalog, specifiers: Iterable[str]) -> list[Server
     """Gives the servers of a catalog that a script with these imports imports."""
     ids = {name[len(SERVERS_PREFIX) :] for name in specifiers if name.startswith(SERVERS_PREFIX)}
     return [server for server_id, server in catalog.servers.items() if server_id in ids]
+
+
+def closed_view(text: str) -> str:
+    """Gives the declarations of a server without what declared keys stand beside: `[key: string]: unknown`.
+
+    An object that declares no key at all stays open, and so do keys with a type of their own.
+    """
+    return _OPEN_LINE.sub("", _OPEN_AT_END.sub("", text))

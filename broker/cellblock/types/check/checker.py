@@ -19,9 +19,8 @@ from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.outputs import OutputLookup, stated_output
 from cellblock.types.check import compiler
 from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
-from cellblock.types.check.documents import WarmSession
 from cellblock.types.check.faults import Checked, Script, TypeFault, find_faults
-from cellblock.types.check.json_texts import Tool
+from cellblock.types.check.parsed import Tool
 from cellblock.types.check.session import CompilerSession, SessionLost
 from cellblock.types.check.verdict import MEMBER, judge
 
@@ -77,8 +76,8 @@ class TypeChecker:
         self._folder = folder
         self.declarations = Declarations(outputs, revision)
         self._turn = asyncio.Lock()
-        self._session: WarmSession | None = None
-        self._starting: asyncio.Task[WarmSession] | None = None
+        self._session: CompilerSession | None = None
+        self._starting: asyncio.Task[CompilerSession] | None = None
         self._wrapping: bool | None = False if isolation == "off" else None
         self._idle: asyncio.TimerHandle | None = None
         self._dying = TaskSet()
@@ -95,11 +94,11 @@ class TypeChecker:
     @property
     def pid(self) -> int | None:
         """Returns the process id of the warm compiler's outermost process, or None when there is none."""
-        return self._session.session.pid if self._session is not None else None
+        return self._session.pid if self._session is not None else None
 
     def warm_up(self) -> None:
         """Starts the compiler in the background. Needs no answer: a check starts what is not there."""
-        lost = self._session is None or self._session.session.lost is not None
+        lost = self._session is None or self._session.lost is not None
         if lost and self._starting is None and not self._closed and self.unavailable is None:
             self._starting = asyncio.create_task(self._start(), name="typecheck start")
             self._starting.add_done_callback(self._started)
@@ -172,20 +171,14 @@ class TypeChecker:
 
     async def _checked(self, script: Script) -> Checked:
         self.warm_up()
-        declarations = None
-        if not script.got:
-            declarations = self.declarations.cached_text(
-                script.catalog, script.names, script.code, closed=script.closed
-            )
-        if declarations is None:
-            declarations = await asyncio.to_thread(
-                self.declarations.text,
-                script.catalog,
-                script.names,
-                script.code,
-                closed=script.closed,
-                got=script.got,
-            )
+        declarations = await asyncio.to_thread(
+            self.declarations.text,
+            script.catalog,
+            script.names,
+            script.code,
+            closed=script.closed,
+            got=script.got,
+        )
         warm = await self._warm()
         self._set_idle_timer(None)
         try:
@@ -228,18 +221,18 @@ class TypeChecker:
         if self._session is not None and not self._turn.locked():
             self._retire(self._session, "it was idle")
 
-    def _retire(self, warm: WarmSession, why: str) -> None:
+    def _retire(self, warm: CompilerSession, why: str) -> None:
         """Kills a compiler that runs; the next check starts another."""
         if self._session is warm:
             self._session = None
-        self._dying.start(warm.session.killed(why), name="typecheck stop")
+        self._dying.start(warm.killed(why), name="typecheck stop")
         # At once, and not when the task gets its turn: no one may ask it any more.
-        warm.session.kill(why)
+        warm.kill(why)
 
     # ---- inside: the compiler's life -----------------------------------------------------------------
 
-    async def _warm(self) -> WarmSession:
-        if self._session is not None and (why := self._session.session.lost) is not None:
+    async def _warm(self) -> CompilerSession:
+        if self._session is not None and (why := self._session.lost) is not None:
             # Lost is not yet reaped: closing must wait for that, and knows only of what is retired.
             self._retire(self._session, why)
         if self._session is not None:
@@ -250,7 +243,7 @@ class TypeChecker:
         # A caller that gives up does not stop the start: the next one finds it warm.
         return await asyncio.shield(self._starting)
 
-    def _started(self, task: asyncio.Task[WarmSession]) -> None:
+    def _started(self, task: asyncio.Task[CompilerSession]) -> None:
         self._starting = None
         if task.cancelled():
             return
@@ -263,7 +256,7 @@ class TypeChecker:
             self._session = task.result()
             self._set_idle_timer(IDLE_SECONDS)
 
-    async def _start(self) -> WarmSession:
+    async def _start(self) -> CompilerSession:
         if self._wrapping is not False and compiler.can_wrap():
             try:
                 warm = await self._started_session(wrapped=True)
@@ -280,7 +273,7 @@ class TypeChecker:
             self._wrapping = False
         return warm
 
-    async def _started_session(self, *, wrapped: bool) -> WarmSession:
+    async def _started_session(self, *, wrapped: bool) -> CompilerSession:
         try:
             session = CompilerSession(
                 compiler.launch(wrapped=wrapped, seccomp=self._seccomp, folder=self._folder)
@@ -290,11 +283,10 @@ class TypeChecker:
         try:
             async with asyncio.timeout(START_BOUND_SECONDS):
                 await session.initialize()
-                warm = WarmSession(session)
                 declarations = await asyncio.to_thread(self.declarations.text, Catalog(), (), "")
                 # The first check reads the declarations of the language: 40 ms that no script should wait for.
-                await warm.diagnostics("", declarations, False)
-            return warm
+                await session.diagnostics("", declarations, False)
+            return session
         except BaseException as error:
             await asyncio.shield(session.killed("it did not start"))
             if isinstance(error, TimeoutError):

@@ -14,17 +14,19 @@ from cellblock.tools.catalog.modules import SERVERS_PREFIX
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.absent_globals import absent_hint, import_hint
 from cellblock.types.check.ambient import Got, imported_servers
-from cellblock.types.check.argument_hints import argument_hint, takes_any_key, wants_a_list
-from cellblock.types.check.documents import WarmSession
-from cellblock.types.check.likely import (
+from cellblock.types.check.hints import (
     MAX_NAMED,
     WRAPPERS,
+    argument_hint,
     is_slip,
     likely_member,
     likely_members,
     likely_of_language,
     listed,
+    takes_any_key,
+    wants_a_list,
 )
+from cellblock.types.check.session import CompilerSession
 from cellblock.types.check.verdict import (
     ARGUMENT,
     BRACKETS,
@@ -104,7 +106,7 @@ async def find_faults(
     script: Script,
     declarations: str,
     observed: Mapping[str, ToolOutput],
-    warm: WarmSession,
+    warm: CompilerSession,
 ) -> tuple[TypeFault, ...]:
     """Gives the faults of a script, at most `MAX_SHOWN`.
 
@@ -127,7 +129,8 @@ async def find_faults(
         if complaint.code == SPREAD and not await _spreads_json_text(complaint, script, warm):
             continue
         asked = complaint.code in MEMBER or complaint.code in KEY
-        members = await warm.members(complaint, script.typescript) if asked else []
+        names = await warm.names_at(complaint.position, script.typescript) if asked else []
+        members = [name for name in names if name != complaint.name]
         slip = complaint.code in KEY and is_slip(complaint.name, members)
         if script.closed and complaint.code in KEY and not slip and takes_any_key(complaint, script.catalog):
             continue
@@ -170,18 +173,18 @@ def _only_observed(complaint: Complaint, script: Script, observed: Mapping[str, 
     return any(all(choice in text for choice in complaint.choices) for text in known)
 
 
-async def _also_undeclared(complaint: Complaint, script: Script, warm: WarmSession) -> list[Complaint]:
+async def _also_undeclared(complaint: Complaint, script: Script, warm: CompilerSession) -> list[Complaint]:
     """Gives the other keys of a literal with an undeclared key that are not declared either."""
     if wants_a_list(complaint):
         return []
     return [
         at_key(complaint, name, line, column, script.code)
-        for name, line, column in complaint.beside
+        for name, line, column in complaint.other_keys
         if name not in await warm.names_at((line, column), script.typescript)
     ]
 
 
-async def _spreads_json_text(complaint: Complaint, script: Script, warm: WarmSession) -> bool:
+async def _spreads_json_text(complaint: Complaint, script: Script, warm: CompilerSession) -> bool:
     """Says whether what is spread is a name for a text that holds JSON."""
     line, column = complaint.position
     described = await warm.described_at((line, column + len("...")), script.typescript)

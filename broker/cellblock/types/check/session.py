@@ -1,4 +1,5 @@
-"""Owns one compiler process: spawn, initialise, ask, kill. Knows the protocol, not what is checked with it.
+"""Owns one compiler process: spawn, initialise, ask, kill. It holds a script and its declarations, for each of the two
+languages in a project.
 
 The protocol is the language server protocol over JSON-RPC 2.0; a message is capped before anything is decoded.
 """
@@ -36,16 +37,16 @@ MB."""
 MAX_HEADER_BYTES: Final = 256
 """Bounds a message's header, which is one `Content-Length: N` line, and perhaps a `Content-Type`."""
 
+_MAX_MEMBERS: Final = 500
+_FIELD_KINDS: Final = (5, 10)
+"""Holds `Field` and `Property` of the protocol's CompletionItemKind; data, not methods."""
+
 _END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"content-length"
 
 
 class SessionLost(Exception):
     """Tells that the compiler has died, was killed, or broke the protocol; the text says which."""
-
-
-class FramingError(ValueError):
-    """Tells that the other end does not speak the protocol, or says more than it may; the text says which."""
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -66,7 +67,7 @@ class Decoder:
         """Gives the messages that `data` completes.
 
         Raises:
-            FramingError: A header or body is malformed or too long; nothing more can be read.
+            SessionLost: A header or body is malformed or too long; nothing more can be read.
         """
         self._buffer += data
         messages: list[dict[str, Any]] = []
@@ -81,16 +82,16 @@ class Decoder:
             try:
                 message = _read(body)
             except (ValueError, RecursionError) as error:
-                raise FramingError(f"a message is no JSON: {error}") from None
+                raise SessionLost(f"a message is no JSON: {error}") from None
             if not is_object(message):
-                raise FramingError("a message is no object")
+                raise SessionLost("a message is no object")
             messages.append(message)
 
     def _header(self) -> int | None:
         end = self._buffer.find(_END, 0, MAX_HEADER_BYTES)
         if end < 0:
             if len(self._buffer) >= MAX_HEADER_BYTES:
-                raise FramingError("a header does not end")
+                raise SessionLost("a header does not end")
             return None
         header = bytes(self._buffer[:end])
         del self._buffer[: end + len(_END)]
@@ -99,9 +100,9 @@ class Decoder:
             if name.strip().lower() == _LENGTH and value.strip().isdigit():
                 length = int(value)
                 if length > MAX_MESSAGE_BYTES:
-                    raise FramingError(f"a message has {length} bytes, over {MAX_MESSAGE_BYTES}")
+                    raise SessionLost(f"a message has {length} bytes, over {MAX_MESSAGE_BYTES}")
                 return length
-        raise FramingError("a header has no length")
+        raise SessionLost("a header has no length")
 
 
 def _read(body: bytes) -> object:
@@ -128,6 +129,7 @@ class CompilerSession:
         launch: How to start it; its descriptors are closed here.
 
     Attributes:
+        checks: Counts the scripts that it was given.
         lost: Why nothing more can be asked; None while it runs.
 
     Raises:
@@ -140,6 +142,9 @@ class CompilerSession:
         self._decoder = Decoder()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
+        self._open: dict[str, str] = {}
+        self._version = 0
+        self.checks = 0
         self.lost: str | None = None
         self._exited = asyncio.Event()
         order = launch.order
@@ -188,6 +193,33 @@ class CompilerSession:
         """Sends a notification to the compiler, which has no answer. Nothing happens when it is lost."""
         self._send({"method": method, "params": params})
 
+    async def diagnostics(self, code: str, declarations: str, typescript: bool) -> list[Any]:
+        """Gives the compiler's report on a script. Raises SessionLost."""
+        self.checks += 1
+        project = _project(typescript)
+        self._put(f"{project}/types.d.ts", declarations)
+        script = f"{project}/script.{project}"
+        self._put(script, code)
+        params = {"textDocument": {"uri": self._uri(script)}}
+        report: object = await self.request("textDocument/diagnostic", params)
+        items = report.get("items") if is_object(report) else None
+        if not is_array(items):
+            raise SessionLost("it gave no diagnostic report")
+        return items
+
+    async def names_at(self, position: tuple[int, int], typescript: bool) -> list[str]:
+        """Gives the names of what could stand at a place, data before methods."""
+        answer = await self._ask_at("textDocument/completion", position, typescript)
+        items = answer.get("items") if is_object(answer) else None
+        known = items[:_MAX_MEMBERS] if is_array(items) else []
+        known.sort(key=lambda item: item.get("kind") not in _FIELD_KINDS)
+        labels: list[object] = [item.get("label") for item in known]
+        return [label.removesuffix("?")[:100] for label in labels if isinstance(label, str)]
+
+    async def described_at(self, position: tuple[int, int], typescript: bool) -> str:
+        """Gives what the compiler says of the name at a place, with its type."""
+        return str(await self._ask_at("textDocument/hover", position, typescript))
+
     def kill(self, why: str) -> None:
         """Sends SIGKILL; whoever waits for an answer gets SessionLost. Harmless when it is gone."""
         self._lose(why)
@@ -210,7 +242,7 @@ class CompilerSession:
         try:
             for message in self._decoder.feed(data):
                 self._hear(message)
-        except FramingError as error:
+        except SessionLost as error:
             self.kill(str(error))
 
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
@@ -222,6 +254,33 @@ class CompilerSession:
             self._lose(f"it ended with code {returncode}")
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    async def _ask_at(self, method: str, position: tuple[int, int], typescript: bool) -> object:
+        project, (line, character) = _project(typescript), position
+        document = {"uri": self._uri(f"{project}/script.{project}")}
+        place = {"line": line, "character": character}
+        return await self.request(method, {"textDocument": document, "position": place})
+
+    def _put(self, name: str, text: str) -> None:
+        """Opens a document, or replaces its text when that is another one."""
+        held = self._open.get(name)
+        if held == text:
+            return
+        self._open[name] = text
+        self._version += 1
+        document = {"uri": self._uri(name), "version": self._version}
+        if held is None:
+            document |= {
+                "languageId": "javascript" if name.endswith(".js") else "typescript",
+                "text": text,
+            }
+            self.notify("textDocument/didOpen", {"textDocument": document})
+        else:
+            changes = {"textDocument": document, "contentChanges": [{"text": text}]}
+            self.notify("textDocument/didChange", changes)
+
+    def _uri(self, name: str) -> str:
+        return f"{self.workspace_uri}/{name}"
 
     def _send(self, message: dict[str, Any]) -> None:
         if self.lost is None and not self._process.write(encode(message)):
@@ -252,3 +311,7 @@ class CompilerSession:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(SessionLost(self.lost))
+
+
+def _project(typescript: bool) -> str:
+    return "ts" if typescript else "js"

@@ -17,8 +17,7 @@ from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
 from cellblock.script.trees import field
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
-from cellblock.types.check.json_texts import Tool
-from cellblock.types.check.parsed import ParsedScript, literal_around
+from cellblock.types.check.parsed import ParsedScript, Tool, literal_around
 from cellblock.types.check.printed_types import is_union
 
 MAX_SUBJECT_CHARS: Final = 60
@@ -42,7 +41,7 @@ asked whether the text is an array."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
-(`views`)."""
+(`typescript.modules`)."""
 
 ITS_CHARACTERS: Final = "its single characters are read"
 
@@ -131,7 +130,7 @@ class Complaint:
     tool: Tool | None = None
     """Names, of a text that holds JSON, the tool that it is from, where that is known."""
 
-    beside: tuple[tuple[str, int, int], ...] = ()
+    other_keys: tuple[tuple[str, int, int], ...] = ()
     """Lists, of an undeclared key, the literal's other keys, each with its line and column from 0. The compiler
     tells of one key in a literal only."""
 
@@ -145,7 +144,7 @@ def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -
     said = said.replace(f"'{complaint.name}' does not exist", f"'{name}' does not exist", 1)
     at = CompilerPlaces(code).place(line + 1, column + 1)
     return replace(
-        complaint, message=said, name=name, line=at[0], column=at[1], position=(line, column), beside=()
+        complaint, message=said, name=name, line=at[0], column=at[1], position=(line, column), other_keys=()
     )
 
 
@@ -198,67 +197,85 @@ def _complaint(
     start, end = item["range"]["start"], item["range"]["end"]
     line, column = int(start["line"]), int(start["character"])
     first, last = source.offset(line, column), source.offset(int(end["line"]), int(end["character"]))
-    name = source.code[first:last]
     node = source.node(first, last)
     if node is None or any(part.type in _ERASED for part in _upwards(node, source)):
         return None
-    receiver, module, called, owner, subject, choices, beside = None, "", "", "", "", (), ()
-    tool, element = None, None
+    name = source.code[first:last]
     if number == BRACKETS:
         index = field(node, "index")
         if index is None or index.type != "string":
             return None
         node, (line, column) = index, source.position(index)
-    # What could stand in a text is asked for in it, not in front of it.
-    inside = 1 if number in MEMBER and node.type == "string" else 0
+    at = source.places.place(line + 1, column + 1)
+    made = Complaint(number, message, *at, name, position=(line, column))
     if number in MEMBER:
-        match = _ON_TYPE.search(message)
-        if match is None or not _member_counts(match[1], match[2], message, node, source, declarations):
-            return None
-        # Of a union, the type that lacks the member is named last.
-        last = [found[2] for found in _ON_TYPE.finditer(message)][-1]
-        name, receiver = match[1], last if is_json_text(last) else match[2]
-        subject = _subject(node, source)
-        read = _read_of(node)
-        tool = source.json_texts.tool(read) if is_json_text(receiver) else None
-        element = source.position(read) if read is not None and read.type == "subscript_expression" else None
-    elif number in NAME:
-        quoted = _QUOTED.search(message)
-        is_module = name[:1] in ('"', "'", "`")
-        if is_module and not re.search(r"\brequire\s*\(\s*$", source.code[max(0, first - 100) : first]):
-            return None  # An import: the plan, or the script's own exception, tells it better.
-        if is_module:
-            name, module = "require", name[1:-1]
-        elif quoted:
-            name = quoted[1]
-        if re.search(rf"\btypeof\s+{re.escape(name)}\b", source.code):
-            return None
-    elif number in EXPORT and any(_is_required(part, source) for part in _upwards(node, source)):
+        return _of_member(made, node, source, declarations)
+    if number in NAME:
+        return _of_name(made, source.code[max(0, first - 100) : first], source)
+    if number in EXPORT:
+        if not any(_is_required(part, source) for part in _upwards(node, source)):
+            return made
         # The compiler takes it for an import, which the sandbox does not.
         specifier = _SPECIFIER.search(message)
-        number, name, module = REQUIRE, "require", specifier[1] if specifier else ""
-    elif may_compare(number, node):
+        return replace(made, code=REQUIRE, name="require", module=specifier[1] if specifier else "")
+    if may_compare(number, node):
         foreign = comparisons.foreign(message, node)
         if foreign is None:
             return None
-        name, choices, subject = foreign.value, foreign.choices, _short(foreign.of, source)
-    elif number in CHARACTERS:
+        return replace(made, name=foreign.value, choices=foreign.choices, subject=_short(foreign.of, source))
+    if number in CHARACTERS:
         if number != SPREAD and _OF_JSON_TEXT.match(message) is None:
             return None
-        receiver, subject = JSON_TEXT, _subject(node, source)
         tool = source.json_texts.tool(_listed(node, source) or node)
-    elif number in ARGUMENT:
-        function = _called(node, source)
-        if function is None or not _argument_counts(number, message):
-            return None
-        module, called = function
-        if number in KEY:
-            name = name.strip("\"'")
-            beside = source.keys_beside(node)
-        owner = _owner(node, source, of_member=number in KEY)
-    at = source.places.place(line + 1, column + 1)
-    about = (module, called, owner, subject, choices, tool, beside, element)
-    return Complaint(number, message, *at, name, receiver, (line, column + inside), *about)
+        return replace(made, receiver=JSON_TEXT, subject=_subject(node, source), tool=tool)
+    return _of_argument(made, node, source) if number in ARGUMENT else made
+
+
+def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: str) -> Complaint | None:
+    match = _ON_TYPE.search(made.message)
+    if match is None or not _member_counts(match[1], match[2], made.message, node, source, declarations):
+        return None
+    # Of a union, the type that lacks the member is named last.
+    last = [found[2] for found in _ON_TYPE.finditer(made.message)][-1]
+    read = _read_of(node)
+    line, column = made.position
+    return replace(
+        made,
+        name=match[1],
+        receiver=last if is_json_text(last) else match[2],
+        # What could stand in a text is asked for in it, not in front of it.
+        position=(line, column + (node.type == "string")),
+        subject=_subject(node, source),
+        tool=source.json_texts.tool(read) if is_json_text(last) or is_json_text(match[2]) else None,
+        element_at=source.position(read)
+        if read is not None and read.type == "subscript_expression"
+        else None,
+    )
+
+
+def _of_name(made: Complaint, before: str, source: ParsedScript) -> Complaint | None:
+    if made.name[:1] in ('"', "'", "`"):
+        if not re.search(r"\brequire\s*\(\s*$", before):
+            return None  # An import: the plan, or the script's own exception, tells it better.
+        made = replace(made, name="require", module=made.name[1:-1])
+    elif quoted := _QUOTED.search(made.message):
+        made = replace(made, name=quoted[1])
+    return None if re.search(rf"\btypeof\s+{re.escape(made.name)}\b", source.code) else made
+
+
+def _of_argument(made: Complaint, node: Node, source: ParsedScript) -> Complaint | None:
+    function = _called(node, source)
+    if function is None or not _argument_counts(made.code, made.message):
+        return None
+    is_key = made.code in KEY
+    return replace(
+        made,
+        name=made.name.strip("\"'") if is_key else made.name,
+        module=function[0],
+        called=function[1],
+        owner=_owner(node, source, of_member=is_key),
+        other_keys=source.other_keys(node) if is_key else (),
+    )
 
 
 def _subject(node: Node, source: ParsedScript) -> str:

@@ -1,7 +1,7 @@
 """Learns what tools return: takes references to results, looks at them in a thread of its own, and keeps what it saw.
 
 Nothing here is in the way of a result: `offer` costs a dictionary look-up and an append, and what cannot be looked at
-in time is dropped. `offers` holds what waits and says when it is looked at, `sample` looks at one result, and `memory`
+in time is dropped. `offers` holds what waits and says when it is looked at, `sample` looks at one result, and `store`
 keeps what was seen.
 """
 
@@ -21,10 +21,10 @@ from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.schemas.validation import InputValidator
-from cellblock.types.learning.memory import Memory
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
 from cellblock.types.learning.offers import Offer, Offers, Paces, Turns
 from cellblock.types.learning.sample import GivenOutput, observe
+from cellblock.types.learning.store import Memory
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -50,7 +50,7 @@ RETRY_MAX_SECONDS: Final = 60.0
 MAX_FINGERPRINTS: Final = 4_096
 """Bounds the tool definitions whose hash is held; those of all connected servers, as a rule."""
 
-LOOK_EVERY_SECONDS: Final = 2.0
+REFRESH_SECONDS: Final = 2.0
 """Separates two looks at whether another process has changed the store: what `cellblock schemas clear` forgets, and
 what other brokers learn, reaches this one within it. A look takes 20 µs."""
 
@@ -88,11 +88,6 @@ class Learner:
         self._disagreed: set[ToolKey] = set()
         # A daemon: a write that hangs on a dead file system must not keep the process.
         self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
-
-    @property
-    def dropped(self) -> int:
-        """Counts the results that there was no room for."""
-        return self._offers.dropped
 
     def look_apart(self, apart: ObserveApart) -> None:
         """Sets what looks at large results."""
@@ -182,7 +177,7 @@ class Learner:
                     self._wake.wait(max(0.0, next_write - time.monotonic()))
                 else:
                     offers.tell(offers.all_written)
-                    if not self._wake.wait(LOOK_EVERY_SECONDS if memory.is_shared else None):
+                    if not self._wake.wait(REFRESH_SECONDS if memory.is_shared else None):
                         memory.refresh()
                 self._wake.clear()
                 self._turns.wanted.wait(LINGER_SECONDS)

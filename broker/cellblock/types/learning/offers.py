@@ -51,7 +51,6 @@ class Offers:
     """Queues the results that wait, and never blocks whoever offers one; one thread takes them.
 
     Attributes:
-        dropped: The number of results that there was no room for.
         all_looked_at: Set by the taking thread once all that was offered is looked at.
         all_written: Set by it once all that was offered is looked at and written.
     """
@@ -60,7 +59,6 @@ class Offers:
         self._waiting: deque[Offer] = deque()
         self._bytes = 0
         self._lock = threading.Lock()
-        self.dropped = 0
         self.all_looked_at = threading.Event()
         self.all_looked_at.set()
         self.all_written = threading.Event()
@@ -72,7 +70,6 @@ class Offers:
         """Adds a result; False where it is dropped."""
         with self._lock:
             if len(self._waiting) >= MAX_WAITING or self._bytes + len(offer.body) > MAX_WAITING_BYTES:
-                self.dropped += 1
                 return False
             self._bytes += len(offer.body)
             self._waiting.append(offer)

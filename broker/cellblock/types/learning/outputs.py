@@ -27,30 +27,25 @@ MAX_CHANGES: Final = 5
 """Bounds the differences from older results that a note names."""
 
 
-class ToolRefiner:
+def refined(
+    settings: SchemaSettings, overlays: Mapping[str, Mapping[str, ToolOverlay]], server: str, tool: ToolEntry
+) -> ToolEntry:
     """Adds to a tool's catalog entry how scripts get its results, as the configuration has it.
 
     Args:
         settings: The section of the configuration.
         overlays: What the user says of tools, by server and tool.
+        server: The server's name in the configuration.
+        tool: The entry.
     """
-
-    def __init__(
-        self, settings: SchemaSettings, overlays: Mapping[str, Mapping[str, ToolOverlay]] | None = None
-    ) -> None:
-        self._settings = settings
-        self._overlays = overlays or {}
-
-    def __call__(self, server: str, tool: ToolEntry) -> ToolEntry:
-        """Gives the entry of a tool; `server` is its server's name in the configuration."""
-        tool = replace(tool, parse_text=self._settings.unwraps(server))
-        overlay = self._overlays.get(server, {}).get(tool.tool_name)
-        if overlay is not None:
-            tool = _overlaid(tool, overlay)
-        box = boxed_field(tool.output_schema) if self._settings.unbox else None
-        if box is None or not isinstance(tool.output_schema, Mapping):
-            return tool
-        return replace(tool, box=box, output_schema=unbox_schema(tool.output_schema, box))
+    tool = replace(tool, parse_text=settings.unwraps(server))
+    overlay = overlays.get(server, {}).get(tool.tool_name)
+    if overlay is not None:
+        tool = _overlaid(tool, overlay)
+    box = boxed_field(tool.output_schema) if settings.unbox else None
+    if box is None or not isinstance(tool.output_schema, Mapping):
+        return tool
+    return replace(tool, box=box, output_schema=unbox_schema(tool.output_schema, box))
 
 
 def load_overlays(folder: Path, servers: Iterable[str]) -> dict[str, dict[str, ToolOverlay]]:

@@ -10,8 +10,17 @@ import math
 from typing import Any
 
 from cellblock.base.json import is_array, is_object
-from cellblock.types.learning.fading import MAX_NEWS, MAX_PATIENCE, NOT_FADING, PATIENCE, Fading, Forms
-from cellblock.types.learning.observation import NOT_GIVEN, GivenCheck, Observation
+from cellblock.types.learning.observation import (
+    MAX_NEWS,
+    MAX_PATIENCE,
+    NOT_FADING,
+    NOT_GIVEN,
+    PATIENCE,
+    Fading,
+    Forms,
+    GivenCheck,
+    Observation,
+)
 from cellblock.types.learning.shape import (
     ANYTHING,
     MAX_DEPTH,

@@ -22,7 +22,7 @@ MAX_SAMPLE_BYTES: Final = 4 * 1024 * 1024
 MAX_DOCUMENT_DEPTH: Final = 512
 """Sets the deepest JSON that is parsed, for scripts and for what is learnt; Python's parser takes some 900 levels."""
 
-MAX_KEPT_CHARS: Final = 2_000
+MAX_SAMPLE_CHARS: Final = 2_000
 """Bounds the characters of a sample that is kept, where that is asked for: it is shown to agents."""
 
 # To the end of the text where none ends it: else each quote in it would be tried as a beginning.
@@ -131,7 +131,7 @@ def observe(
     if kind == "result":
         # Its type is known from the protocol.
         return seen(results=True)
-    sample = body.decode() if keep_sample and len(body) <= MAX_KEPT_CHARS else None
+    sample = body.decode() if keep_sample and len(body) <= MAX_SAMPLE_CHARS else None
     if kind == "value":
         return seen(value=shape_of([value]), sample=sample)
     if document is None:

@@ -9,8 +9,13 @@ compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.
 
 from __future__ import annotations
 
-from cellblock.types.typescript.fixed import declare_shared
-from cellblock.types.typescript.modules import ServerText, declare_all, declare_server, declare_tool
+from cellblock.types.typescript.modules import (
+    ServerText,
+    declare_all,
+    declare_server,
+    declare_shared,
+    declare_tool,
+)
 from cellblock.types.typescript.types import TypeText, schema_to_type
 
 __all__ = [

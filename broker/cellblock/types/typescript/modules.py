@@ -11,20 +11,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
 from typing import Any, Final
 
 from cellblock.tools.catalog.model import Catalog, Example, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
-from cellblock.types.typescript.fixed import (
-    COMPILED,
-    JSON_TEXT,
-    META,
-    READ,
-    RESULT,
-    UNTYPED,
-    declare_shared,
-    fixed_declarations,
-)
 from cellblock.types.typescript.limits import (
     MAX_DOC_VALUE,
     MAX_EXAMPLES,
@@ -35,7 +28,6 @@ from cellblock.types.typescript.text import (
     IDENTIFIER,
     RESERVED_BINDINGS,
     comment_lines,
-    doc_comment,
     json_line,
     letters,
     one_line,
@@ -43,11 +35,111 @@ from cellblock.types.typescript.text import (
     short_comment,
     string_literal,
 )
-from cellblock.types.typescript.types import CompiledTypes, Later, ReadTypes, Types, TypeText
+from cellblock.types.typescript.types import (
+    JSON_TEXT,
+    META,
+    RESULT,
+    UNTYPED,
+    CompiledTypes,
+    Later,
+    ReadTypes,
+    Types,
+    TypeText,
+)
 
 _MAX_ANNOTATIONS: Final = 20
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
 _NO_TYPE: Final = TypeText("")
+
+
+META_TYPE: Final = (
+    "{ serverId: string; serverName: string; serverVersion?: string; "
+    "tools: { toolName: string; exportName: string; description?: string }[] }"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Holds declarations for the inside of a module: the types `McpToolOutput` and `McpToolResult`, and `JsonText`."""
+
+    untyped: str
+    json_text: str
+
+
+COMPILED: Final = Fixed(
+    # What section 5.3.2 leaves for a tool without an output schema; structured content may come all the same.
+    untyped="""\
+/** What a tool that declares no output returns: the text of a result that is one text block; else the
+ * structured content, if the server sent any; else the whole MCP result. */
+type McpToolOutput = string | McpToolResult | { [key: string]: unknown };
+interface McpToolResult {
+  content: (
+    | { type: "text"; text: string; [key: string]: unknown }
+    | { type: "image" | "audio"; data: string; mimeType: string; [key: string]: unknown }
+    | { type: "resource_link"; uri: string; name: string; [key: string]: unknown }
+    | { type: "resource"; resource: { uri: string; text?: string; blob?: string; [key: string]: unknown } }
+  )[];
+  structuredContent?: unknown;
+  [key: string]: unknown;
+}
+""",
+    # A string in every respect but these: its mark is a symbol that no script can name, and its characters are never
+    # what a script wants of it. The compiler says so where they are iterated, or where they are listed by the overload
+    # of a function that is marked as deprecated; `any` fits the one for `never`, too.
+    json_text="""\
+/** A text that is JSON of a T: JSON.parse gives a T. */
+type JsonText<T> = string & { readonly [jsonOf]: T; readonly [Symbol.iterator]: never };
+const jsonOf: unique symbol;
+global {
+  interface ObjectConstructor {
+    keys(value: never): any[];
+    /** @deprecated */
+    keys<T extends JsonText<any>>(text: T): any[];
+    values(value: never): any[];
+    /** @deprecated */
+    values<T extends JsonText<any>>(text: T): any[];
+    entries(value: never): any[];
+    /** @deprecated */
+    entries<T extends JsonText<any>>(text: T): any[];
+  }
+  interface ArrayConstructor {
+    from(value: never, map?: any): any[];
+    /** @deprecated */
+    from<T extends JsonText<any>>(text: T, map?: any): any[];
+  }
+  interface JSON {
+    parse<T>(text: JsonText<T>): T;
+  }
+}
+""",
+)
+
+READ: Final = Fixed(
+    untyped="""\
+/** Of a tool that declares no output: the text of a single text block, else structured content, else the MCP result */
+type McpToolOutput = string | McpToolResult | { [key: string]: unknown };
+type McpToolResult = { content: ({ type: "text"; text: string } | { type: "image" | "audio"; data: string; \
+mimeType: string } | { type: "resource_link"; uri: string; name: string } | { type: "resource"; resource: \
+{ uri: string; text?: string; blob?: string } })[]; structuredContent?: unknown };
+""",
+    json_text="""\
+/** A text that is JSON of a T: JSON.parse gives a T */
+type JsonText<T> = string;
+""",
+)
+
+
+@lru_cache(maxsize=1)
+def fixed_declarations() -> str:
+    """Gives the declarations of `@codemode/discovery` and `@codemode/errors` (sections 4 and 7)."""
+    return resources.files("cellblock.types.typescript").joinpath("codemode.d.ts").read_text("utf-8")
+
+
+def declare_shared(*, reading: bool = True) -> str:
+    """Declares what `declare_server(…, shared=True)` leaves out, as global types, declared once for all servers."""
+    text = f"type {META} = {META_TYPE};\n{(READ if reading else COMPILED).untyped}"
+    lines = text.splitlines(keepends=True)
+    return "".join(f"declare {line}" if line.startswith("type ") else line for line in lines)
 
 
 def declare_all(catalog: Catalog, outputs: OutputLookup = stated_output, *, reading: bool = True) -> str:
@@ -115,7 +207,6 @@ class ServerText:
         meta: bool = True,
     ) -> None:
         self._server = server
-        self._reading = reading
         self._with_meta = meta
         self._fixed = READ if reading else COMPILED
         exported = {"__meta__"}
@@ -124,13 +215,12 @@ class ServerText:
             if tool.export_name not in exported:
                 exported.add(tool.export_name)
                 self._tools.append((number, tool))
-        self._common = common_annotations(tool for _, tool in self._tools) if reading else []
+        self._common = common_annotations(tool for _, tool in self._tools)
         # Without an `export` of its own an ambient module exports every name in it, helper types included: what
         # agents read is shorter so, unless a function is exported under another name.
         implied = reading and all(map(_is_binding, exported))
-        pad = "" if reading else "  "
-        self._export = "" if implied else f"{pad}export "
-        self._footer = "" if implied else f"\n{pad}export {{}};\n"
+        self._export = "" if implied else "export "
+        self._footer = "" if implied else "\nexport {};\n"
         types = ReadTypes() if reading else CompiledTypes()
         # All are planned before the first is printed: only then is it known which types are shared.
         planned = [
@@ -159,8 +249,7 @@ class ServerText:
     def _first(self, count: int, *, shared: bool) -> str:
         """Gives the module with its first functions."""
         server, common, fixed = self._server, self._common, self._fixed
-        meta = META if shared else fixed.meta_type
-        head = f"{'' if shared else fixed.meta_doc}{self._export}const __meta__: {meta};\n"
+        head = f"{self._export}const __meta__: {META if shared else META_TYPE};\n"
         body = "\n".join([head, *self._functions[:count]] if self._with_meta else self._functions[:count])
         if not shared and (f"Promise<{UNTYPED}>;" in body or RESULT in body):
             body += "\n" + fixed.untyped
@@ -173,8 +262,7 @@ class ServerText:
             *comment_lines(server.description or "", MAX_TOOL_DESCRIPTION),
         ]
         facts = [f"Functions, unless they say otherwise: [{', '.join(common)}]"] if common else []
-        doc = short_comment(about, facts) if self._reading else doc_comment(about)
-        return f"{doc}declare module {name} {{\n{body}{self._footer}}}\n"
+        return f"{short_comment(about, facts)}declare module {name} {{\n{body}{self._footer}}}\n"
 
 
 def _planned(
@@ -192,27 +280,27 @@ def _planned(
     # By section 5.3.1, a tool without an input schema takes nothing or an empty object.
     later_given = None if schema in (None, True, {}) else types.add(schema, f"{base}Input", argument=True)
     later_result = None if output is None else _output(output, f"{base}Output", types)
-    pad = " " * types.indent
 
     def text() -> str:
         given = _NO_TYPE if later_given is None else later_given()
         result = _NO_TYPE if later_result is None else later_result()
-        facts = _facts(tool, given, result, output, reading=types.reading, elsewhere=elsewhere)
-        prose = comment_lines(tool.description or "", MAX_TOOL_DESCRIPTION)
-        if types.reading:
-            doc = short_comment(prose, facts)
-        else:
-            doc = doc_comment([*prose, *([""] if prose and facts else []), *facts], pad)
-        aliases = "".join(f"{pad}{_indented(alias, pad)}\n" for alias in (*given.aliases, *result.aliases))
-        parameter = f"input{'?' if given.accepts_empty else ''}: {_indented(types.input_text(given), pad)}"
-        signature = f"({parameter}): Promise<{_indented(result.text, pad) or UNTYPED}>;\n"
+        facts = _facts(tool, given, result, output, elsewhere)
+        doc = short_comment(comment_lines(tool.description or "", MAX_TOOL_DESCRIPTION), facts)
+        aliases = "".join(f"{alias}\n" for alias in (*given.aliases, *result.aliases))
+        mark = "?" if given.accepts_empty else ""
+        parameter = _parameter(given, reading=types.reading)
+        signature = f"(input{mark}: {parameter}): Promise<{result.text or UNTYPED}>;\n"
         return f"{aliases}{doc}{_function(tool, number, signature, export)}"
 
     return text
 
 
-def _indented(text: str, pad: str) -> str:
-    return text.replace("\n", f"\n{pad}")
+def _parameter(given: TypeText, *, reading: bool) -> str:
+    """Gives the text of a parameter's type; without any, the tool takes what it is given."""
+    if not reading:
+        return given.text or "{ [key: string]: unknown }"
+    # To the compiler, `object` would be the same here; `{}` says that nothing need be in it.
+    return "{}" if given.text in ("", "object") else given.text
 
 
 def _untyped(tool: ToolEntry, number: int, export: str) -> Callable[[], str]:
@@ -229,8 +317,7 @@ def _function(tool: ToolEntry, number: int, signature: str, export: str) -> str:
         return f"{export}function {name}{signature}"
     local = f"__tool_{number + 1}"
     exported = name if IDENTIFIER.match(name) else string_literal(name)
-    pad = export.removesuffix("export ")
-    return f"{pad}function {local}{signature}{pad}export {{ {local} as {exported} }};\n"
+    return f"function {local}{signature}export {{ {local} as {exported} }};\n"
 
 
 def _output(output: ToolOutput, name: str, types: Types) -> Later:
@@ -258,20 +345,14 @@ def _facts(
     given: TypeText,
     result: TypeText,
     output: ToolOutput | None,
-    *,
-    reading: bool,
     elsewhere: Collection[str],
 ) -> list[str]:
     """Gives facts of a tool that its types do not say (section 6.3), each a line that is safe for a comment."""
     facts: list[str] = []
-    plain = _ILLEGAL.sub("_", tool.tool_name) if reading else tool.tool_name
-    if plain != tool.export_name:
+    if _ILLEGAL.sub("_", tool.tool_name) != tool.export_name:
         facts.append(f"MCP tool name: {json_line(tool.tool_name, MAX_DOC_VALUE)}")
-    if reading:
-        own = [one for one in annotations_of(tool) if one not in elsewhere]
-        facts.extend([f"[{', '.join(own)}]"] if own else [])
-    else:
-        facts.extend(f"Annotation {key}: {value}" for key, value in _annotations(tool.annotations))
+    own = [one for one in annotations_of(tool) if one not in elsewhere]
+    facts.extend([f"[{', '.join(own)}]"] if own else [])
     for name, one in (("Input", given), ("Output", result)):
         facts.extend(f"{name}: {note}" for note in one.notes)
         facts.extend(f"Warning ({name.lower()}): {warning}" for warning in one.root_warnings)

@@ -24,7 +24,7 @@ from cellblock.types.typescript.shapes import (
     parts_of,
     union,
 )
-from cellblock.types.typescript.text import doc_comment, property_key, short_comment, string_literal
+from cellblock.types.typescript.text import property_key, short_comment, string_literal
 
 _LINE = 88
 """Bounds the characters of an object or union that still stands on one line."""
@@ -215,9 +215,9 @@ class Printer:
         return "{\n" + body + "}" + beside
 
     def _doc(self, one: Property) -> str:
-        if not self._reading:
-            return doc_comment(one.doc, "  ")
         prose, facts = one.doc[: one.prose], one.doc[one.prose :]
+        if not self._reading:
+            return short_comment(prose, facts, "  ")
         if isinstance(one.shape, Array):
             # A tuple says it itself.
             facts = [fact for fact in facts if fact != f"@minItems {one.shape.required}"]

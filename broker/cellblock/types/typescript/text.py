@@ -94,20 +94,12 @@ def letters(text: str) -> str:
     return "".join(char for char in text.lower() if char.isalnum())
 
 
-def doc_comment(lines: Iterable[str], indent: str = "") -> str:
-    """Gives a block comment of lines made by `comment_lines` or `one_line`, and a line break; or nothing."""
-    body = list(lines)
-    if not body:
-        return ""
-    if len(body) == 1:
-        # A line that ends in `*` would take the slash of the closing mark early; the blank keeps them apart.
-        return f"{indent}/** {body[0]} */\n"
-    middle = "".join(f"{indent} * {line}".rstrip() + "\n" for line in body)
-    return f"{indent}/**\n{middle}{indent} */\n"
-
-
 def short_comment(prose: Iterable[str], facts: Iterable[str], indent: str = "") -> str:
-    """Writes a block comment in as few characters as can be: facts share a line, and lines begin with nothing."""
+    """Writes a block comment in as few characters as can be: facts share a line, and lines begin with nothing.
+
+    The lines are made by `comment_lines` or `one_line`. One that ends in `*` would take the slash of the closing mark
+    early; a blank keeps them apart.
+    """
     body = [line for line in prose if line]
     last = " ".join(facts)
     if last:

@@ -16,7 +16,6 @@ from cellblock.tools.catalog.model import JsonSchema
 from cellblock.types.typescript.compiler import Compiler
 from cellblock.types.typescript.docs import Docs
 from cellblock.types.typescript.document import Document
-from cellblock.types.typescript.fixed import TAKEN
 from cellblock.types.typescript.limits import MAX_TEXT, Budget
 from cellblock.types.typescript.printer import Printer, TooLong
 from cellblock.types.typescript.shapes import (
@@ -37,6 +36,13 @@ from cellblock.types.typescript.shapes import (
     inline,
     union,
 )
+
+UNTYPED: Final = "McpToolOutput"
+RESULT: Final = "McpToolResult"
+JSON_TEXT: Final = "JsonText"
+META: Final = "ServerMeta"
+TAKEN: Final = frozenset([UNTYPED, RESULT, JSON_TEXT, META, "Promise", "Array", "Object", "JSON", "jsonOf"])
+"""Holds the names that no type of a schema gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +165,6 @@ class CompiledTypes:
     """Makes the types of a text that a compiler is given: each schema's stand by themselves."""
 
     reading = False
-    indent = 2
 
     def __init__(self) -> None:
         self._taken = set(TAKEN)
@@ -173,17 +178,12 @@ class CompiledTypes:
         made = schema_to_type(schema, name=free, argument=argument, taken=self._taken)
         return lambda: made
 
-    def input_text(self, given: TypeText) -> str:
-        """Gives the text of a parameter's type; without any, the tool takes what it is given."""
-        return given.text or "{ [key: string]: unknown }"
-
 
 class ReadTypes:
     """Makes the types of a text that agents read: all are added, then printed, when it is known which parts are
     shared."""
 
     reading = True
-    indent = 0
 
     def __init__(self) -> None:
         self._definitions: Definitions = {}
@@ -200,14 +200,9 @@ class ReadTypes:
         self._printer.count(made.shape)
         return lambda: made.printed(self._printer)
 
-    def input_text(self, given: TypeText) -> str:
-        """Gives the text of a parameter's type; without any, the tool takes what it is given."""
-        # To the compiler, `object` would be the same here; `{}` says that nothing need be in it.
-        return "{}" if given.text in ("", "object") else given.text
-
 
 Types: TypeAlias = CompiledTypes | ReadTypes
-"""Holds the types of one text, and the blanks that its lines begin with."""
+"""Holds the types of one text."""
 
 
 class _Rewriting:

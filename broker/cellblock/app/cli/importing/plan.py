@@ -17,7 +17,7 @@ from cellblock.app.cli.arguments import DEFAULT_ADDRESS
 from cellblock.app.cli.config_file import OwnFile, real_path
 from cellblock.app.cli.importing.entries import Found
 from cellblock.app.cli.importing.known import CLIENTS
-from cellblock.app.config.client_places import shown_path
+from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import KeyPath
 from cellblock.app.config.formats import slip_hint, slips, value_at
 from cellblock.app.config.references import input_variable
@@ -82,8 +82,8 @@ class Step:
             "path": dotted(self.found.path),
             "reached": self.reached,
             "variables": list(self.secrets),
-            "restrictions": list(self.found.conversion.restrictions if self.fate == "added" else ()),
-            "left": self.found.conversion.left if self.fate == "added" else [],
+            "restrictions": list(self.found.restrictions if self.fate == "added" else ()),
+            "left": self.found.left if self.fate == "added" else [],
         }
 
 
@@ -106,7 +106,7 @@ class Plan:
         made: dict[str, dict[str, int]] = {}
         for step in self.steps:
             if step.fate == "added":
-                for setting, value in step.found.conversion.bounds.items():
+                for setting, value in step.found.bounds.items():
                     made.setdefault(setting, {})[step.found.name] = value
         return made
 
@@ -162,7 +162,7 @@ def make_plan(
             plan.steps.append(same if before == entry else other)
             continue
         inputs = {input_variable(wanted) for wanted in _INPUT.findall(str(entry))}
-        inputs |= set(server.conversion.variables)
+        inputs |= set(server.variables)
         named = mapped(entry, lambda text, known=server.inputs: _with_variables(text, known))
         hidden, variables = hidden_in.taken_out(name, named)
         if name in present:
@@ -228,8 +228,8 @@ def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:
         return Step(server, "unusable", "it has no name")
     if runs_cellblock(raw):
         return Step(server, "itself", "it is Cellblock itself")
-    if server.conversion.trouble:
-        return Step(server, "unusable", server.conversion.trouble)
+    if server.trouble:
+        return Step(server, "unusable", server.trouble)
     for key, meant in slips(raw, SERVER_KEYS).items():
         if key not in ignored:
             return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")

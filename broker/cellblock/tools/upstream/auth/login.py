@@ -44,8 +44,8 @@ LOCK_BOUND_SECONDS: Final = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place is one server that can be logged in to."""
+class LoginTarget:
+    """A login target is one server that can be logged in to."""
 
     name: str
     config: ServerConfig
@@ -63,7 +63,9 @@ class Place:
         return LoginStore(self.kept, self.name, self.url, self.auth)
 
 
-def place_of(server: str, servers: Mapping[str, ServerConfig], auth: AuthSettings, store: Store) -> Place:
+def target_of(
+    server: str, servers: Mapping[str, ServerConfig], auth: AuthSettings, store: Store
+) -> LoginTarget:
     """Finds the server of this name.
 
     Raises:
@@ -87,14 +89,14 @@ def place_of(server: str, servers: Mapping[str, ServerConfig], auth: AuthSetting
             f"{server} is reached without TLS: a token would be sent for all to read.",
             hint="Use its https URL.",
         )
-    return Place(server, config, auth, store)
+    return LoginTarget(server, config, auth, store)
 
 
-async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[str], None]) -> str:
+async def log_in(target: LoginTarget, *, browser: bool, bound: float, say: Callable[[str], None]) -> str:
     """Logs in, and returns a sentence that says how it went.
 
     Args:
-        place: The server.
+        target: The server.
         browser: Whether to open one; the URL is said in any case.
         bound: For the person, in seconds.
         say: Told what to do.
@@ -105,16 +107,16 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
     """
     guard_loggers()
     exchange_bound = TOKEN_SECONDS
-    refused = await challenge_of(place.name, place.config, exchange_bound)
+    refused = await challenge_of(target.name, target.config, exchange_bound)
     if refused is None:
-        return f"{place.name} asks for no login."
-    own = place.auth.for_server(place.name)
+        return f"{target.name} asks for no login."
+    own = target.auth.for_server(target.name)
     if own.grant == "client_credentials":
-        source = OwnCredentials(place.name, place.url, own, place.auth, Redactor(place.config))
+        source = OwnCredentials(target.name, target.url, own, target.auth, Redactor(target.config))
         if await source.renewed(None, refused.request, refused) is None:
-            raise LoginError(f"{place.name}: {source.problem}.", hint=f"{source.hint}.")
-        return f"{place.name}: a token was granted. Nothing is kept: the daemon gets its own."
-    store = place.store()
+            raise LoginError(f"{target.name}: {source.problem}.", hint=f"{source.hint}.")
+        return f"{target.name}: a token was granted. Nothing is kept: the daemon gets its own."
+    store = target.store()
     before: LoginRecord | None = None
     with contextlib.suppress(LoginStoreError):
         before = await store.load()
@@ -129,19 +131,19 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
         # Many authorization servers compare the redirect's port, too: register anew.
         kept = None
     try:
-        provider, storage = _provider(place, listener, kept, browser=browser, bound=bound, say=say)
+        provider, storage = _provider(target, listener, kept, browser=browser, bound=bound, say=say)
         try:
             await drive(provider, with_scopes(refused, wanted), exchange_bound)
         except Refused as error:
             raise LoginError(
-                f"The login to {place.name} has failed: {error.message}.", hint=error.hint
+                f"The login to {target.name} has failed: {error.message}.", hint=error.hint
             ) from None
     finally:
         await listener.close()
     if storage.tokens is None or storage.client is None:
-        raise LoginError(f"{place.name} has granted no token.", hint="Try again.")
+        raise LoginError(f"{target.name} has granted no token.", hint="Try again.")
     record = LoginRecord(
-        server_url=place.url,
+        server_url=target.url,
         client=storage.client,
         tokens=None,
         since=time.time(),
@@ -154,25 +156,26 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
         scope for scope in wanted if storage.tokens.scope and scope not in storage.tokens.scope.split()
     ]
     less = f" Not granted: {shown_line(' '.join(missing))}." if missing else ""
-    return f"Logged in to {place.name}; the login is kept {store.where}.{less}"
+    return f"Logged in to {target.name}; the login is kept {store.where}.{less}"
 
 
-async def log_out(place: Place) -> str:
+async def log_out(target: LoginTarget) -> str:
     """Ends a login at the authorization server, and forgets it.
 
     Raises:
         LoginStoreError: It cannot be forgotten.
     """
-    store = place.store()
+    store = target.store()
     async with store.locked(LOCK_BOUND_SECONDS):
         try:
             record = await store.load()
         except LoginStoreError as error:
             await store.delete()
-            return f"The login of {place.name} is forgotten. It could not be read, and was not revoked: {error.message}"
+            said = "is forgotten. It could not be read, and was not revoked"
+            return f"The login of {target.name} {said}: {error.message}"
         if record is None:
             await store.delete()
-            return f"There is no login of {place.name}."
+            return f"There is no login of {target.name}."
         try:
             revoked = await revoke(record, TOKEN_SECONDS)
             how = (
@@ -183,25 +186,25 @@ async def log_out(place: Place) -> str:
         except LoginError as error:
             how = f"forgotten, but it could not be revoked: {error.message.rstrip('.')}"
         await store.delete()
-    return f"The login of {place.name} is {how}."
+    return f"The login of {target.name} is {how}."
 
 
-async def status_of(place: Place) -> dict[str, Any]:
+async def status_of(target: LoginTarget) -> dict[str, Any]:
     """Says how a login stands, as JSON data without any secret: `state` is `logged in`, `expired`, `ended`, `none`,
     `unreadable` or `client credentials`."""
-    found: dict[str, Any] = {"server": place.name, "url": place.url.partition("?")[0].rpartition("@")[2]}
-    if place.auth.for_server(place.name).grant == "client_credentials":
+    found: dict[str, Any] = {"server": target.name, "url": target.url.partition("?")[0].rpartition("@")[2]}
+    if target.auth.for_server(target.name).grant == "client_credentials":
         return {**found, "state": "client credentials", "hint": "The daemon gets tokens by itself."}
-    store = place.store()
+    store = target.store()
     try:
         record = await store.load()
     except LoginStoreError as error:
         return {**found, "state": "unreadable", "problem": error.message, "hint": error.hint}
     if record is None:
-        return {**found, "state": "none", "hint": login_hint(place.name)}
+        return {**found, "state": "none", "hint": login_hint(target.name)}
     found |= {"issuer": record.issuer, "client": record.client.client_id, "kept": store.kept_in}
     if record.tokens is None:
-        return {**found, "state": "ended", "hint": login_hint(place.name)}
+        return {**found, "state": "ended", "hint": login_hint(target.name)}
     left = None if record.expires_at is None else int(record.expires_at - time.time())
     renewable = record.tokens.refresh_token is not None
     over = left is not None and left <= 0 and not renewable
@@ -212,11 +215,11 @@ async def status_of(place: Place) -> dict[str, Any]:
         "expiresInSeconds": left,
         "renewable": renewable,
         **(
-            {"wantedScope": record.wanted_scope, "hint": login_hint(place.name)}
+            {"wantedScope": record.wanted_scope, "hint": login_hint(target.name)}
             if record.wanted_scope
             else {}
         ),
-        **({"hint": login_hint(place.name)} if over else {}),
+        **({"hint": login_hint(target.name)} if over else {}),
     }
 
 
@@ -264,7 +267,7 @@ async def _listen(
 
 
 def _provider(
-    place: Place,
+    target: LoginTarget,
     listener: RedirectListener,
     kept: OAuthClientInformationFull | None,
     *,
@@ -272,12 +275,12 @@ def _provider(
     bound: float,
     say: Callable[[str], None],
 ) -> tuple[CheckedProvider, MemoryStorage]:
-    own = place.auth.for_server(place.name)
+    own = target.auth.for_server(target.name)
     storage = MemoryStorage(kept)
 
     async def redirect(url: str) -> None:
         listener.expect(url)
-        say(f"Log in to {place.name} in your browser:\n\n  {url}\n")
+        say(f"Log in to {target.name} in your browser:\n\n  {url}\n")
         if browser:
             _open(url)
 
@@ -295,8 +298,8 @@ def _provider(
                 metadata is None or not issuers_match(str(metadata.issuer), own.issuer)
             ):
                 raise LoginError(
-                    f"{place.name} leads to another authorization server than {own.issuer}.",
-                    hint=f"Correct cellblock.auth.servers.{place.name}.issuer, or do not log in.",
+                    f"{target.name} leads to another authorization server than {own.issuer}.",
+                    hint=f"Correct cellblock.auth.servers.{target.name}.issuer, or do not log in.",
                 )
             methods = metadata.code_challenge_methods_supported if metadata is not None else None
             if methods is not None and "S256" not in methods:
@@ -306,7 +309,7 @@ def _provider(
             return await super()._perform_authorization()
 
     provider = Checked(
-        place.url,
+        target.url,
         OAuthClientMetadata(
             redirect_uris=[AnyUrl(listener.url)],
             client_name=CLIENT_NAME,

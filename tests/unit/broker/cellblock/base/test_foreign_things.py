@@ -23,8 +23,7 @@ from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.settings.settings import AuditSettings, ServerConfig
 from cellblock.base.settings.state import JournalSettings
-from cellblock.base.socket_dir import SocketDir
-from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
+from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, SocketDir, prepare_state_dir
 from cellblock.base.store import LocalStore, opened_file
 from cellblock.observe.audit import AuditLog
 from cellblock.observe.files import PrivateFile
@@ -36,7 +35,7 @@ from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.mcp.use import add_uses
 from cellblock.serve.service import Owner
 from cellblock.tools.upstream.auth.store import AUTH_DIR, MAX_BYTES
-from cellblock.tools.upstream.pins.pins import Pins, PinStore
+from cellblock.tools.upstream.pins import Pins, PinStore
 from cellblock.tools.upstream.stderr_log import stderr_log
 from cellblock.types.learning.store import TABLES, Observations
 from cellblock_worker.base.folders import Contents, InTheWay

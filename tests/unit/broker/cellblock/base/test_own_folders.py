@@ -18,7 +18,7 @@ import pytest
 from cellblock.base import own_folders
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import LOCK_NAME, OwnFolder, is_living, own_folder, remove_stale
-from cellblock.base.socket_dir import SocketDir
+from cellblock.base.state_dir import SocketDir
 from cellblock_worker.base.folders import FILE, Contents, Folder, InTheWay
 
 CONTENTS: Contents = {"[0-9]+": FILE}
@@ -147,7 +147,7 @@ def test_what_cannot_be_made_whole_leaves_nothing(parent: Path, monkeypatch: pyt
 HOLDER = """
 import socket, sys
 from pathlib import Path
-from cellblock.base.socket_dir import SocketDir
+from cellblock.base.state_dir import SocketDir
 held = SocketDir(Path(sys.argv[1]))
 socket.socket(socket.AF_UNIX).bind(str(held.path / "hosts.sock"))
 print(held.path, flush=True)

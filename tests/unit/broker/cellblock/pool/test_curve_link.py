@@ -126,8 +126,8 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 async def test_an_allowed_key_joins_and_is_reached(scene: Scene) -> None:
     peer = await scene.joined()
     assert scene.link.reaches(PREFIX + b"good") and not scene.link.reaches(b"good")
-    scene.link.send(PREFIX + b"good", b"", protocol.Pool(warm=3))
-    await until(lambda: peer.heard == [protocol.Pool(warm=3)], "the host is told")
+    scene.link.send(PREFIX + b"good", b"", protocol.Demand(waiting=3))
+    await until(lambda: peer.heard == [protocol.Demand(waiting=3)], "the host is told")
     peer.say(STATUS)
     await until(lambda: scene.ears.heard[-1][1] == STATUS, "the host is heard")
 
@@ -218,7 +218,7 @@ async def test_a_connection_that_ends_is_known_at_once(scene: Scene) -> None:
     await until(lambda: scene.ears.gone == [PREFIX + b"one"], "the one that ended is known")
     assert not scene.link.reaches(PREFIX + b"one") and scene.link.reaches(PREFIX + b"two")
     with pytest.raises(OSError):
-        scene.link.send(PREFIX + b"one", b"", protocol.Pool(warm=1))
+        scene.link.send(PREFIX + b"one", b"", protocol.Demand(waiting=1))
     assert other.heard == []
 
 

@@ -38,11 +38,13 @@ async def test_messages_cross_in_order_and_not_at_once() -> None:
     link = MemoryLink(ears, max_message_bytes=MIB)
     link.attach(b"h", ears)
     for number in range(3):
-        link.send(b"h", b"t", protocol.Pool(warm=number), bytes([number]))
+        link.send(b"h", b"t", protocol.Demand(waiting=number), bytes([number]))
         link.deliver(b"h", b"t", DONE_HEADER, bytes([number]))
     assert ears.from_broker == [] and ears.from_host == []
     await turns()
-    assert ears.from_broker == [(b"t", protocol.Pool(warm=number), bytes([number])) for number in range(3)]
+    assert ears.from_broker == [
+        (b"t", protocol.Demand(waiting=number), bytes([number])) for number in range(3)
+    ]
     assert ears.from_host == [(b"h", b"t", DONE, bytes([number])) for number in range(3)]
 
 

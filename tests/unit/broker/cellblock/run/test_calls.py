@@ -131,9 +131,9 @@ async def test_mcp_results_are_unwrapped() -> None:
     [
         (b"[]", "array"),
         (b"null", "null"),
-        (b'"x"', "str"),
+        (b'"x"', "string"),
         (b"1", "number"),
-        (b"true", "bool"),
+        (b"true", "boolean"),
         (b"nonsense", None),
         (b"[" * 300, None),
     ],

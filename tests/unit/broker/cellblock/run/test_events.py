@@ -19,8 +19,7 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.discovery import Discovery
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
-from cellblock_worker.worker.states import MAX_NOTICES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
 from support.memory_host import HostedRun, World, hold, turns
 from support.waits import until
 

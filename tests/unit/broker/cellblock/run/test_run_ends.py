@@ -15,8 +15,7 @@ from cellblock.run import run as run_module
 from cellblock.run.run_log import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
-from cellblock_worker.worker.states import MAX_NOTICES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
 from support.memory_host import BOUND, HostedRun, Play, World, codes, hold, succeed, turns
 
 MakeWorld = Callable[..., World]

@@ -15,7 +15,7 @@ from cellblock.run.journaled import MAX_EVENT_BYTES
 from cellblock.run.policy.asking import Verdict
 from cellblock.run.run import REPLAY_CPU_MS
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
 from support.memory_host import BOUND, HostedRun, Play, World, codes, echo, turns
 from support.memory_keeper import MemoryKeeper, Park, begin
 from support.virtual_time import VirtualTimeLoop

@@ -13,7 +13,7 @@ from tree_sitter import Parser
 
 from cellblock.script import trees
 from cellblock.script.imports import TooComplex, find_imports
-from cellblock.script.nesting import MAX_COST, MAX_LEVELS
+from cellblock.script.trees import MAX_COST, MAX_LEVELS
 
 SOURCE = b"const { a } = await tools.look({ q: `x${1}` });\n" * 40
 NEVER_ENDS = b",+" * 4_096

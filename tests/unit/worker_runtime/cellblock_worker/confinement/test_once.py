@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cellblock_worker.confinement.confinement import Launch
-from cellblock_worker.confinement.once import run_once
+from cellblock_worker.confinement.selftest import run_once
 from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS
 from support.processes import gone
 from support.waits import until

@@ -12,13 +12,12 @@ import pytest
 
 from cellblock_worker.base.records import BadRecord
 from cellblock_worker.host import host as host_module
-from cellblock_worker.host import untold
+from cellblock_worker.host import warm
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
-from cellblock_worker.worker.reuse import ReuseBounds
 from support.fake_worker import FakeWorkers
-from support.scripted_broker import BOUND, BOUNDS, RUN, StartHost, config
+from support.scripted_broker import BOUND, RUN, StartHost, config
 
 ECHO = """
 ready()
@@ -28,7 +27,7 @@ hang()
 """
 
 
-async def test_the_warm_target_is_kept_and_can_be_changed_and_it_says_when_it_has_booted_many(
+async def test_the_warm_target_is_kept_and_it_says_when_it_has_booted_many(
     start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_module, "DENO_DIR_BOOTS", 3)
@@ -40,19 +39,19 @@ async def test_the_warm_target_is_kept_and_can_be_changed_and_it_says_when_it_ha
     await broker.end_of(b"one")
     await broker.status(warm=2, running=0, booting=0)
     assert host.has_booted_many.is_set()
-    broker.say(protocol.Pool(warm=3))
-    await broker.status(warm=3)
 
 
-async def test_an_idle_host_sheds_workers_and_boots_them_again_with_the_next_run(
-    start_host: StartHost, fake_workers: FakeWorkers
+async def test_a_host_that_is_idle_after_a_burst_sheds_workers(
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(warm, "IDLE_SECONDS", 0.5)
     fake_workers.run(ECHO)
-    _, broker = await start_host(warm=3, idle_warm=1, idle_after_ms=500)
-    await broker.status(warm=1, booting=0)
-    broker.say(protocol.Run(**vars(RUN)), b"one", b"1")
-    await broker.end_of(b"one")
-    await broker.status(warm=3, running=0)
+    _, broker = await start_host(warm=2)
+    await broker.status(warm=2, booting=0)
+    for number in range(4):
+        broker.say(RUN, b"%d" % number, b"1")
+    await broker.status(wanted=4)
+    await broker.status(warm=2, running=0, wanted=2)
 
 
 async def test_no_more_boots_at_once_than_allowed(start_host: StartHost, fake_workers: FakeWorkers) -> None:
@@ -85,7 +84,7 @@ async def test_a_worker_that_a_run_waits_for_rehearses_nothing(
 async def test_a_brief_run_is_one_message_and_one_that_lasts_is_told_before_its_end(
     lasts: bool, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(untold, "LASTS_SECONDS", 0.01 if lasts else 60.0)
+    monkeypatch.setattr(host_module, "LASTS_SECONDS", 0.01 if lasts else 60.0)
     fake_workers.run(
         """
         ready()
@@ -111,7 +110,7 @@ async def test_a_brief_run_without_an_outcome_is_told_to_have_begun(
     start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end alone would say that it may not have."""
-    monkeypatch.setattr(untold, "LASTS_SECONDS", 60.0)
+    monkeypatch.setattr(host_module, "LASTS_SECONDS", 60.0)
     fake_workers.run("ready()\nread()\nos._exit(3)")
     _, broker = await start_host()
     broker.say(RUN, b"token", b"{}")
@@ -275,8 +274,8 @@ def test_configurations_that_are_refused(change: dict[str, Any]) -> None:
         config("ipc:///x", **change)
 
 
-@pytest.mark.parametrize("reuse", [None, BOUNDS])
-def test_a_configuration_is_read_as_it_was_written(reuse: ReuseBounds | None) -> None:
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_configuration_is_read_as_it_was_written(reuse: bool) -> None:
     made = config("ipc:///x", reuse=reuse, total_memory_bytes=1 << 40, log_level="debug")
     assert HostConfig.from_json(made.to_json().encode()) == made
 
@@ -286,7 +285,7 @@ def test_what_is_no_configuration(text: str) -> None:
     with pytest.raises(ValueError):
         HostConfig.from_json(text.encode())
     written = json.loads(config("ipc:///x").to_json())
-    for wrong in ({"max_runs": 0}, {**vars(BOUNDS), "idle_ms": 0}, [], 1):
+    for wrong in ({}, [], 1, None):
         with pytest.raises(BadRecord):
             HostConfig.from_json(json.dumps({**written, "reuse": wrong}).encode())
 

@@ -13,11 +13,13 @@ import psutil
 import pytest
 
 from cellblock_worker.confinement import confinement
-from cellblock_worker.host import busy
+from cellblock_worker.host import reusable
+from cellblock_worker.host.host import Host
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
+from cellblock_worker.worker.worker import Worker
 from support.fake_worker import FakeWorkers
-from support.scripted_broker import BOUND, BOUNDS, RUN, Broker, StartHost
+from support.scripted_broker import BOUND, RUN, Broker, StartHost
 from support.waits import until
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
@@ -49,6 +51,11 @@ async def _reused(broker: Broker, run: protocol.Run, tokens: Iterator[bytes]) ->
     raise AssertionError("no process was reused")
 
 
+def _idle(host: Host) -> list[Worker]:
+    """The processes that wait for another run."""
+    return host._reusable.over(0)
+
+
 async def _gone(pid: int) -> None:
     async with asyncio.timeout(BOUND):
         while psutil.pid_exists(pid):  # noqa: ASYNC110
@@ -61,7 +68,7 @@ async def test_a_process_that_no_run_can_have_any_more_ends(
 ) -> None:
     """One that is kept, and one that has a run when it is told."""
     fake_workers.run(AGAIN)
-    _, broker = await start_host(warm=1, reuse=BOUNDS)
+    _, broker = await start_host(warm=1, reuse=True)
     tokens = (f"run {number}".encode() for number in itertools.count())
     old, new = RUN.replace(key="old 1"), RUN.replace(key="new 1")
     await _reused(broker, old, tokens)
@@ -84,7 +91,7 @@ async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
 ) -> None:
     """Its runs give way, and so has a process that has been lowered for them."""
     fake_workers.run(AGAIN)
-    host, broker = await start_host(warm=1, reuse=BOUNDS)
+    host, broker = await start_host(warm=1, reuse=True)
     run, tokens = RUN.replace(key="busy", lane=1), map(str.encode, map(str, itertools.count()))
     pids: list[int] = []
     # Half of what is remembered goes in two seconds: on a busy machine the other client may be forgotten in between.
@@ -98,11 +105,12 @@ async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
 
 @on_linux
 async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
-    start_host: StartHost, fake_workers: FakeWorkers
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two places, both with a kept process of one client: the one that has waited longest goes for another's run."""
+    monkeypatch.setattr(reusable, "SURPLUS_SECONDS", BOUND)
     fake_workers.run(AGAIN)
-    host, broker = await start_host(warm=1, capacity=2, reuse=BOUNDS.replace(principal_warm=2))
+    host, broker = await start_host(warm=1, capacity=2, reuse=True)
     mine, other = (RUN.replace(key=key) for key in ("mine", "other"))
     for token in (b"a", b"b"):
         broker.say(mine, token, b"calls")
@@ -111,11 +119,11 @@ async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
     for kept, token in enumerate((b"a", b"b"), 1):
         broker.say(protocol.Reply(id=1, ok=True), token, b"1")
         pids.append(await _pid_of(broker, token))
-        await until(lambda kept=kept: len(host._kept) == kept, "it is kept")
+        await until(lambda kept=kept: len(_idle(host)) == kept, "it is kept")
     broker.say(other, b"c", b"calls")
     await broker.until(lambda: len(broker.of(protocol.Call)) == 3)
     await _gone(pids[0])
-    assert psutil.pid_exists(pids[1]) and len(host._kept) == 1
+    assert psutil.pid_exists(pids[1]) and len(_idle(host)) == 1
     broker.say(other, b"d", b"calls")
     await broker.until(lambda: len(broker.of(protocol.Call)) == 4)
     await _gone(pids[1])
@@ -140,11 +148,11 @@ while True:
 async def test_a_run_waits_for_a_process_of_its_key(
     places: int, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(busy, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
     monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
     monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
     fake_workers.run(SLOW_AGAIN)
-    _, broker = await start_host(warm=2, capacity=places, reuse=BOUNDS)
+    _, broker = await start_host(warm=2, capacity=places, reuse=True)
     pids: list[int] = []
     for number in range(5):
         broker.say(RUN.replace(key="one"), token := b"%d" % number, b"1")
@@ -160,15 +168,15 @@ async def test_a_run_waits_for_a_process_at_work_whose_runs_are_brief(
     waits: bool, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a boot takes less than its runs, it does not."""
-    monkeypatch.setattr(busy, "WAIT_SECONDS", BOUND)
-    monkeypatch.setattr(busy, "BOOT_SECONDS", BOUND if waits else 1e-9)
+    monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(reusable, "BOOT_SECONDS", BOUND if waits else 1e-9)
     fake_workers.run(AGAIN)
-    host, broker = await start_host(warm=1, reuse=BOUNDS)
+    host, broker = await start_host(warm=1, reuse=True)
     run = RUN.replace(key="one")
     # How long its runs take is known once one of them is over.
     await _reused(broker, run, (b"%d" % number for number in itertools.count()))
-    await until(lambda: len(host._kept) > 0, "a process is kept")
-    held = [b"held %d" % number for number in range(len(host._kept))]
+    await until(lambda: len(_idle(host)) > 0, "a process is kept")
+    held = [b"held %d" % number for number in range(len(_idle(host)))]
     for token in held:
         broker.say(run, token, b"calls")
     await broker.until(lambda: all("call" in broker.run_of(token) for token in held))
@@ -187,9 +195,9 @@ async def test_a_run_waits_for_a_process_at_work_whose_runs_are_brief(
 async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
     how: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(busy, "WAIT_SECONDS", 0.01 if how == "hangs" else BOUND)
+    monkeypatch.setattr(reusable, "WAIT_SECONDS", 0.01 if how == "hangs" else BOUND)
     fake_workers.run(SLOW_AGAIN)
-    host, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
+    host, broker = await start_host(warm=2, capacity=1, reuse=True)
     broker.say(RUN.replace(key="one"), b"first", how.encode())
     first = await _pid_of(broker, b"first")
     broker.say(RUN.replace(key="one"), b"second", b"1")
@@ -203,11 +211,11 @@ async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
 async def test_a_run_that_waits_for_a_process_can_be_ended(
     ends: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(busy, "WAIT_SECONDS", BOUND)
+    monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
     monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
     monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
     fake_workers.run(SLOW_AGAIN)
-    host, broker = await start_host(warm=2, capacity=1, reuse=BOUNDS)
+    host, broker = await start_host(warm=2, capacity=1, reuse=True)
     broker.say(RUN.replace(key="one"), b"first", b"hangs")
     await broker.end_of(b"first")
     broker.say(RUN.replace(key="one"), b"second", b"1")
@@ -226,7 +234,7 @@ async def test_without_kernel_limits_no_process_is_reused_and_the_host_says_so(
     """An earlier run's memory would count as a later one's."""
     monkeypatch.setattr(confinement, "_LINUX", False)
     fake_workers.run(AGAIN)
-    _, broker = await start_host(warm=1, reuse=BOUNDS)
+    _, broker = await start_host(warm=1, reuse=True)
     (hello,) = broker.of(protocol.Hello)
     assert any(layer.startswith("reuse: ") for layer in hello.missing)
     assert not any(layer.startswith("reuse: ") for layer in hello.layers)

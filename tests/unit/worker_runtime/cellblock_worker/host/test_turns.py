@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +14,6 @@ from cellblock_worker.host.turns import (
     Turns,
     Waiting,
 )
-from cellblock_worker.host.warm_target import BURST_KEPT_SECONDS, WarmTarget
 from cellblock_worker.wire import protocol
 
 NOISY, QUIET, OTHER = 1, 2, 3
@@ -164,75 +160,3 @@ def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:
     turns.used(NOISY, HEAVY_CPU_SECONDS, 0.0)
     turns.used(QUIET, 0.001, HALF_LIFE_SECONDS)
     assert not turns.gives_way(NOISY, HALF_LIFE_SECONDS)
-
-
-def made(
-    full: int = 4, most: int = 8, floor: int = 4, idle_after: float = 1e9, now: float = 0.0
-) -> WarmTarget:
-    return WarmTarget(full=full, most=most, floor=floor, idle_after=idle_after, now=now)
-
-
-def burst(target: WarmTarget, runs: int, now: float) -> None:
-    """So many runs at once, which then end."""
-    tokens = [b"%d" % number for number in range(runs)]
-    for token in tokens:
-        target.began(token, now)
-    for token in tokens:
-        target.ended(token)
-
-
-def test_all_are_kept_until_the_time_is_over() -> None:
-    target = made(floor=1, idle_after=60.0, now=100.0)
-    assert [target.at(now) for now in (100.0, 159.9, 160.0, 1000.0)] == [4, 4, 1, 1]
-    burst(target, 1, 1000.0)
-    assert target.at(1059.0) == 4
-
-
-def test_runs_one_after_the_other_are_no_burst_however_fast_they_come() -> None:
-    target = made(full=1, most=8)
-    for turn in range(100):
-        burst(target, 1, turn * 0.001)
-    assert target.at(1.0) == 1
-
-
-def test_runs_that_need_no_warm_worker_keep_the_target_and_do_not_raise_it() -> None:
-    target = made(most=8, floor=1, idle_after=60.0)
-    for _ in range(8):
-        target.came(50.0)
-    assert [target.at(now) for now in (109.0, 110.0)] == [4, 1]
-
-
-@pytest.mark.parametrize(
-    ("settings", "bursts", "seen"),
-    [
-        ({}, {10.0: 6}, {10.0: 6, 100.0: 6, 9.9 + BURST_KEPT_SECONDS: 6, 10.0 + BURST_KEPT_SECONDS: 4}),
-        (
-            {},
-            {0.0: 6, 100.0: 5, 200.0: 6},
-            {BURST_KEPT_SECONDS + 199.0: 6, BURST_KEPT_SECONDS + 200.0: 4},
-        ),
-        ({}, {0.0: 8, BURST_KEPT_SECONDS: 5}, {BURST_KEPT_SECONDS: 5}),
-        ({"most": 6}, {1.0: 100}, {1.0: 6}),
-        ({"full": 4, "most": 2}, {1.0: 100}, {1.0: 4}),
-        ({"floor": 1, "idle_after": 60.0}, {0.0: 8}, {59.0: 8, 60.0: 1}),
-        ({"full": 0}, {0.0: 8}, {0.0: 0}),
-        ({"full": 2, "floor": 9, "idle_after": 1.0}, {}, {5.0: 2}),
-    ],
-    ids=[
-        "a burst is remembered for a while",
-        "another as large from then on, and a smaller one is not",
-        "once it is forgotten a smaller one counts",
-        "no more than the most",
-        "a most below the target is no limit to it",
-        "an idle host keeps its floor whatever burst there was",
-        "who keeps none warm keeps none after a burst",
-        "a floor over the target changes nothing",
-    ],
-)
-def test_what_is_kept_warm_after_bursts(
-    settings: dict[str, Any], bursts: dict[float, int], seen: dict[float, int]
-) -> None:
-    target = made(**settings)
-    for at, runs in bursts.items():
-        burst(target, runs, at)
-    assert {at: target.at(at) for at in seen} == seen

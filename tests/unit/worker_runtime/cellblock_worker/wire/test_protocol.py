@@ -44,7 +44,6 @@ MESSAGES: list[Message] = [
     protocol.Pause(),
     protocol.Resume(),
     protocol.Cancel(),
-    protocol.Pool(warm=4),
     protocol.Granted(places=0),
     protocol.Demand(waiting=2**31 - 1),
     protocol.Keys(prefix="a"),

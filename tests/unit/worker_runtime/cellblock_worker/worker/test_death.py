@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from cellblock_worker.worker import death
-from cellblock_worker.worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, cause_of_death
+from cellblock_worker.worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, why_it_ended
 from cellblock_worker.worker.usage import Usage, read_usage
 from cellblock_worker.worker.worker import Worker
 from support.fake_worker import FakeWorkers
@@ -37,7 +37,12 @@ def cause(returncode: int, stderr: bytes = b"", *, data: int = 0, grown: int = 0
     evidence.sample(BASE._replace(data_bytes=BASE.data_bytes + data * MIB))
     # What was taken once counts, even if a later look saw less.
     evidence.sample(BASE)
-    return cause_of_death(returncode, stderr, evidence, LIMIT, BASE.peak_bytes + grown * MIB)
+    return _cause(returncode, stderr, evidence, BASE.peak_bytes + grown * MIB)
+
+
+def _cause(returncode: int, stderr: bytes, evidence: MemoryEvidence, peak_bytes: int) -> str:
+    run = make_run(memory_bytes=LIMIT)
+    return why_it_ended(returncode, stderr, evidence, run, cpu_seconds=0.0, peak_bytes=peak_bytes)[0]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -92,7 +97,7 @@ def test_this_processs_own_peak_is_the_kernels_and_one_that_cannot_be_read_prove
 
 
 def test_without_a_look_there_is_no_baseline_and_no_verdict() -> None:
-    assert cause_of_death(-signal.SIGSEGV, b"", MemoryEvidence(), LIMIT, 900 * MIB) == "crashed"
+    assert _cause(-signal.SIGSEGV, b"", MemoryEvidence(), 900 * MIB) == "crashed"
 
 
 def test_the_cpu_limits_signal() -> None:

@@ -1,8 +1,7 @@
-"""What is heard of one worker: silence within a frame, floods, and `maxLogBytes`."""
+"""What is heard of one worker: floods, and `maxLogBytes`."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable
 
@@ -11,24 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import Frame, FrameError, encode_frame, pack_header, unpack_header
-from cellblock_worker.worker import hearing, log_budget
-from cellblock_worker.worker.hearing import LONGEST_REST_SECONDS, SILENT_TICKS, Hearing
-from cellblock_worker.worker.log_budget import LogBudget
+from cellblock_worker.wire.frames import Frame, FrameError, encode_frame, pack_header
+from cellblock_worker.worker import hearing
+from cellblock_worker.worker.hearing import LONGEST_REST_SECONDS, Hearing, LogBudget
 from support.worker_owner import make_run
-
-DONE = encode_frame(pack_header({"t": "done", "ms": 0}), b"12345678")
 
 
 class Heard:
-    """A hearing whose looks a test makes by hand."""
+    """A hearing with a run."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.killed: list[str] = []
+    def __init__(self) -> None:
         self.messages: list[protocol.FromWorker] = []
-        self.runnable = False
-        monkeypatch.setattr(hearing, "SILENCE_TICK_SECONDS", 0)
-        self.hearing = Hearing(1 << 20, kill=self.killed.append, is_runnable=lambda: self.runnable)
+        self.hearing = Hearing(1 << 20)
         self.hearing.begin(make_run(), 0.0)
 
     def hear(self, data: bytes) -> float:
@@ -38,66 +31,10 @@ class Heard:
         self.messages.append(message)
 
 
-async def looks(count: int) -> None:
-    """Each look schedules the next, a turn of the loop later."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def test_silence_within_a_frame_ends_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Heard(monkeypatch)
-    heard.hear(DONE[:-1])
-    await looks(3 * SILENT_TICKS)
-    assert len(heard.killed) == 1 and "half a frame" in heard.killed[0]
-
-
-@pytest.mark.parametrize("data", [DONE, b""], ids=["after a whole frame", "before any"])
-async def test_silence_between_frames_is_none(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    heard = Heard(monkeypatch)
-    heard.hear(data)
-    await looks(3 * SILENT_TICKS)
-    assert heard.killed == []
-
-
-async def test_a_worker_that_waits_for_a_core_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Heard(monkeypatch)
-    heard.runnable = True
-    heard.hear(DONE[:-1])
-    await looks(3 * SILENT_TICKS)
-    assert heard.killed == []
-    heard.hear(DONE[-1:])
-    assert [message.t for message in heard.messages] == ["done"]
-
-
-async def test_each_byte_begins_the_count_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Heard(monkeypatch)
-    for byte in DONE:
-        heard.hear(bytes([byte]))
-        await looks(2)
-    assert heard.killed == [] and len(heard.messages) == 1
-
-
-async def test_what_is_cut_off_by_the_end_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Heard(monkeypatch)
-    heard.hear(DONE[:-1])
-    heard.hearing.close()
-    heard.hear(b"")
-    await looks(3 * SILENT_TICKS)
-    assert heard.killed == []
-
-
-async def test_a_body_that_is_dropped_must_go_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Heard(monkeypatch)
-    heard.hearing.logs.take(b"x" * 2000)
-    heard.hear(encode_frame(pack_header({"t": "log", "level": "log", "ms": 1}), b"x" * 100)[:-1])
-    await looks(3 * SILENT_TICKS)
-    assert len(heard.killed) == 1
-
-
 async def test_output_that_costs_much_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hearing, "thread_time", clock(0.001))
     monkeypatch.setattr(hearing, "monotonic", lambda: 0.0)
-    heard = Heard(monkeypatch)
+    heard = Heard()
     assert [heard.hear(b"") for _ in range(100)] == [0.0] * 100, "its logs are not dropped"
     heard.hearing.cost_seconds = 0.0
     heard.hearing.logs.take(b"x" * 2000)
@@ -142,7 +79,7 @@ def test_never_over_the_cap_and_nothing_lost_in_the_count(cap: int, texts: list[
 
 
 def test_entries_are_capped_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_budget, "MAX_LOG_ENTRIES", 3)
+    monkeypatch.setattr(protocol, "MAX_LOG_ENTRIES", 3)
     budget = LogBudget(1000)
     assert [budget.take(b"")[1] for _ in range(3)] == [None] * 3
     kept, note = budget.take(b"more")
@@ -157,51 +94,37 @@ def test_bytes_that_are_no_text_are_cut_without_an_error() -> None:
     assert kept is None and note is not None
 
 
-def truncated() -> LogBudget:
-    """One that drops all that comes."""
-    budget = LogBudget(0)
-    budget.take(b"xyz")
-    assert budget.truncated and budget.dropped_bytes == 3
-    return budget
-
-
 LOG = pack_header({"t": "log", "level": "warn", "ms": 70_000})
-OTHERS = [
-    pack_header({"t": "done", "ms": 70_000}),
-    pack_header({"t": "log", "level": "warm", "ms": 70_000}),
-    pack_header({"t": "log", "level": "warn", "ms": -1}),
-    pack_header({"t": "log", "level": "warn", "ms": 1.5}),
-    pack_header({"t": "log", "level": "warn", "ms": 2**60}),
-    pack_header({"t": "log", "level": "warn", "ms": 70_000, "x": 1}),
-    pack_header({"t": "log", "level": "warn"}),
-    # The later of two keys counts for the decoder: this is no entry, whatever it begins with.
-    b"\x84" + LOG[1:] + b"\xa1t\xa4done",
-    b"\x83\xa1t\xa3log\xa1t\xa4done\xa2ms\x01",
-    LOG + b"\x00",
-    LOG + b"\n",
-    LOG[:-1],
-]
+DONE = pack_header({"t": "done", "ms": 70_000})
 
 
-@pytest.mark.parametrize("header", OTHERS, ids=repr)
-def test_nothing_but_an_entry_is_dropped_by_its_header(header: bytes) -> None:
-    budget = truncated()
-    assert not budget.drops(header, 5) and budget.dropped_bytes == 3
+def _over_its_logs() -> Heard:
+    """One that drops all entries that come."""
+    heard = Heard()
+    heard.hearing.logs.take(b"x" * 2000)
+    assert heard.hearing.logs.truncated and heard.hearing.logs.dropped_bytes == 1000
+    return heard
 
 
-@given(st.binary(max_size=3), st.integers(0, len(LOG)), st.integers(0, 3))
-def test_what_is_dropped_would_have_been_an_entry(inserted: bytes, at: int, removed: int) -> None:
-    header = LOG[:at] + inserted + LOG[at + removed :]
-    try:
-        message = protocol.parse_from_worker(unpack_header(header))
-        protocol.check_canonical(message, header)
-    except FrameError:
-        message = None
-    # Both ways: an entry that was not dropped by its header would be decoded each time, at the host's cost.
-    assert truncated().drops(header, 1) == isinstance(message, protocol.Log)
+def test_entries_over_the_cap_are_dropped_unread_and_counted() -> None:
+    heard = _over_its_logs()
+    for byte in encode_frame(LOG, b"12345"):
+        heard.hear(bytes([byte]))
+    heard.hear(encode_frame(LOG, b"123") + encode_frame(DONE, b"{}"))
+    assert [message.t for message in heard.messages] == ["done"]
+    assert heard.hearing.logs.dropped_bytes == 1008
 
 
-@given(st.integers(0, 2**64 - 1), st.sampled_from(["debug", "log", "warn", "error", "info"]))
-def test_every_entry_that_a_worker_can_send_is_dropped_by_its_header(ms: int, level: str) -> None:
-    header = pack_header({"t": "log", "level": level, "ms": ms})
-    assert truncated().drops(header, 1) == (ms < 2**53 and level != "info")
+@pytest.mark.parametrize(
+    "header",
+    [
+        DONE[:1] + b"\xa1t\xa4dome" + DONE[8:],
+        # The later of two keys counts for the decoder.
+        b"\x84" + LOG[1:] + b"\xa1t\xa4done",
+        pack_header({"t": "log", "level": "warn", "ms": 70_000, "x": 1}),
+    ],
+    ids=repr,
+)
+def test_what_does_not_begin_as_an_entry_is_not_dropped_as_one(header: bytes) -> None:
+    with pytest.raises(FrameError):
+        _over_its_logs().hear(encode_frame(header, b""))

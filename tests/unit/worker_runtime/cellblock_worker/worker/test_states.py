@@ -14,7 +14,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import encode_frame, pack_header
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.rehearsal import WARM_FRAME
-from cellblock_worker.worker.reuse import CPU_SECONDS, GROWTH_BYTES, Bond, ReuseBounds
+from cellblock_worker.worker.reuse import CPU_SECONDS, GROWTH_BYTES, MAX_RUNS, Bond
 from cellblock_worker.worker.states import MAY_SAY, TRANSITIONS, Event, IllegalTransition, State, advance
 from cellblock_worker.worker.usage import Usage
 from cellblock_worker.worker.worker import BOOT_BOUND_SECONDS, Worker
@@ -54,9 +54,6 @@ def test_what_may_be_said() -> None:
     assert protocol.Ready not in MAY_SAY[State.RUNNING]
 
 
-BOUNDS = ReuseBounds(max_runs=3, max_age_ms=3_600_000, idle_ms=1, principal_warm=1)
-
-
 def _run(key: str = "a", *, memory: int = 100, cpu: int = 100) -> protocol.Run:
     return protocol.Run(timeout_ms=1, cpu_ms=cpu, memory_bytes=memory, log_bytes=1, message_bytes=1, key=key)
 
@@ -72,16 +69,16 @@ def test_only_runs_of_its_key_fit_and_none_with_higher_limits() -> None:
 def test_it_has_so_many_runs_and_no_more() -> None:
     bond = Bond.begin(_run(), Usage(1.0, 1))
     lasting = []
-    for served in range(4):
+    for served in range(MAX_RUNS - 3, MAX_RUNS + 1):
         bond.served = served
-        lasting.append(bond.lasts(BOUNDS))
+        lasting.append(bond.lasts())
     assert lasting == [True, True, False, False]
 
 
 def test_it_has_them_for_so_long_and_no_longer() -> None:
     bond = Bond.begin(_run(), Usage(1.0, 1))
     bond.since -= 3_601
-    assert not bond.lasts(BOUNDS)
+    assert not bond.lasts()
 
 
 def test_it_may_neither_grow_nor_compute_without_end() -> None:

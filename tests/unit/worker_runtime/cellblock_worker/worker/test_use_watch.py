@@ -20,8 +20,8 @@ import pytest
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import usage
 from cellblock_worker.worker.death import MemoryEvidence
+from cellblock_worker.worker.run_limits import LONG_RUN_CPU_SECONDS, UseWatch
 from cellblock_worker.worker.usage import Usage, UsageReader, read_usage
-from cellblock_worker.worker.use_watch import LONG_RUN_CPU_SECONDS, UseWatch
 
 BOUND = 20.0
 MIB = 1024 * 1024

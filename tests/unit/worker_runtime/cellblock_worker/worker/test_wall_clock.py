@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellblock_worker.worker.wall_clock import ClockState, WallClock
+from cellblock_worker.worker.run_limits import ClockState, WallClock
 from support.virtual_time import VirtualTimeLoop
 
 

@@ -12,17 +12,14 @@ import pytest
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.reuse import RETURN_CPU_SECONDS, ReuseBounds
+from cellblock_worker.worker.reuse import MAX_RUNS, RETURN_CPU_SECONDS
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 from support.waits import until
 from support.worker_owner import Owner, booted, make_run, script
 
-BOUNDS = ReuseBounds(max_runs=100, max_age_ms=3_600_000, idle_ms=60_000, principal_warm=1)
 KEY = "a key"
 HAS_LESS = sys.platform.startswith("linux") and os.getpriority(os.PRIO_PROCESS, 0) < 10
-RUNS = 200
-"""As many as a process has where nothing else is set."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +46,7 @@ async def _back(owner: Owner) -> bool:
 
 
 async def test_it_has_one_run_after_the_other_and_each_is_told() -> None:
-    made, owner = await booted(reuse=BOUNDS)
+    made, owner = await booted(lasts=True)
     pid = made.pid
     for served in range(3):
         ended = await _again(made, owner, "console.log('LEFT' in globalThis); globalThis.LEFT = 1;")
@@ -66,11 +63,11 @@ async def test_it_has_one_run_after_the_other_and_each_is_told() -> None:
 
 async def test_short_runs_do_not_end_it_before_its_last() -> None:
     """What they leave for V8 to collect, and V8 leaves, is not over what the process may grow by."""
-    made, owner = await booted(reuse=BOUNDS.replace(max_runs=RUNS))
-    for served in range(RUNS):
+    made, owner = await booted(lasts=True)
+    for served in range(MAX_RUNS):
         ended = await _again(made, owner, "1")
         assert (ended.reason, ended.reused) == ("finished", served), made.detail
-        await owner.until("returned" if served + 1 < RUNS else "gone")
+        await owner.until("returned" if served + 1 < MAX_RUNS else "gone")
 
 
 LONG = "let n = 0; for (let i = 0; i < 4e8; i++) n += i;"
@@ -87,7 +84,7 @@ async def test_a_long_run_is_not_lowered_where_nobody_waits_and_where_somebody_d
 
 async def _long_runs() -> bool:
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    made, owner = await booted(reuse=BOUNDS)
+    made, owner = await booted(lasts=True)
     await _again(made, owner, LONG)
     if not await _back(owner):
         return False
@@ -112,7 +109,7 @@ async def _long_runs() -> bool:
 
 
 async def test_its_cpu_logs_and_notices_are_counted_for_each_run() -> None:
-    made, owner = await booted(reuse=BOUNDS)
+    made, owner = await booted(lasts=True)
     busy = "for (let i = 0; i < 3e7; i++); console.log('x'.repeat(600));"
     used = 0
     # All together are over the cap on each.
@@ -132,7 +129,7 @@ async def test_its_cpu_logs_and_notices_are_counted_for_each_run() -> None:
     ids=["promises", "microtasks"],
 )
 async def test_what_goes_on_after_the_outcome_ends_it(left: str) -> None:
-    made, owner = await booted(reuse=BOUNDS)
+    made, owner = await booted(lasts=True)
     ended = await _again(made, owner, f"{left} globalThis.__codemode_result__ = 1;", timeout_ms=2_000)
     await owner.until("gone")
     assert "returned" not in owner.events
@@ -140,7 +137,7 @@ async def test_what_goes_on_after_the_outcome_ends_it(left: str) -> None:
 
 
 async def test_what_is_used_after_the_outcome_is_told_with_whose_it_was() -> None:
-    made, owner = await booted(reuse=BOUNDS)
+    made, owner = await booted(lasts=True)
     await _again(made, owner, "1", lane=7)
     await owner.until("returned")
     loop = "const f = () => Promise.resolve().then(f); globalThis.__codemode_result__ = { get a() { f(); return 1; } };"
@@ -153,7 +150,7 @@ async def test_what_is_used_after_the_outcome_is_told_with_whose_it_was() -> Non
 
 
 async def test_a_run_that_finds_its_process_gone_is_not_told_what_the_one_before_used() -> None:
-    made, owner = await booted(reuse=BOUNDS)
+    made, owner = await booted(lasts=True)
     before = await _again(made, owner, "for (let i = 0; i < 3e7; i++);")
     await owner.until("returned")
     psutil.Process(made.pid).kill()
@@ -168,7 +165,7 @@ async def test_a_run_that_finds_its_process_gone_is_not_told_what_the_one_before
 
 async def test_a_syntax_error_ends_it() -> None:
     """Deno, which tells the place, keeps the source for good."""
-    made, owner = await booted(reuse=BOUNDS)
+    made, owner = await booted(lasts=True)
     await _again(made, owner, "throw new Error();")
     await owner.until("returned")
     ended = await _again(made, owner, "let let = 1;")
@@ -193,7 +190,7 @@ async def test_decoding_takes_no_more_memory_than_in_a_process_of_its_own(
     code: str, said: int, memory: int
 ) -> None:
     for key in ("", KEY):
-        made, owner = await booted(reuse=BOUNDS)
+        made, owner = await booted(lasts=True)
         made.lease(b"token", make_run(key=key, memory_bytes=memory), script(code))
         await owner.until("ended")
         assert (owner.ended[0][0].reason, owner.logs) == ("finished", [("log", str(said))]), key

@@ -54,9 +54,9 @@ VIOLATIONS = {
     "a failure over its cap": "frame(b'x' * ((1 << 18) + 1), t='failed', ms=0, kind='module')",
     "a body where there is none": "frame(b'x', t='took', bytes=1)",
     "a body over its cap that does not come": "raw(bytes.fromhex('00100000 000a 81a174a66e6f74696365'))",
-    "keys in another order": "frame(b'x', t='log', ms=7, level='log')",
+    "keys in another order": "frame(b'{}', t='failed', kind='exception', ms=7)",
     "a name before the kind": "frame(b'x', level='log', t='log', ms=7)",
-    "an integer in a long form": "raw(encode_frame(bytes.fromhex('83a174a36c6f67a56c6576656ca36c6f67a26d73cc07')))",
+    "an integer in a long form": "raw(encode_frame(bytes.fromhex('82a174a4646f6e65a26d73cc07')))",
     "a text in a long form": "raw(encode_frame(bytes.fromhex('83a174d9036c6f67a56c6576656ca36c6f67a26d7307')))",
     "a map in a long form": "raw(encode_frame(bytes.fromhex('de0003a174a36c6f67a56c6576656ca36c6f67a26d7307')))",
     "a key twice": "raw(encode_frame(bytes.fromhex('82a174a46e6f7465a174a66e6f74696365')))",
@@ -124,38 +124,14 @@ async def test_what_a_flood_costs_the_host_counts_as_the_runs_own(
     assert ended.reason == "cpu" and ended.cpu_ms >= 1000
 
 
-async def test_half_a_frame_and_then_silence_ends_at_its_bound(
-    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hearing, "SILENCE_TICK_SECONDS", 0.02)
-    fake_workers.run(
-        """
-        ready()
-        read()
-        whole = encode_frame(pack_header({"t": "done", "ms": 0}), b"12345678")
-        raw(whole[:-1])
-        hang()
-        """
-    )
-    ended, owner = await run_one("1", timeout_ms=600_000)
-    assert ended.reason == "protocol" and "half a frame" in ended.detail
-    assert owner.said == []
-
-
-async def test_a_frame_that_comes_slowly_is_heard(
-    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hearing, "SILENCE_TICK_SECONDS", 0.001)
+async def test_a_frame_that_comes_slowly_is_heard(fake_workers: FakeWorkers) -> None:
     fake_workers.run(
         """
         ready()
         read()
         for byte in encode_frame(pack_header({"t": "done", "ms": 0}), b"1"):
             raw(bytes([byte]))
-            # It computes between two bytes: a machine that gives it no core looks the same.
-            until = time.monotonic() + 0.03
-            while time.monotonic() < until:
-                pass
+            time.sleep(0.001)
         hang()
         """
     )

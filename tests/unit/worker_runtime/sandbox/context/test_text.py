@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cellblock_worker.confinement import confinement
-from cellblock_worker.worker.reuse import ReuseBounds
 from support.context_worker import ContextWorker
 from support.worker_owner import booted, make_run, script
 
@@ -96,8 +95,6 @@ def test_a_setter_on_arrays_hides_no_rejection() -> None:
     assert (done.kind, done.value["message"]) == ("failed", "mine")
 
 
-BOUNDS = ReuseBounds(max_runs=9, max_age_ms=3_600_000, idle_ms=60_000, principal_warm=1)
-
 DUMP = """
 const found = {};
 const about = (value) => {
@@ -137,7 +134,7 @@ DENO_REPLACES = {"Object.prototype.__proto__"}
 
 
 async def _dumped(key: str) -> dict[str, Any]:
-    made, owner = await booted(reuse=BOUNDS)
+    made, owner = await booted(lasts=True)
     made.lease(b"token", make_run(key=key, log_bytes=1 << 20), script(DUMP))
     await owner.until("ended")
     made.kill("host_stopping")

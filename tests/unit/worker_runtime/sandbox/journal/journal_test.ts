@@ -1,6 +1,6 @@
 import { deepStrictEqual as same } from "node:assert/strict";
 import { Past } from "../../../../../worker_runtime/sandbox/journal/past.ts";
-import { keyStream } from "../../../../../worker_runtime/sandbox/journal/randomness.ts";
+import { keyStream } from "../../../../../worker_runtime/sandbox/journal/journal_globals.ts";
 
 const ZERO = "00".repeat(32);
 const drawn = (seed: string, from: number, count: number) => {

@@ -22,7 +22,7 @@ SANDBOX = Path(__file__).parents[5] / "worker_runtime" / "sandbox"
 
 # Reads {"encode": [header], "decode": [base64]}; answers each with the base64 or header, or the error's name.
 PROGRAM = """
-import {{ decodeHeader, encodeHeader }} from "{sandbox}/wire/msgpack.ts";
+import {{ decodeHeader, encodeHeader }} from "{sandbox}/wire/frames.ts";
 const {{ encode, decode }} = JSON.parse(await new Response(Deno.stdin.readable).text());
 const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 const textOf = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));

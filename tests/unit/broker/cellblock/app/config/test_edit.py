@@ -194,7 +194,6 @@ def test_values_are_secrets_and_defaults_and_homes_are_not(tmp_path: Path) -> No
     }
     assert made.secrets == {"tok-123456", "from-a-file"}
     assert made.files == [tmp_path / "key"]
-    assert made.names == ["env:TOKEN", "file:key"]
 
 
 def test_an_input_is_a_variable_of_its_name(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from cellblock.base.settings.problems import ConfigProblems, keys_at
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.base.settings.syntax import parse
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream.auth.login import place_of
+from cellblock.tools.upstream.auth.login import target_of
 
 ROOT = Path(__file__).parents[6]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8"))
@@ -135,7 +135,7 @@ def test_all_of_them_are_told_at_once_and_stop_their_own_servers(
     assert not checked.errors and checked.sentences() == [*settings.warnings]
     assert checked.servers == {"a": "not started", "b": "not started", "c": "stdio"}
     with pytest.raises(ConfigError, match=r"b cannot be reached: .*NONE_3 is not set"):
-        place_of("b", settings.servers, settings.cellblock.auth, LocalStore(settings.state_dir))
+        target_of("b", settings.servers, settings.cellblock.auth, LocalStore(settings.state_dir))
     assert "Set it where" in fix_of(settings.servers["a"], "", tmp_path)
 
 

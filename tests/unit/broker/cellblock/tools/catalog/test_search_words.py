@@ -8,16 +8,19 @@ from pathlib import Path
 import pytest
 
 from cellblock.types import search_words
-from cellblock.types.search_text import MAX_QUERY_TERMS, fold, stem, terms
 from cellblock.types.search_words import (
     FROM_SPEECH,
     GENERAL_FAR,
     GENERAL_FILE,
     GENERAL_NEAR,
     MAX_PHRASE_WORDS,
+    MAX_QUERY_TERMS,
     PHRASE_SHARE,
     VERB_SHARE,
     Wanted,
+    fold,
+    stem,
+    terms,
     wanted_by,
     word_groups,
 )

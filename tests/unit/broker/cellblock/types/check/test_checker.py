@@ -31,7 +31,7 @@ from cellblock.types.check.session import (
     MAX_MESSAGE_BYTES,
     CompilerSession,
     Decoder,
-    FramingError,
+    SessionLost,
     encode,
 )
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
@@ -194,14 +194,14 @@ async def test_a_lost_compiler_is_reaped_before_close_returns(
     lost = checker._session  # pyright: ignore[reportPrivateUsage]
     assert lost is not None
     # As when it breaks the protocol: killed at once, and no one has waited for its end yet.
-    lost.session.kill("it broke the protocol")
+    lost.kill("it broke the protocol")
     if again == "check":
         assert len((await check(WRONG)).faults) == 1
     else:
         checker.warm_up()
         await until(lambda: checker._session is not lost, "another one is there")  # pyright: ignore[reportPrivateUsage]
     await checker.close()
-    assert lost.session._exited.is_set()  # pyright: ignore[reportPrivateUsage]
+    assert lost._exited.is_set()  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_close_leaves_no_process(checker: TypeChecker, check: Check) -> None:
@@ -306,8 +306,8 @@ async def test_the_declarations_themselves_have_no_error(checker: TypeChecker, c
     await check("1;")
     warm = checker._session  # pyright: ignore[reportPrivateUsage]
     assert warm is not None
-    uri = f"{warm.session.workspace_uri}/js/types.d.ts"
-    report = await warm.session.request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
+    uri = f"{warm.workspace_uri}/js/types.d.ts"
+    report = await warm.request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
     assert [item for item in report["items"] if item["severity"] == 1] == []
 
 
@@ -351,7 +351,6 @@ def test_a_servers_declarations_are_made_once() -> None:
     first = declarations.text(Catalog(1, {"tracker": server}), [*TRACKER, "@codemode/errors"], "")
     assert 'declare module "@codemode/servers/tracker"' in first
     assert declarations.text(Catalog(2, {"tracker": server}), TRACKER, "") == first
-    assert declarations.cached_text(Catalog(3, {"tracker": server}), TRACKER, "") == first
     assert "tracker" not in declarations.text(Catalog(2, {"tracker": server}), ["@codemode/errors"], "")
 
 
@@ -372,11 +371,12 @@ def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
     assert "of_read" in first and "of_write" not in first
     assert "export function write(input?: any): Promise<any>;" in first
     assert "export { __tool_4 as class };" in first
-    assert declarations.cached_text(catalog, TRACKER, "t.write") is None
     second = declarations.text(catalog, TRACKER, "t.write")
     assert "of_read" in second and "of_write" in second
+    asked.clear()
     for code in ("t.read", "t.write", "1;"):
-        assert declarations.cached_text(catalog, TRACKER, code) is second
+        assert declarations.text(catalog, TRACKER, code) == second
+    assert asked == []
 
 
 async def test_a_tool_that_is_not_named_is_there_all_the_same(check: Check) -> None:
@@ -429,7 +429,7 @@ def test_other_header_lines_are_read_over() -> None:
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    with pytest.raises(FramingError):
+    with pytest.raises(SessionLost):
         Decoder().feed(data)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput, stated_output
-from cellblock.types.check import views
+from cellblock.types.check.ambient import closed_view
 from cellblock.types.check.checker import Checked, TypeChecker
-from cellblock.types.check.likely import is_slip
+from cellblock.types.check.hints import is_slip
 from cellblock.types.typescript import declare_server
 
 from .conftest import SPECIFIER, Check, catalog_of
@@ -331,7 +331,7 @@ def test_a_slip_is_within_two_edits_and_a_third_of_the_name(
 
 def test_a_closed_view_has_no_open_object_but_those_that_declare_nothing() -> None:
     text = declare_server(catalog_of(*TOOLS).servers["tracker"], shared=True, reading=False)
-    left = [line for line in views.closed(text).splitlines() if "[key: string]" in line]
+    left = [line for line in closed_view(text).splitlines() if "[key: string]" in line]
     assert text.count("[key: string]: unknown") >= 10
     assert [line.split("(")[0].split()[-1] for line in left] == ["by_name", "rows", "one"]
 

@@ -12,9 +12,17 @@ from typing import Any
 import pytest
 
 from cellblock.base.store import opened_file
-from cellblock.types.learning.fading import MAX_NEWS, MAX_PATIENCE, PATIENCE, STEADY, WEEK_SECONDS, Forms
 from cellblock.types.learning.inference import shape_of
-from cellblock.types.learning.observation import Observation, ToolKey
+from cellblock.types.learning.observation import (
+    MAX_NEWS,
+    MAX_PATIENCE,
+    PATIENCE,
+    STEADY,
+    WEEK_SECONDS,
+    Forms,
+    Observation,
+    ToolKey,
+)
 from cellblock.types.learning.record import decoded, encoded
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.shape import MAX_SHAPES

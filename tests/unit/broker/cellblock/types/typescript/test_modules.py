@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -178,17 +179,10 @@ def test_hostile_text_cannot_leave_its_place(check: Any) -> None:
 
 
 def test_annotations_and_names_are_in_the_doc_comment() -> None:
-    text = declare_server(server(CREATE), reading=False)
-    for line in (
-        "Creates a task.",
-        'MCP tool name: "create-task"',
-        "Annotation readOnlyHint: false",
-        "Annotation destructiveHint: true",
-        'Annotation title: "Create *\\/"',
-    ):
-        assert f"   * {line}\n" in text
-    read = "/** Creates a task. [!readOnlyHint, destructiveHint] */"
-    assert f"\n{read}\nfunction create_task(" in declare_server(server(CREATE))
+    doc = '/** Creates a task. MCP tool name: "create-task" [!readOnlyHint, destructiveHint] */'
+    tools = server(replace(CREATE, export_name="make_task"))
+    assert f"\n{doc}\nfunction make_task(" in declare_server(tools)
+    assert f"\n{doc}\nexport function make_task(" in declare_server(tools, reading=False)
 
 
 def test_a_warning_reaches_the_doc_comment_of_the_tool() -> None:

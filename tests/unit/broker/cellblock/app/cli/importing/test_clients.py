@@ -482,7 +482,7 @@ def test_a_restriction_is_carried_over(
     assert step.fate == "added", step.why
     entry = {key: value for key, value in step.entry.items() if key not in ("command", "args", "env", "cwd")}
     assert entry == keys
-    told = "\n".join(step.found.conversion.restrictions)
+    told = "\n".join(step.found.restrictions)
     words = {
         "disabled": "left out (",
         "disabledTools": "without delete (",
@@ -497,7 +497,7 @@ def test_the_user_is_asked_about_a_server_of_which_a_file_says_something_else(
 ) -> None:
     step = only_step(home, client, files)
     assert (step.fate, step.entry["askTools"]) == ("added", ["*"]), step.why
-    told = "\n".join(step.found.conversion.restrictions)
+    told = "\n".join(step.found.restrictions)
     assert "asked about before each call (" in told and place in told
 
 
@@ -513,7 +513,7 @@ def test_a_server_stays_of_which_another_entry_says_something(
 @pytest.mark.parametrize(("client", "files"), FREE.values(), ids=FREE)
 def test_what_is_of_others_restricts_nothing(home: Path, client: str, files: Mapping[str, str]) -> None:
     step = only_step(home, client, files)
-    assert (step.fate, step.found.conversion.restrictions) == ("added", ())
+    assert (step.fate, step.found.restrictions) == ("added", ())
     assert not step.entry.keys() & {"disabledTools", "askTools", "disabled", "enabledTools", "autoApprove"}
 
 

@@ -151,7 +151,7 @@ def test_codex(home: Path) -> None:
     }
     assert plan.bounds == {"connect_timeout_ms": {"docs": 20_500}, "call_timeout_ms": {"docs": 90_000}}
     docs, _, odd = plan.steps
-    assert docs.found.conversion.left == ["scopes"]
+    assert docs.found.left == ["scopes"]
     assert (odd.fate, "may restrict" in odd.why) == ("unusable", True)
     assert docs.found.path == ("mcp_servers", "docs")
 
@@ -190,7 +190,7 @@ def test_opencode(home: Path) -> None:
         "few": {"command": "few", "args": [], "askTools": ["*"]},
     }
     assert plan.bounds == {"connect_timeout_ms": {"git hub": 9000}}
-    assert plan.steps[2].found.conversion.left == ["oauth"]
+    assert plan.steps[2].found.left == ["oauth"]
 
 
 def test_opencode_2(home: Path) -> None:
@@ -233,7 +233,7 @@ def test_gemini(home: Path) -> None:
         "off": {"url": "https://off.example/mcp", "disabled": True},
     }
     assert plan.bounds == {"call_timeout_ms": {"a": 9000}}
-    assert plan.steps[1].found.conversion.left == ["oauth"]
+    assert plan.steps[1].found.left == ["oauth"]
 
 
 def test_claude_code(home: Path) -> None:
@@ -266,7 +266,7 @@ def test_cursors_lists_and_what_is_not_understood(home: Path) -> None:
     }
     plan, added = planned(read(home, "cursor", {".cursor/mcp.json": json.dumps({"mcpServers": entries})}))
     assert added == {"a": {"command": "a", "autoApprove": ["x"]}}
-    assert plan.steps[0].found.conversion.left == ["auth", "timeout"]
+    assert plan.steps[0].found.left == ["auth", "timeout"]
     assert (plan.steps[1].fate, plan.steps[1].why) == ("unusable", "disabledTools: this is said twice")
 
 

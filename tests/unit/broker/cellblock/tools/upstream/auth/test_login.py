@@ -18,7 +18,7 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError
-from cellblock.tools.upstream.auth.login import log_in, place_of
+from cellblock.tools.upstream.auth.login import log_in, target_of
 from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord, union_scopes
 from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener
 from support.http_server import serving
@@ -189,7 +189,7 @@ async def logged_in(server: Server, folder: Path) -> str:
     """What the command says."""
     url = f"http://127.0.0.1:{server.server_port}/mcp"
     servers = {"notes": ServerConfig(url=url)}
-    place = place_of("notes", servers, AuthSettings(keyring="off"), LocalStore(folder))
+    place = target_of("notes", servers, AuthSettings(keyring="off"), LocalStore(folder))
     return await within(log_in(place, browser=False, bound=1, say=lambda _: None))
 
 

@@ -18,7 +18,7 @@ from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.errors import LoginError
-from cellblock.tools.upstream.auth.login import Place, log_in, place_of, status_of
+from cellblock.tools.upstream.auth.login import LoginTarget, log_in, status_of, target_of
 from support.http_server import serving
 from support.waits import within
 
@@ -95,9 +95,9 @@ def odd(what: str, status: int = 0, **members: Any) -> Change:
     return change
 
 
-async def logged_in(authority: Authority, folder: Path, **auth: Any) -> tuple[Place, str]:
+async def logged_in(authority: Authority, folder: Path, **auth: Any) -> tuple[LoginTarget, str]:
     servers = {"notes": ServerConfig(url=f"{authority.base}/mcp")}
-    place = place_of("notes", servers, AuthSettings(keyring="off", **auth), LocalStore(folder))
+    place = target_of("notes", servers, AuthSettings(keyring="off", **auth), LocalStore(folder))
     visits: list[asyncio.Future[Any]] = []
 
     def say(text: str) -> None:

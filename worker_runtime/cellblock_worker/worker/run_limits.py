@@ -1,9 +1,10 @@
-"""Looks now and then at what one run has used: ends it at its cap, and has a long one yield to others."""
+"""Keeps the time and the CPU time of one run within its caps: by a clock, and by looks at what it has used."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum
 from typing import Final
 
 from cellblock_worker.wire import protocol
@@ -22,11 +23,10 @@ BLIND_PAUSE_SECONDS: Final = 0.1
 LONG_RUN_CPU_SECONDS: Final = 0.05
 """Sets the CPU time after which a run is a long one; most runs never take as much."""
 
-LONG_RUN_LOOK_SECONDS: Final = 0.1
-"""Sets the pause from one look at whether a run is a long one to the next, which comes twice as late each time up to
-`LONG_RUN_LOOK_MAX_SECONDS`."""
+FIRST_LOOK_SECONDS: Final = 0.1
+"""Bounds the pause before the first look; each later one may come twice as late, up to `LAST_LOOK_SECONDS`."""
 
-LONG_RUN_LOOK_MAX_SECONDS: Final = 0.8
+LAST_LOOK_SECONDS: Final = 0.8
 
 
 def is_gone(error: OSError) -> bool:
@@ -35,7 +35,8 @@ def is_gone(error: OSError) -> bool:
 
 
 class UseWatch:
-    """Watches one run, from its lease until `cancel`.
+    """Looks now and then at what one run has used, from its lease until `cancel`: ends it at its cap, and has a long
+    one yield to others.
 
     Args:
         reader: Looks at its worker.
@@ -74,19 +75,12 @@ class UseWatch:
         self.reported = 0.0
         self.billed = 0.0
         self.live_at: float | None = None if run.replay_ms else 0.0
-        left = (run.replay_ms or run.cpu_ms) / 1000
-        # Most runs are over before a look is due: of those with much CPU time left, one timer is enough until then.
-        is_soon = not kernel_limits or left * CPU_SAMPLE_SHARE < LONG_RUN_LOOK_SECONDS
-        self._cpu_timer = self._look_later(left) if is_soon else None
-        self._long_timer = self._loop.call_later(
-            LONG_RUN_LOOK_SECONDS, self._look_whether_long, LONG_RUN_LOOK_SECONDS
-        )
+        self._longest_pause = FIRST_LOOK_SECONDS
+        self._timer = self._look_later((run.replay_ms or run.cpu_ms) / 1000)
 
     def cancel(self) -> None:
         """Ends the watch: the run is over."""
-        if self._cpu_timer is not None:
-            self._cpu_timer.cancel()
-        self._long_timer.cancel()
+        self._timer.cancel()
 
     def live(self) -> bool:
         """Has the run's own CPU cap begin; says whether it had not."""
@@ -96,9 +90,8 @@ class UseWatch:
         self.live_at = 0.0
         if (usage := self.now()) is not None:
             self.live_at = usage.cpu_seconds
-        if self._cpu_timer is not None:
-            self._cpu_timer.cancel()
-        self._cpu_timer = self._look_later(self._run.cpu_ms / 1000)
+        self._timer.cancel()
+        self._timer = self._look_later(self._run.cpu_ms / 1000)
         return True
 
     def now(self) -> Usage | None:
@@ -132,35 +125,94 @@ class UseWatch:
         elif not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes:
             self._kill("memory", f"over maxMemoryBytes = {self._run.memory_bytes} (resident size)")
         else:
-            self._cpu_timer = self._look_later(left)
+            if used >= LONG_RUN_CPU_SECONDS:
+                more, self.reported = used - self.reported, used
+                self._computes(more)
+            self._longest_pause = min(2 * self._longest_pause, LAST_LOOK_SECONDS)
+            self._timer = self._look_later(left)
 
     def _look_later(self, left: float) -> asyncio.TimerHandle:
         pause = CPU_SAMPLE_MIN_SECONDS
         if self._kernel_limits:
-            pause = max(pause, left * CPU_SAMPLE_SHARE)
+            pause = max(pause, min(left * CPU_SAMPLE_SHARE, self._longest_pause))
         return self._loop.call_later(pause, self._look)
 
     def _cannot_look(self, error: OSError) -> None:
         """Goes on without a descriptor to look at a living worker: the kernel's limits hold, where it keeps them."""
         if self._kernel_limits:
-            self._cpu_timer = self._loop.call_later(BLIND_PAUSE_SECONDS, self._look)
+            self._timer = self._loop.call_later(BLIND_PAUSE_SECONDS, self._look)
         else:
             self._kill("crashed", f"its memory cannot be watched: {error.strerror or error}")
 
-    def _look_whether_long(self, pause: float) -> None:
-        try:
-            used = self._reader.cpu_seconds() - self._before + self.billed
-        except (OSError, ValueError):
-            self._begin_looks()
-            return
-        if used >= LONG_RUN_CPU_SECONDS:
-            more, self.reported = used - self.reported, used
-            self._computes(more)
-        pause = min(2 * pause, LONG_RUN_LOOK_MAX_SECONDS)
-        self._long_timer = self._loop.call_later(pause, self._look_whether_long, pause)
-        self._begin_looks()
 
-    def _begin_looks(self) -> None:
-        # Last of its turn: it may end the run, and with it the watch.
-        if self._cpu_timer is None:
-            self._look()
+class ClockState(Enum):
+    """A run's wall clock is in one of these states."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    OVERDRAWN = "overdrawn"
+    """Says that the clock runs again by itself, having stood still for as long as it may; the broker has yet to say
+    that it goes on."""
+
+
+class WallClock:
+    """Counts what is left of a run's `timeoutMs`, from its construction. The broker may stop it, within an allowance
+    given before.
+
+    Args:
+        seconds: Until `on_over`, while it runs.
+        allowance: Seconds that it may stand still in all.
+        on_over: Called once, when the time is over.
+    """
+
+    def __init__(self, seconds: float, allowance: float, on_over: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_over = on_over
+        self._left = seconds
+        self._allowance = allowance
+        self._since = self._loop.time()
+        self._timer = self._loop.call_later(seconds, on_over)
+        self.state = ClockState.RUNNING
+
+    def stop(self) -> bool:
+        """Stops the clock of a run. False: it does already, or must not any more, and nothing has changed."""
+        if self.state is not ClockState.RUNNING or self._allowance <= 0:
+            return False
+        self._left -= self._turn(ClockState.STOPPED)
+        self._timer = self._loop.call_later(self._allowance, self._overdraw)
+        return True
+
+    def go_on(self) -> bool:
+        """Lets the clock run again. False: it does already, and nothing has changed."""
+        if self.state is ClockState.OVERDRAWN:
+            # The word came when the allowance was used up; what has passed since counts.
+            self.state = ClockState.RUNNING
+            return True
+        if self.state is not ClockState.STOPPED:
+            return False
+        self._allowance -= self._turn(ClockState.RUNNING)
+        self._timer = self._loop.call_later(max(0.0, self._left), self._on_over)
+        return True
+
+    def restart(self, seconds: float) -> None:
+        """Gives the run so many seconds from now on, while the clock runs."""
+        self._left = seconds
+        if self.state is not ClockState.STOPPED:
+            self._turn(self.state)
+            self._timer = self._loop.call_later(seconds, self._on_over)
+
+    def cancel(self) -> None:
+        """Ends the clock: the run is over."""
+        self._timer.cancel()
+
+    def _overdraw(self) -> None:
+        self._turn(ClockState.OVERDRAWN)
+        self._allowance = 0.0
+        self._timer = self._loop.call_later(max(0.0, self._left), self._on_over)
+
+    def _turn(self, state: ClockState) -> float:
+        """Goes over to a state, and returns the seconds that were spent in the one before."""
+        self._timer.cancel()
+        now = self._loop.time()
+        spent, self._since, self.state = now - self._since, now, state
+        return spent

@@ -16,7 +16,7 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.shelf import Stamp
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream.definitions import ToolDefinition, left_out, shown
-from cellblock.tools.upstream.pins.pins import (
+from cellblock.tools.upstream.pins import (
     Difference,
     PinError,
     Pins,

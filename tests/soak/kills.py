@@ -21,15 +21,13 @@ import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import psutil
 
-from benchmarks.client import META, TOOL, message_in, request_of, send
 from benchmarks.harness import parser, port_told_in, say
 from benchmarks.hostile.stage import STOP_BOUND_SECONDS
 from cellblock.app.config.load import parse_settings
@@ -39,15 +37,14 @@ from cellblock.record.journals import open_store
 from cellblock.record.place import Place
 from cellblock.record.rows import WAITING, Head, RunState, parked_questions
 from cellblock.record.store import JournalStore
-from cellblock.record.views import response_in
-from soak.run_books import APPROVE, ASKED, NO_RUN_WAITS, RunBooks, script
+from soak.clients import ModernClients
+from soak.run_books import APPROVE, RunBooks
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, by_role, files_under, tracebacks
+from soak.written import drained, heads_in, response_to
 from support.entries import CELLBLOCK, SERVERS, ledger, plain_server, write_config
+from support.http_daemon import Daemon
 
 CLIENTS: Final = 3
-PAUSE_SECONDS: Final = 0.7
-"""Passes before a client's next request, or its return with answers, on average."""
-
 APPROVERS: Final = 2
 APPROVE_SECONDS: Final = 0.3
 """Passes between two commands of one that allow what waits."""
@@ -62,14 +59,12 @@ DEATHS: Final = {"daemon and all below it": 4, "daemon": 4, "host": 2, "worker":
 """Says who dies, by how often."""
 
 START_SECONDS: Final = 300.0
-ANSWER_SECONDS: Final = 90.0
 DRAIN_SECONDS: Final = 900.0
 """Bounds the end: each run that is left has a few parks before it, and each is allowed by a command, which takes half a
 second, and minutes on a machine that leaves it nothing."""
 
 SHOWN_MOST: Final = 20
 
-FORMS: Final[Mapping[str, Any]] = {"elicitation": {"form": {}}}
 SECTION: Final[Mapping[str, Any]] = {
     "policy": {"default": {"approve": APPROVE}},
     "auth": {"keyring": "off"},
@@ -117,7 +112,6 @@ class Daemons:
         self.log = folder / "daemon.log"
         self.private = [folder / name for name in ("tmp", "home")]
         self.orphans = Orphans()
-        self.up = asyncio.Event()
         self._port = 0
         self._process: Process | None = None
         for one in self.private:
@@ -135,13 +129,11 @@ class Daemons:
         with log.open("wb") as file:
             self._process = await self._spawned("serve", "--http", "127.0.0.1:0", stdout=DEVNULL, stderr=file)
         self._port = await asyncio.to_thread(port_told_in, log, START_SECONDS)
-        self.up.set()
 
     async def die(self, who: str) -> None:
         """Kills; where the daemon was among those, the next one is started."""
         assert self._process is not None
         if who.startswith("daemon"):
-            self.up.clear()
             self.kill(alone=who == "daemon")
             await self._process.wait()
             self._keep_log()
@@ -163,7 +155,6 @@ class Daemons:
     async def stop(self) -> int:
         """Ends the last daemon as a service manager does; returns its exit code."""
         assert self._process is not None
-        self.up.clear()
         self._process.terminate()
         async with asyncio.timeout(STOP_BOUND_SECONDS):
             code = await self._process.wait()
@@ -176,49 +167,34 @@ class Daemons:
         _, errors = await process.communicate()
         return process.returncode, errors.decode()
 
-    async def said(self, arguments: Mapping[str, Any], *, forms: bool, **more: Any) -> Any:
-        """Makes one request on a connection of its own; returns its answer, or None where there is none."""
-        await self.up.wait()
-        meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": FORMS if forms else {}}
-        body = request_of(TOOL, arguments, meta=meta, **more)
-        try:
-            token = (self.state / "token").read_text("ascii").strip()
-            _, data = await asyncio.to_thread(
-                send, self._port, token, body, address="127.0.0.1", bound=ANSWER_SECONDS
-            )
-            return message_in(data)
-        except (OSError, HTTPException, ValueError):
-            return None
+    def served(self) -> Daemon:
+        """Returns the daemon that serves now, or served last."""
+        assert self._process is not None
+        token = (self.state / "token").read_text("ascii").strip()
+        return Daemon(self._process, self._port, self.state, token)
 
     def heads(self, state: RunState | None = None) -> list[Head]:
         """Returns what is written down of the runs."""
-        found = list[Head]()
         if not self._place.exists():
-            return found
-        with contextlib.closing(self._store()) as store:
-            while page := store.heads(state=state, before=found[-1].began if found else None):
-                found += page
-        return found
+            return []
+        with self.store() as store:
+            return heads_in(store, state)
 
     def questions(self, run_id: str) -> tuple[ParkedQuestion, ...]:
         """Returns what a run waits for."""
-        with contextlib.closing(self._store()) as store:
+        with self.store() as store:
             read = store.read(run_id, kinds=WAITING)
         return () if read is None or read[0].state != "parked" else parked_questions(*read)
 
-    def response(self, run_id: str) -> Any:
-        """Returns the response of a run that has ended; None where none is written down."""
-        with contextlib.closing(self._store()) as store:
-            read = store.read(run_id)
-        found = None if read is None else response_in(read[1])
-        return None if found is None else found.decoded().as_json()
+    @contextlib.contextmanager
+    def store(self) -> Generator[JournalStore]:
+        """Opens what is written down."""
+        with contextlib.closing(open_store(self._place, self.settings.cellblock.journal)) as store:
+            yield store
 
     @property
     def _place(self) -> Place:
         return Place(LocalStore(self.state), self.settings.cellblock.auth)
-
-    def _store(self) -> JournalStore:
-        return open_store(self._place, self.settings.cellblock.journal)
 
     def _keep_log(self) -> None:
         with self.log.open("ab") as file:
@@ -236,114 +212,36 @@ class Daemons:
         return process
 
 
-class Served(Protocol):
-    """Answers the clients of a campaign, and shows what is written down."""
+class Clients(ModernClients):
+    """Begins no run where many wait: a command ends each of their parks."""
 
-    ledger: Path
+    asks = answers_again = True
 
-    async def said(self, arguments: Mapping[str, Any], *, forms: bool, **more: Any) -> Any:
-        """Makes one request on a connection of its own; returns its answer, or None where there is none."""
-        ...
+    def __init__(self, behind: Callable[[], Daemon], books: RunBooks, chance: random.Random) -> None:
+        super().__init__(behind, books, chance)
+        self.has_room = asyncio.Event()
+        self.has_room.set()
 
-    def heads(self, state: RunState | None = None) -> list[Head]:
-        """Returns what is written down of the runs."""
-        ...
-
-    def response(self, run_id: str) -> Any:
-        """Returns the response of a run that has ended; None where none is written down."""
-        ...
+    async def _next(self) -> None:
+        await self.has_room.wait()
+        await self._modern_request()
 
 
-class Campaign:
-    """Has runs begun and allowed, and holds what was told against what was done.
-
-    Args:
-        served: Who answers.
-        seed: Fixes who does what, not what it meets.
-        asks: Whether the scripts call a server that asks, too.
-    """
-
-    def __init__(self, served: Served, seed: int, *, asks: bool = False) -> None:
-        self.served = served
-        self.books = RunBooks()
-        self.wrong: list[str] = self.books.wrong
-        self.counts: Counter[str] = self.books.counts
-        self._chance = random.Random(seed)
-        self._asks = asks
-
-    def answered_again(self, first: Any, again: Any) -> None:
-        """Takes the answer to a word that was answered already."""
-        self.wrong.append(f"a word is good twice: {again}, behind {first}")
-
-    # ---- inside: who acts ----------------------------------------------------------------------------
-
-    async def _client(self, until: float) -> None:
-        while time.monotonic() < until:
-            await self._pause()
-            await self._request()
-
-    async def _request(self) -> None:
-        """One request of a client to its one answer."""
-        self.counts["requests"] += 1
-        forms = self._chance.random() < 0.7
-        durable = not forms or self._chance.random() < 0.5
-        run = self.counts["requests"]
-        arguments = {"code": script(run, asks=self._asks), "durable": durable}
-        message = await self.served.said(arguments, forms=forms)
-        word, back = None, dict[str, Any]()
-        while message is None or message.get("result", {}).get("resultType") == "input_required":
-            if message is None and word is None:
-                # Sent again, it is another request: nobody knows that it was this one.
-                self.counts["cut_off"] += 1
-                return
-            if message is not None:
-                word, asked = message["result"]["requestState"], message["result"].get("inputRequests", {})
-                answers = {key: self._accepted(one, f"{run}/{ASKED}") for key, one in asked.items()}
-                back = {"requestState": word, "inputResponses": answers}
-                await self._pause()
-            message = await self.served.said(arguments, forms=forms, **back)
-        self.books.take(message)
-        if word is not None and self._chance.random() < 0.2:
-            again = await self.served.said(arguments, forms=forms, **back)
-            if again is not None and NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
-                self.answered_again(message, again)
-
-    def _accepted(self, asked: Mapping[str, Any], call: str) -> dict[str, Any]:
-        """The answer to one question: yes, and where a server asks a name that nobody else is given."""
-        is_form = "name" in asked["params"]["requestedSchema"]["properties"]
-        return {"action": "accept", "content": {"name": self.books.name(call)} if is_form else {}}
-
-    async def _drained(self) -> None:
-        until = time.monotonic() + DRAIN_SECONDS
-        while left := [head for head in await asyncio.to_thread(self.served.heads) if head.ended is None]:
-            if time.monotonic() > until:
-                self.wrong += [f"run {head.id} is left: {head}" for head in left]
-                return
-            await asyncio.sleep(0.5)
-
-    async def _pause(self) -> None:
-        await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
-
-    def _settle(self, *more: Path) -> None:
-        """Judges all, at the end, by the servers' ledgers."""
-        events = [event for file in (self.served.ledger, *more) for event in ledger(file)]
-        self.books.settle(events, self.served.heads(), self.served.response)
-
-
-class Kills(Campaign):
-    """Kills what answers its clients.
+class Kills:
+    """Has runs begun and allowed, kills what answers, and holds what was told against what was done.
 
     Args:
         folder: As for `Daemons`.
-        seed: As for `Campaign`.
+        seed: Fixes who does what, not what it meets.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.daemons = Daemons(folder)
-        super().__init__(self.daemons, seed, asks=True)
+        self.books = RunBooks()
+        self.wrong, self.counts = self.books.wrong, self.books.counts
+        self._chance = random.Random(seed)
+        self.clients = Clients(self.daemons.served, self.books, self._chance)
         self.deaths: Counter[str] = Counter()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
 
     async def run(self, seconds: float) -> None:
         """Goes on for so long, and then until nothing is left."""
@@ -354,19 +252,21 @@ class Kills(Campaign):
             self.daemons.use(url)
             await self._course(seconds)
         await self._judge_rest()
-        self._settle(self.daemons.answers)
+        events = [event for file in (self.daemons.ledger, self.daemons.answers) for event in ledger(file)]
+        with self.daemons.store() as store:
+            self.books.settle(events, heads_in(store), lambda run_id: response_to(store, run_id))
 
     async def _course(self, seconds: float) -> None:
         await self.daemons.start()
-        until = time.monotonic() + seconds
+        until = self.clients.until = time.monotonic() + seconds
         try:
             async with asyncio.TaskGroup() as group:
                 approvers = [self._approve() for _ in range(APPROVERS)]
                 others = [group.create_task(work) for work in (*approvers, self._watch())]
-                await asyncio.gather(self._kill(until), *(self._client(until) for _ in range(CLIENTS)))
+                await asyncio.gather(self._kill(until), *(self.clients.modern() for _ in range(CLIENTS)))
                 said = f"{self.deaths.total()} deaths, {self.counts['requests']} requests"
                 say(f"{said}; what is left comes to its end")
-                await self._drained()
+                self.wrong += await drained(self.daemons.heads, DRAIN_SECONDS)
                 for task in others:
                     task.cancel()
         except BaseException:
@@ -381,10 +281,6 @@ class Kills(Campaign):
 
     # ---- inside: who acts ----------------------------------------------------------------------------
 
-    async def _request(self) -> None:
-        await self._has_room.wait()
-        await super()._request()
-
     async def _kill(self, until: float) -> None:
         while time.monotonic() < until:
             await asyncio.sleep(self._chance.uniform(*LIFE_SECONDS))
@@ -397,7 +293,7 @@ class Kills(Campaign):
         while True:
             await asyncio.sleep(APPROVE_SECONDS)
             waiting = await asyncio.to_thread(self.daemons.heads, "parked")
-            (self._has_room.set if len(waiting) <= LEFT_MOST else self._has_room.clear)()
+            (self.clients.has_room.set if len(waiting) <= LEFT_MOST else self.clients.has_room.clear)()
             if waiting:
                 self.books.written |= {head.id for head in waiting}
                 run_id, words = self._chance.choice(waiting).id, list[str]()

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.types.check.faults import hint_of
-from cellblock.types.check.likely import likely_member, likely_members
+from cellblock.types.check.hints import likely_member, likely_members
 from cellblock.types.check.verdict import Complaint
 
 Check = Callable[..., Awaitable[Any]]

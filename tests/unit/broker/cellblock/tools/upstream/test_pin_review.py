@@ -15,8 +15,8 @@ from cellblock.fleet import shared_rows
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.tools.upstream.definitions import ToolDefinition, admit
-from cellblock.tools.upstream.pins.pins import PinStore
-from cellblock.tools.upstream.pins.review import MAX_NOTES, Review, Reviewer
+from cellblock.tools.upstream.pin_review import MAX_NOTES, Review, Reviewer
+from cellblock.tools.upstream.pins import PinStore
 from support.postgresql import Postgres
 from support.shared_rows import KEY, state_of
 

@@ -1,28 +1,31 @@
-"""The command `install`: Cellblock into the clients' own configuration files, or out of them again."""
+"""The commands `install` and `import`: Cellblock into MCP clients' own files or out of them, their servers here."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.import_ import agreed, place_for
-from cellblock.app.cli.importing.entries import find_servers
+from cellblock.app.cli.importing.entries import Search, find_servers
 from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own_command
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
+from cellblock.app.cli.parser import CLIENTS as CLIENT_NAMES
 from cellblock.app.cli.streams import write_json
-from cellblock.app.config.client_places import shown_path
+from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of
 from cellblock.app.config.formats import value_at
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.keyrings import NamedSecrets
+from cellblock.base.settings.problems import dotted
 from cellblock.base.terminal import Painter
 
 _STARTED: Final = ("type", "source", "command", "cmd", "args", "enabled")
@@ -31,7 +34,7 @@ _STARTED: Final = ("type", "source", "command", "cmd", "args", "enabled")
 _REACHED: Final = ("url", "uri", "httpUrl", "serverUrl", "headers")
 """Names the keys of an entry that was one for an address; a program has none of them."""
 
-_SIGNS: Final = {"+": "green", "-": "red", "@": "cyan"}
+_DIFFERENCE_SIGNS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class Step:
         }
 
 
-def run(parsed: argparse.Namespace) -> int:
+def install(parsed: argparse.Namespace) -> int:
     """Shows how the clients' files would change, asks, and writes them.
 
     Raises:
@@ -87,7 +90,7 @@ def run(parsed: argparse.Namespace) -> int:
     paint = Painter(sys.stdout)
     if not parsed.json:
         for step in steps:
-            sys.stdout.write(_as_text(step, target.path, paint, uninstall=parsed.uninstall))
+            sys.stdout.write(_install_text(step, target.path, paint, uninstall=parsed.uninstall))
     if changed and not parsed.yes and not _agreed(len(changed), json=parsed.json):
         sys.stdout.write("Nothing was written.\n")
         return EXIT_OK
@@ -204,20 +207,20 @@ def _snippet(client: Client, file: Path | None, launch: Launch) -> str:
     return f"{comment} {client.title}: {shown_path(file)}\n{edited('', form, entry)}"
 
 
-def _as_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) -> str:
+def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) -> str:
     shown = shown_path(step.file.path)
     if not step.file.changed:
         how = "has no Cellblock" if uninstall else "is as it should be"
         return f"{paint(step.client.title, 'bold')}: {shown} {how}.\n"
     lines = [paint(f"{step.client.title}: {shown}", "bold")]
     for line in step.file.difference(shown)[2:]:
-        style = _SIGNS.get(line[:1])
+        style = _DIFFERENCE_SIGNS.get(line[:1])
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
-        restrictions = one.found.conversion.restrictions if one.fate == "added" else ()
+        restrictions = one.found.restrictions if one.fate == "added" else ()
         lines += [f"  {one.found.name}: restricted as there: {told}" for told in restrictions]
-        if one.fate == "added" and one.found.conversion.left:
-            lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.conversion.left)}")
+        if one.fate == "added" and one.found.left:
+            lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.left)}")
         fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")
         lines.append(f"  {one.found.name}: {fate} ({shown_path(target)})")
     lines += [
@@ -244,3 +247,128 @@ def _done(step: Step, copy: Path | None, paint: Painter, *, uninstall: bool) -> 
     if not uninstall:
         lines.append(step.client.next_step)
     return "\n".join(lines) + "\n"
+
+
+_FATE_SIGNS: Final = {
+    "added": ("+", "green"),
+    "present": ("=", "dim"),
+    "conflict": ("!", "yellow"),
+    "itself": ("-", "dim"),
+    "unusable": ("!", "yellow"),
+}
+
+
+def import_servers(parsed: argparse.Namespace) -> int:
+    """Finds the servers, shows what would be done, asks, and writes the file.
+
+    Raises:
+        ConfigError: The file cannot be used, or nobody is there to be asked.
+    """
+    target = OwnFile(parsed.config)
+    project = (parsed.project or Path.cwd()).expanduser().resolve()
+    search = find_servers(project, parsed.clients or CLIENT_NAMES)
+    for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
+        raise ConfigError(f"{file} is a client's own file.", hint="Give --config with another one.")
+    planned = partial(
+        make_plan, search.servers, target.servers, kept=NamedSecrets().get, ignored=target.ignored
+    )
+    plan = planned(secrets="file" if parsed.copy_secrets else parsed.secrets or "environment")
+    paint = Painter(sys.stdout)
+    if not parsed.json:
+        sys.stdout.write(_import_text(search, plan, target.path, paint))
+    copy: Path | None = None
+    written = False
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not parsed.json
+    if plan.added and not parsed.dry_run:
+        if not parsed.yes:
+            if not asks:
+                raise ConfigError(
+                    "Nothing was written: nobody is there to be asked.", hint="Add --yes, or --dry-run."
+                )
+            if not agreed(f"Write {len(plan.added)} servers to {target.path}?"):
+                sys.stdout.write("Nothing was written.\n")
+                return EXIT_OK
+            if plan.secrets and not parsed.copy_secrets and parsed.secrets is None:
+                plan = planned(secrets=place_for(plan.secrets))
+        copy, written = add_servers(target, plan), True
+    if parsed.json:
+        report = {"written": written, "backup": None if copy is None else str(copy)}
+        write_json({**_as_json(search, plan, target.path), **report})
+    elif written:
+        sys.stdout.write(_what_next(plan, target.path, copy, paint))
+    return EXIT_OK
+
+
+def agreed(question: str) -> bool:
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def place_for(secrets: int) -> Place:
+    """Asks where secrets are to go, where no option says so."""
+    keyring = NamedSecrets().place
+    if keyring is not None and agreed(f"Put the {secrets} secrets into the system's keyring ({keyring})?"):
+        return "keyring"
+    copying = f"Copy the {secrets} secrets into the file, too? Otherwise set the variables above."
+    return "file" if agreed(copying) else "environment"
+
+
+def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
+    lines = [paint("Found", "bold")]
+    for file, count in search.files.items():
+        lines.append(f"  {shown_path(file)}: {count} server{'' if count == 1 else 's'}")
+    for file, why in search.unreadable.items():
+        lines.append(f"  {shown_path(file)}: {paint('not read', 'yellow')}: {why}")
+    if not search.files and not search.unreadable:
+        lines.append("  no file of any client")
+    if plan.steps:
+        lines += ["", paint(f"Into {target}", "bold")]
+    for step in plan.steps:
+        sign, style = _FATE_SIGNS[step.fate]
+        name = dotted([step.found.name])
+        why = f"; {step.why}" if step.why else ""
+        lines.append(f"  {paint(f'{sign} {name}', style)}  {dotted([step.reached])}, from {step.source}{why}")
+        restrictions = step.found.restrictions if step.fate == "added" else ()
+        lines += [f"      restricted as there: {told}" for told in restrictions]
+        if step.fate == "added" and (left := step.found.left):
+            lines.append(f"      {paint('not carried over', 'yellow')}: {', '.join(map(str, left))}")
+    if plan.values:
+        lines += [
+            "",
+            paint("Into the keyring", "bold"),
+            *(f"  {paint(name, 'cyan')}" for name in plan.values),
+        ]
+    if plan.needed:
+        lines += ["", paint("To be set in the environment of Cellblock", "bold")]
+        for name, step in plan.needed.items():
+            is_set = " (is set here)" if name in os.environ else ""
+            where = f"{step.source}, {dotted(step.found.path)}"
+            lines.append(f"  {paint(name, 'cyan')}{is_set}  its value is in {where}")
+    if not plan.added:
+        lines += ["", "Nothing to import."]
+    return "\n".join(lines) + "\n"
+
+
+def _what_next(plan: Plan, target: Path, copy: Path | None, paint: Painter) -> str:
+    lines = ["", f"{paint('Written', 'green')}: {target}"]
+    if copy is not None:
+        lines.append(f"The old file is {copy}")
+    if plan.needed:
+        lines.append(
+            "Until the variables above are set, their servers are not started; `cellblock config check` says which."
+        )
+    lines.append(f"Next: cellblock doctor --config {target}")
+    return "\n".join(lines) + "\n"
+
+
+def _as_json(search: Search, plan: Plan, target: Path) -> dict[str, Any]:
+    return {
+        "config": str(target),
+        "files": {str(file): count for file, count in search.files.items()},
+        "unreadable": {str(file): why for file, why in search.unreadable.items()},
+        "servers": [step.as_json() for step in plan.steps],
+        "variables": list(plan.needed),
+        "keyring": list(plan.values),
+    }

@@ -1,19 +1,87 @@
-"""Says what to do about an argument that a function does not take: the name that was meant, its place, or an
-array."""
+"""Finds which name was probably meant by one that there is not, and says what to do about an argument that a function
+does not take: the name that was meant, its place, or an array."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, cast
 
 from cellblock.base.json import is_array
-from cellblock.base.suggest import nearest_names
+from cellblock.base.suggest import nearest_names, rated_names
 from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
-from cellblock.types.check.likely import MAX_NAMED, likely_member, listed
 from cellblock.types.check.printed_types import element_of, members_of, nested_place, parameters_of
 from cellblock.types.check.verdict import Complaint
+
+MAX_NAMED: Final = 12
+"""Bounds the members that a hint names; they end up in a model's context."""
+
+MAX_GUESSES: Final = 3
+
+MIN_OF_LANGUAGE: Final = 0.75
+"""Sets the least similarity of a member of arrays and texts: `count` is not `concat`."""
+
+WRAPPERS: Final = frozenset(
+    [
+        "array",
+        "data",
+        "elements",
+        "entries",
+        "items",
+        "list",
+        "records",
+        "result",
+        "results",
+        "rows",
+        "values",
+    ]
+)
+"""Names members that hold the elements, where something is not the array itself."""
+
+_COUNTS: Final = frozenset(["count", "len", "size", "total"])
+_OF_ARRAYS: Final = {
+    "contains": "includes",
+    "append": "push",
+    "add": "push",
+    "select": "map",
+    "where": "filter",
+    "first": "[0]",
+    "last": "at(-1)",
+    "each": "forEach",
+}
+MAX_SLIPS: Final = 2
+
+MAX_SLIP_CHARS: Final = 64
+"""Bounds the characters of names that are compared letter by letter."""
+
+_ALIKE: Final = (
+    "title name label subject summary heading headline caption",
+    "body content text description message details note",
+    "due deadline date when",
+    "id key uid uuid identifier number ref",
+    "created date time timestamp since opened",
+    "updated modified changed edited",
+    "status state phase stage",
+    "done completed finished closed resolved",
+    "url link href uri website address",
+    "author user owner creator by login username",
+    "assignee owner user responsible",
+    "items results data list entries records rows values elements",
+    "count total length size number amount",
+    "price cost amount total",
+    "email mail address",
+    "path file filename filepath",
+    "folder directory dir parent",
+    "tags labels categories topics",
+    "kind type category class",
+    "first start begin from",
+    "last end until to",
+)
+"""Holds words for the same thing in the outputs of tools; a word may be in several lines."""
+
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 _UNKNOWN: Final = "may only specify known properties, "
 _MISSING_ONE: Final = "' is missing in type"
@@ -181,3 +249,84 @@ def _not_an_array(line: str) -> tuple[str, str] | None:
     rest = line.removesuffix(".").partition("Type '")[2]
     given, found, wanted = rest.removesuffix("'").rpartition(_NOT_ASSIGNABLE)
     return (given, wanted) if found and rest.endswith("[]'") else None
+
+
+# ---- names that were probably meant --------------------------------------------------------------------------
+
+
+def is_slip(name: str, members: Sequence[str]) -> bool:
+    """Says whether a name is one of some others, but for a slip of the pen: within two edits, and a third of
+    its length."""
+    most = min(MAX_SLIPS, len(name) / 3)
+    return any(member != name and _edits(name, member) <= most for member in members)
+
+
+def _edits(one: str, other: str) -> int:
+    """Counts the letters to insert, take out, change, or exchange with their neighbours, to make one name of
+    another."""
+    if abs(len(one) - len(other)) > MAX_SLIPS or len(one) > MAX_SLIP_CHARS:
+        return MAX_SLIPS + 1
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for at, letter in enumerate(one):
+        row = [at + 1]
+        for to, wanted in enumerate(other):
+            cost = min(last[to + 1] + 1, row[to] + 1, last[to] + (letter != wanted))
+            if at and to and letter == other[to - 1] and one[at - 1] == wanted:
+                cost = min(cost, before[to - 1] + 1)
+            row.append(cost)
+        before, last = last, row
+    return last[-1]
+
+
+def listed(names: Sequence[str], *, cut: bool = False) -> str:
+    """Gives the first of some names; `cut` says that there are more than these."""
+    return ", ".join([*names[:MAX_NAMED], *(["…"] if cut or len(names) > MAX_NAMED else [])])
+
+
+def likely_member(wanted: str, members: Sequence[str]) -> str | None:
+    """Gives the member that was probably meant, if there is one that is likelier than all others."""
+    likely = likely_members(wanted, members)
+    return likely[0] if len(likely) == 1 else None
+
+
+def likely_members(wanted: str, members: Sequence[str]) -> list[str]:
+    """Gives the members of which one was probably meant, whatever their order: those spelt most alike, else
+    those that mean the same. More than one are equally likely."""
+    near = rated_names(wanted, sorted(members))
+    if near:
+        return [name for similarity, name in near if similarity == near[0][0]][:MAX_GUESSES]
+    words = _words(wanted)
+    ranks: dict[str, int] = {}
+    for member in sorted(members):
+        others = _words(member)
+        for line in _alike():
+            if words & line and others & line:
+                # The closest in the list of likely words.
+                ranks[member] = min(len(others - line), ranks.get(member, len(others)))
+    closest = min(ranks.values(), default=0)
+    return [member for member, rank in ranks.items() if rank == closest][:MAX_GUESSES]
+
+
+def likely_of_language(wanted: str, members: Sequence[str], *, array: bool) -> str | None:
+    """Says what to read of an array or a text in place of a member that it does not have: only what is certain.
+
+    Synonyms are of no use here: `entries` of an array are not its `rows`.
+    """
+    if wanted in _COUNTS:
+        return "length"
+    if array and wanted in _OF_ARRAYS:
+        return _OF_ARRAYS[wanted]
+    near = [
+        name for similarity, name in rated_names(wanted, sorted(members)) if similarity >= MIN_OF_LANGUAGE
+    ]
+    return near[0] if len(near) == 1 else None
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORDS.findall(name[:64]))
+
+
+@lru_cache(maxsize=1)
+def _alike() -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(line.split()) for line in _ALIKE)

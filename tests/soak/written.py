@@ -1,0 +1,54 @@
+"""What is written down of runs, for those who judge them at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.state import JournalSettings
+from cellblock.fleet.postgresql import PostgresServer
+from cellblock.fleet.shared_state import SharedState
+from cellblock.record.place import Place
+from cellblock.record.rows import Head, RunState
+from cellblock.record.store import JournalStore
+from cellblock.record.views import response_in
+from support.fleet.fleet import Fleet
+
+
+@contextlib.contextmanager
+def store_of(fleet: Fleet) -> Generator[JournalStore]:
+    """Opens what the brokers of a fleet share."""
+    shared = SharedState(PostgresServer(fleet.database.url), (fleet.state_key,))
+    try:
+        yield Place(shared, AuthSettings(keyring="off")).opened(lambda: (fleet.state_key,), JournalSettings())
+    finally:
+        shared.close()
+
+
+def heads_in(store: JournalStore, state: RunState | None = None) -> list[Head]:
+    """Returns all runs that are written down."""
+    found = list[Head]()
+    while page := store.heads(state=state, before=found[-1].began if found else None):
+        found += page
+    return found
+
+
+def response_to(store: JournalStore, run_id: str) -> Any:
+    """Returns the response of a run that has ended; None where none is written down."""
+    read = store.read(run_id)
+    found = None if read is None else response_in(read[1])
+    return None if found is None else found.decoded().as_json()
+
+
+async def drained(heads: Callable[[], list[Head]], bound: float) -> list[str]:
+    """Waits until every run has ended; returns what is left after `bound` seconds."""
+    stop = time.monotonic() + bound
+    while left := [head for head in await asyncio.to_thread(heads) if head.ended is None]:
+        if time.monotonic() > stop:
+            return [f"run {head.id} is left: {head}" for head in left]
+        await asyncio.sleep(0.5)
+    return []
