@@ -281,6 +281,6 @@ async def test_a_hostile_server_costs_what_a_list_may_cost(tmp_path: Path) -> No
         assert await read(client, "note://a/1") == large
         result = await within(client.get_prompt("mcp__a__q", {}), 60)
         assert result.messages[0].model_dump(exclude_none=True) == message and not result.meta
-        with pytest.raises(MCPError, match="is larger than it may be for what was asked"):
+        with pytest.raises(MCPError, match="more than it may have for what was asked"):
             await within(client.complete(PromptReference(name="q"), {"name": "who", "value": ""}), 60)
         assert not (await within(client.call_tool("mcp__a__echo", {}), 60)).is_error

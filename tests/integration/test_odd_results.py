@@ -44,7 +44,10 @@ async def test_results_that_no_model_of_the_sdk_takes(tmp_path: Path) -> None:
     async with ready(settings(tmp_path, servers)) as broker:
         for name in servers:
             found = succeeded(await broker.run(script(name, [*results, *odd])))
-            assert found[: len(VALUES)] == VALUES, name
+            # Before 2026-07-28, null is as if absent.
+            assert found[: len(VALUES)] == [TEXT["text"] if value is None else value for value in VALUES], (
+                name
+            )
             assert found[len(VALUES) :] == [{**one, "isError": False} for one in odd], name
 
 
@@ -55,7 +58,7 @@ const nested = (depth) => "[".repeat(depth) + "]".repeat(depth);
 const large = (bytes, rest) => `["${"x".repeat(bytes)}", ${rest}]`;
 const texts = [
   '{"a": 1}', '["\\\\ud83d"]', large(5 << 20, 1), nested(512), large(3e5, nested(511)),
-  nested(513), large(3e5, nested(512)),
+  nested(513), large(3e5, nested(5000)),
 ];
 const kind = (value) => Array.isArray(value) ? "array" : typeof value;
 const found = [];
@@ -75,12 +78,12 @@ async def test_texts_are_parsed_at_every_size_and_depth_or_the_call_throws(tmp_p
         parsed, plain = zip(*succeeded(await broker.run(PARSES)), strict=True)
         assert set(plain) == {"string"}
         assert parsed[:5] == ("object", *["array"] * 4)
-        assert all("nests deeper than 512 levels" in told for told in parsed[5:])
+        assert all("nests" in told and "deep" in told for told in parsed[5:])
         await broker.learnt(30.0)
         notes = [
             inspect_tool(broker.catalog, name, broker.output_of, broker.observed_of)["output"]["note"]
             for name in ("plain.raw", "spec.raw")
         ]
-    assert all("Observed from 4 results," in note for note in notes), notes
-    # The one of 5 MiB for both; those too deep never were a result where they are parsed.
-    assert ["(1 more" in notes[0], "(3 more" in notes[1]] == [True, True], notes
+    # Those too deep never were a result where they are parsed.
+    assert all("Observed from 5 results," in note for note in notes), notes
+    assert ["more" in notes[0], "(2 more" in notes[1]] == [False, True], notes

@@ -134,7 +134,7 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
         tool("n" * 5_000),
         tool("twice", "Is the first"),
         tool("twice", "Is the second"),
-        {"name": 5},
+        {"name": []},
     ]
     definitions.write_text(json.dumps({"pages": [[tool("good"), *bad], [tool("late")]], "endless": True}))
     servers = {"server": plain_server("--definitions", definitions)}

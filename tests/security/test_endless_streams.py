@@ -11,12 +11,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from mcp.shared.message import SessionMessage
 
 from cellblock import Broker
 from cellblock.tools.upstream import pace, stdio
-from cellblock.tools.upstream.events import LEAST_RETRY_MS
-from cellblock.tools.upstream.incoming import read_message
+from cellblock.tools.upstream.wire import messages
+from cellblock.tools.upstream.wire.framing import LEAST_RETRY_MS
 from support.brokers import ready
 from support.entries import settings
 from support.responses import succeeded
@@ -225,11 +224,13 @@ async def test_a_flood_over_stdio_is_read_at_a_bounded_pace_and_cut(
     """Others' runs go on, and after a while it is not listened to any more."""
     read: list[float] = []
 
-    def counted(line: bytes) -> SessionMessage | Exception:
-        read.append(asyncio.get_running_loop().time())
-        return read_message(line)
+    read_line = messages.read
 
-    monkeypatch.setattr(stdio, "read_message", counted)
+    def counted(line: bytes) -> list[messages.Message]:
+        read.append(asyncio.get_running_loop().time())
+        return read_line(line)
+
+    monkeypatch.setattr(messages, "read", counted)
     with_a_slow_pace(monkeypatch)
     server = {"command": sys.executable, "args": ["-I", "-c", STDIO_FLOOD]}
     async with ready(settings(tmp_path, {"endless": server})) as broker:

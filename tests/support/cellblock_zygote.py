@@ -59,7 +59,6 @@ PRELOADED = (
     "cellblock.base.settings.problems",
     "cellblock.types.typescript",
     "cellblock.run.executor",
-    "cellblock.run.looks_apart",
     "cellblock.types.learning.outputs",
     "cellblock.types.check.checker",
     "cellblock.tools.upstream.auth.login",

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 FIRST: Final = (
     "cellblock.tools.upstream.registry",
     "cellblock.types.learning.outputs",
-    "cellblock.run.looks_apart",
     "cellblock.pool.start",
 )
 SECOND: Final = ("cellblock.types.check.checker", "cellblock.run.executor")
@@ -198,7 +197,6 @@ async def start_reach(
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
     from cellblock.record.place import Place
-    from cellblock.run.looks_apart import LargeLooks
     from cellblock.tools.upstream.pin_review import Reviewer
     from cellblock.tools.upstream.pins import PinStore
     from cellblock.tools.upstream.registry import Registry
@@ -227,14 +225,12 @@ async def start_reach(
     outputs = KnownOutputs(learner)
     apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation != "off")
     stack.push_async_callback(apart.close)
-    learner.look_apart(LargeLooks(apart).observe)
     registry = Registry(
         settings.servers,
         tools,
         section.upstream,
         max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
-        apart=apart,
         reviewer=Reviewer(section.pins, PinStore(store)),
         refine=partial(refined, section.schemas, overlays),
         logins=kept_logins(section.auth, store),

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-import mcp_types as types
-
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.offload.light import is_small
 from cellblock.base.offload.pool import OnBill
 from cellblock.run import payload
-from cellblock.run.unwrap import encoded, kind_of, unwrap
+from cellblock.run.unwrap import unwrap
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.upstream.definitions import shown
-from cellblock.tools.upstream.heavy import heavy_value
+from cellblock.tools.upstream.wire.results import ToolResult
 
 
 class FoundResult(NamedTuple):
@@ -29,7 +27,7 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
     """Makes the JSON for the script; of large data, which a Python tool gave, in a thread beside the loop.
 
     Args:
-        result: A `CallToolResult`, or the plain data that a Python tool gave.
+        result: A `ToolResult`, or the plain data that a Python tool gave.
         server: The server's id.
         tool: The tool.
         max_bytes: Cap of the JSON.
@@ -38,39 +36,27 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
         ToolCallError: The result is an error, has no JSON form, or is over the cap.
     """
     kind: ResultKind = "value"
-    value = result
-    if isinstance(result, types.CallToolResult):
-        heavy = heavy_value(result)
-        if heavy is not None:
-            if heavy.no_form is not None:
-                raise _no_form(tool, heavy.no_form)
-            return FoundResult(_capped(heavy.body, tool, max_bytes), heavy.kind)
     try:
-        if isinstance(result, types.CallToolResult):
-            value = unwrap(
+        if isinstance(result, ToolResult):
+            body, kind = unwrap(
                 result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box
             )
-            kind = kind_of(result, value)
-        if is_small(value):
-            body = encoded(value)
+        elif is_small(result):
+            body = payload.encode(result)
         else:
-            body = await asyncio.to_thread(_encoded_in_steps, value, max_bytes)
+            body = await asyncio.to_thread(_encoded_in_steps, result, max_bytes)
     except payload.PayloadError as error:
         raise _no_form(tool, str(error)) from None
     except payload.TooLong as error:
         raise _too_large(tool, error.size, max_bytes) from None
-    return FoundResult(_capped(body, tool, max_bytes), kind)
+    if len(body) > max_bytes:
+        raise _too_large(tool, len(body), max_bytes)
+    return FoundResult(body, kind)
 
 
 def _encoded_in_steps(value: Any, max_bytes: int) -> bytes:
     with OnBill():
         return payload.encode_in_steps(value, max_bytes)
-
-
-def _capped(body: bytes, tool: ToolEntry, max_bytes: int) -> bytes:
-    if len(body) > max_bytes:
-        raise _too_large(tool, len(body), max_bytes)
-    return body
 
 
 def _too_large(tool: ToolEntry, size: int, most: int) -> ToolCallError:

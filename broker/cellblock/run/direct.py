@@ -8,8 +8,6 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
-import mcp_types as types
-
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError
 from cellblock.run import payload
 from cellblock.run.call_inputs import CallInputs
@@ -23,6 +21,7 @@ from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.requests import RequestEntry
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.wire.results import ToolResult
 from cellblock.types.learning.learner import Learner
 
 
@@ -36,7 +35,7 @@ async def call_directly(
     origin: CallOrigin,
     watch: RunWatch,
 ) -> Any:
-    """Makes the call: gives what the tool gave, a `CallToolResult` or plain data.
+    """Makes the call: gives what the tool gave, a `ToolResult` or plain data.
 
     Args:
         server: The tool's server.
@@ -64,7 +63,7 @@ async def call_directly(
             await rules.admit(server, tool, value, RunClock.of_no_run())
         facts.error, facts.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
         result = await _in_own_task(function(value))
-        failed = isinstance(result, types.CallToolResult) and bool(result.is_error)
+        failed = isinstance(result, ToolResult) and result.is_error
         facts.ok, facts.certainty = not failed, Certainty.COMPLETED
         facts.error, facts.over = ToolCallError.summary if failed else None, True
         return result
@@ -81,7 +80,7 @@ async def call_directly(
 
 async def learn(learner: Learner, server: ServerEntry, tool: ToolEntry, result: Any, max_bytes: int) -> None:
     """Shows a result to the learner, as a script would have got it."""
-    is_error = isinstance(result, types.CallToolResult) and result.is_error
+    is_error = isinstance(result, ToolResult) and result.is_error
     if isinstance(tool, RequestEntry) or is_error:
         return
     with contextlib.suppress(ScriptError):

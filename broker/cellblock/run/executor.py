@@ -291,7 +291,7 @@ class Executor:
         caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
-        """Makes one tool call for a client, without a script: gives a `CallToolResult`, or a Python tool's plain data.
+        """Makes one tool call for a client, without a script: gives a `ToolResult`, or a Python tool's plain data.
 
         Args:
             server: The tool's server, of the newest snapshot.

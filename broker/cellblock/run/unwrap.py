@@ -1,26 +1,35 @@
-"""Turns an MCP tool result into the value a script gets (Code Mode specification, section 5.3.2)."""
+"""Turns an MCP tool result into the value a script gets (Code Mode specification, section 5.3.2), as JSON."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import NamedTuple
 
-import mcp_types as types
+import msgspec
 
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.json import is_object
-from cellblock.base.offload.raw import RawJson
 from cellblock.run import payload
 from cellblock.tools.catalog.outputs import ResultKind
-from cellblock.tools.upstream.lenience import as_sent, kept_of
+from cellblock.tools.upstream.wire.messages import decoded
+from cellblock.tools.upstream.wire.results import ToolResult, member_alone, text_of
 from cellblock.types.learning.sample import TooDeep, parse_document
 
 MAX_ERROR_TEXT = 2_000
 
+READ_BYTES = 256 * 1024
+"""Bounds what is decoded here: the result of an error that a script is given whole, and a text that may be JSON."""
+
+
+class Unwrapped(NamedTuple):
+    """Holds what the script gets, as JSON, and which rule gave it."""
+
+    body: bytes
+    kind: ResultKind
+
 
 def unwrap(
-    result: types.CallToolResult, *, server: str, tool: str, parse_text: bool = False, box: str | None = None
-) -> Any:
+    result: ToolResult, *, server: str, tool: str, parse_text: bool = False, box: str | None = None
+) -> Unwrapped:
     """Applies the rules in order: structured content, a single text block, else the full result.
 
     Args:
@@ -33,69 +42,59 @@ def unwrap(
 
     Raises:
         ToolCallError: The result is an error (`isError`).
-        PayloadError: The text is JSON that is nested too deeply to be parsed.
+        PayloadError: The text is JSON that is nested too deeply to be parsed, or the result is.
     """
-    if result.is_error:
-        raise _tool_error(result, server, tool)
-    structured = _structured(result)
-    if structured:
-        return _out_of(box, structured[0])
-    text = _only_text(result)
-    if text is None:
-        return as_sent(result)
     try:
-        return RawJson(text.encode()) if parse_text and parse_document(text) is not None else text
+        if result.is_error:
+            raise _tool_error(result, server, tool)
+        structured = result.structured
+        if structured is not None:
+            inner = member_alone(structured, box) if box is not None else None
+            return Unwrapped(inner or structured, "value")
+        text = result.only_text
+        if text is None:
+            return Unwrapped(result.whole(), "result")
+        if parse_text and text[1:2] in (b"{", b"[", b" ", b"\\"):
+            said: str = decoded(text)
+            if _is_document(said):
+                return Unwrapped(said.encode(), "json")
+        return Unwrapped(text, "text")
     except TooDeep as error:
         raise payload.PayloadError(str(error)) from None
+    except RecursionError:
+        raise payload.PayloadError("it nests too deeply") from None
 
 
-def encoded(unwrapped: Any) -> bytes:
-    """Gives the JSON of what `unwrap` gave. Raises PayloadError."""
-    return unwrapped.raw if isinstance(unwrapped, RawJson) else payload.encode(unwrapped)
+def _is_document(said: str) -> bool:
+    """Says whether a text is a JSON object or array. Raises TooDeep or RecursionError."""
+    if len(said) <= READ_BYTES:
+        return parse_document(said) is not None
+    if said.lstrip(" \t\r\n")[:1] not in ("{", "["):
+        return False
+    try:
+        msgspec.json.decode(said, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
-def _structured(result: types.CallToolResult) -> tuple[Any, ...]:
-    """Gives the structured content, which may be null, or nothing."""
-    kept = kept_of(result)
-    if "structuredContent" in kept:
-        return (kept["structuredContent"],)
-    return () if result.structured_content is None else (result.structured_content,)
-
-
-def _only_text(result: types.CallToolResult) -> str | None:
-    if len(result.content) != 1 or "content" in kept_of(result):
-        return None
-    [block] = result.content
-    return block.text if isinstance(block, types.TextContent) else None
-
-
-def _out_of(box: str | None, content: Any) -> Any:
-    return content[box] if box is not None and is_object(content) and list(content) == [box] else content
-
-
-def kind_of(result: types.CallToolResult, unwrapped: Any) -> ResultKind:
-    """Says which of the rules gave a value; for who learns what tools return."""
-    if _structured(result):
-        return "value"
-    if _only_text(result) is not None:
-        return "text" if isinstance(unwrapped, str) else "json"
-    return "result"
-
-
-def error_text(result: types.CallToolResult) -> str:
+def error_text(result: ToolResult) -> str:
     """Gives what a result says that is an error: its texts, else its structured content; may be empty."""
-    texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
+    texts = [decoded(text) for block in result.blocks if (text := text_of(block)) is not None]
     text = "\n".join(texts).strip()
-    structured = _structured(result)
-    if text or not structured:
+    structured = result.structured
+    if text or structured is None:
         return text
-    return json.dumps(structured[0], ensure_ascii=False, default=str)
+    if len(structured) > READ_BYTES:
+        return structured[:MAX_ERROR_TEXT].decode("utf-8", "ignore")
+    return json.dumps(decoded(structured), ensure_ascii=False)
 
 
-def _tool_error(result: types.CallToolResult, server: str, tool: str) -> ToolCallError:
+def _tool_error(result: ToolResult, server: str, tool: str) -> ToolCallError:
     text = error_text(result) or "no message"
     if len(text) > MAX_ERROR_TEXT:
         text = text[:MAX_ERROR_TEXT] + "…"
+    whole = {"result": result.plain()} if len(result.body) <= READ_BYTES else {}
     return ToolCallError(
         text,
         hint="Read the tool's message and correct the call.",
@@ -103,5 +102,5 @@ def _tool_error(result: types.CallToolResult, server: str, tool: str) -> ToolCal
         summary="the tool answered with an error",
         serverId=server,
         toolName=tool,
-        result=as_sent(result),
+        **whole,
     )

@@ -136,6 +136,6 @@ class RunService(Protocol):
         caller: Caller,
         used: Counter[tuple[int, str]],
     ) -> Any:
-        """Makes one tool call for a client, without a script: gives a `CallToolResult` or plain data, of a
+        """Makes one tool call for a client, without a script: gives a `ToolResult` or plain data, of a
         `RequestEntry` its own result. Raises ScriptError."""
         ...

@@ -17,7 +17,6 @@ from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.app.cli.streams import write_json
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.offload.pool import Apart
 from cellblock.base.settings.sections import value_for
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
@@ -121,7 +120,6 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
         raise ConfigError(f"The pins of {server} are off.", hint="Set cellblock.pins to warn or quarantine.")
     prepare_state_dir(settings.state_dir)
     logins = kept_logins(section.auth, kept)
-    apart = Apart()
     log_dir = settings.state_dir / LOGS
     registry = Registry(
         {server: config},
@@ -129,7 +127,6 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
         section.upstream,
         max_message_bytes=section.max_message_bytes,
         log_dir=log_dir,
-        apart=apart,
         logins=logins,
     )
     registry.start()
@@ -144,7 +141,6 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
         return session.facts.tools
     finally:
         await registry.close()
-        await apart.close()
 
 
 def _chosen(

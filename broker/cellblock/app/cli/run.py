@@ -18,7 +18,7 @@ from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import config_used, no_secrets_known, warn, with_state_dir
 from cellblock.app.cli.parser import LIMITS
 from cellblock.app.cli.progress import asker_on_terminal, progress_on
-from cellblock.app.cli.runs import kept_recording
+from cellblock.app.cli.runs import decoded, kept_recording
 from cellblock.app.cli.streams import say, write_json
 from cellblock.app.config.load import load_settings
 from cellblock.app.replay import Live, is_well, replay
@@ -30,7 +30,6 @@ from cellblock.observe.logs import logging_as_configured
 from cellblock.record.cellrun import MAX_BYTES, read, redacted, write
 from cellblock.record.journal import Journal
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.run import payload
 from cellblock.run.caller import Caller
 from cellblock.run.policy.asking import COMMAND_LINE, Grantee
 from cellblock.run.request import read_request, request_of
@@ -303,12 +302,5 @@ def _traced(call: RecordedCall, place: str | None, *, values: bool) -> dict[str,
     if call.kind == "call":
         told |= {"durationMs": call.duration_ms, "error": call.error}
     if values:
-        told |= {"input": _json(call.input), "answer": _json(call.answer)}
+        told |= {"input": decoded(call.input), "answer": decoded(call.answer)}
     return told
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return payload.decode(data) if data else None
-    except payload.PayloadError:
-        return data.decode("utf-8", "replace")

@@ -34,6 +34,7 @@ from cellblock.record.rows import WAITING, Head, Piece
 from cellblock.record.store import JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, shown
+from cellblock.run import payload
 from cellblock.run.events import Decision
 from cellblock.run.hook import CANCELLED
 from cellblock.tools.schemas.replies import WrongAnswer
@@ -192,19 +193,20 @@ def _with_calls(run: dict[str, Any], kept: list[Piece]) -> dict[str, Any]:
     calls = [
         {
             "name": call.name,
-            "input": _decoded(call.input),
+            "input": decoded(call.input),
             "ok": call.ok,
-            "answer": _decoded(call.answer),
+            "answer": decoded(call.answer),
         }
         for call in ([] if recording is None else recording.calls)
     ]
     return run | {"values": calls, "result": recording and (recording.response or {}).get("result")}
 
 
-def _decoded(body: bytes) -> Any:
+def decoded(body: bytes) -> Any:
+    """Returns what a body says, or its text where it is no JSON."""
     try:
-        return json.loads(body) if body else None
-    except (ValueError, RecursionError):
+        return payload.decode(body) if body else None
+    except payload.PayloadError:
         return body.decode("utf-8", "replace")
 
 

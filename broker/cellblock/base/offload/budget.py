@@ -35,6 +35,11 @@ class ByteBudget:
         self.total = 0
         """Counts the bytes that all keys hold now."""
 
+    @classmethod
+    def of_servers(cls) -> ByteBudget:
+        """Makes the budget of the large messages that servers have sent."""
+        return cls(CLIENT_BYTES, ALL_BYTES, "this server")
+
     def held_for(self, key: str) -> int:
         """Returns how many bytes are held now for one key."""
         return self._held.get(key, 0)

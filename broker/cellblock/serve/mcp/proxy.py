@@ -21,14 +21,17 @@ import mcp_types as types
 from mcp import MCPError
 from mcp.server.context import CallNext, HandlerResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
-from cellblock.base.json import is_object
+from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.offload.budget import OverBudget
 from cellblock.run.caller import Caller
+from cellblock.run.payload import PayloadError
 from cellblock.run.policy.asking import Grantee
+from cellblock.run.unwrap import unwrap
 from cellblock.serve.client import Context
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.held_calls import HeldCalls
@@ -41,9 +44,9 @@ from cellblock.serve.mcp.run_tool import caller_of, states_of, told
 from cellblock.serve.run_output import tokens_for
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.tools.catalog.requests import RequestEntry
-from cellblock.tools.upstream.heavy import HeavyValue, heavy_value
-from cellblock.tools.upstream.incoming import PASSED_ON
-from cellblock.tools.upstream.lenience import BLOCKS, as_sent
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES
+from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
+from cellblock.tools.upstream.wire.results import ToolResult, fields_of
 from cellblock.types.definitions import Published, declared_schema, mcp_definition, published, structured
 from cellblock.types.learning.sample import TooDeep, parse_document
 
@@ -173,13 +176,12 @@ class Proxy:
             return _failed(str(error))
         if isinstance(result, types.InputRequiredResult):
             return result
-        if not isinstance(result, types.CallToolResult):
+        if not isinstance(result, ToolResult):
             text = types.TextContent(text=json.dumps(result, ensure_ascii=False))
             return types.CallToolResult(content=[text], structured_content=structured(result))
-        heavy = heavy_value(result)
-        if heavy is not None:
-            return await self._large(one, heavy)
-        return _passed_on(as_sent(result), promised=one.name in self._promised)
+        if len(result.body) > SMALL_BYTES and not result.is_error:
+            return await self._large(one, result)
+        return _passed_on(result.plain(), promised=one.name in self._promised)
 
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
@@ -239,16 +241,17 @@ class Proxy:
             ScriptError: It was refused, or has failed.
         """
         result: Any = await self._calls.ask(context, server, request, given)
-        heavy = heavy_value(result)
-        if heavy is None:
+        body: bytes | None = carried(getattr(result, "meta", None))
+        if body is None:
             return result
         key = PASSED_ON[request.tool_name]
+        large = bytes(fields_of(body).get(key, b"[]"))
         if self._front.splices is None:
-            plain = await asyncio.to_thread(from_json, heavy.body)
+            plain = await asyncio.to_thread(from_json, large)
             whole: type[types.Result] = result.__class__
             return whole.model_validate({key: plain}, by_name=False)
         try:
-            (token,) = tokens_for(self._front.splices, (heavy.body, b'"'))
+            (token,) = tokens_for(self._front.splices, (large, b'"'))
         except OverBudget:
             raise ToolCallError(
                 f"{server.server_id} has answered, and the result is too large to be sent now.",
@@ -257,25 +260,33 @@ class Proxy:
             ) from None
         return result.model_copy(update={"meta": {_LARGE: token}})
 
-    async def _large(self, one: Published, heavy: HeavyValue) -> types.CallToolResult:
+    async def _large(self, one: Published, result: ToolResult) -> types.CallToolResult:
         """Makes a result of a value that is too large to be decoded here: tokens stand for it until it is written."""
-        if heavy.no_form is not None:
-            return _failed(f"{one.tool.tool_name} gave a result that has no JSON form: {heavy.no_form}.")
-        body = heavy.body
-        if heavy.kind == "result" or self._front.splices is None:
+        tool = one.tool
+        try:
+            body, kind = unwrap(
+                result,
+                server=one.server.server_id,
+                tool=tool.tool_name,
+                parse_text=tool.parse_text,
+                box=tool.box,
+            )
+        except PayloadError as error:
+            return _failed(f"{tool.tool_name} gave a result that has no JSON form: {error}.")
+        if kind == "result" or self._front.splices is None:
             plain = await asyncio.to_thread(from_json, body)
-            if heavy.kind == "result":
+            if kind == "result":
                 return _passed_on(plain, promised=one.name in self._promised)
-            text = plain if heavy.kind == "text" else body.decode()
-            content = None if heavy.kind == "text" else structured(plain)
+            text = plain if kind == "text" else body.decode()
+            content = None if kind == "text" else structured(plain)
             return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
         promised = one.name in self._promised
-        if heavy.kind == "value" and one.tool.box is not None:
+        if kind == "value" and one.tool.box is not None:
             body = b"{%s:%s}" % (json.dumps(one.tool.box).encode(), body)
-        quoted = body if heavy.kind == "text" else await asyncio.to_thread(_quoted, body)
+        quoted = body if kind == "text" else await asyncio.to_thread(_quoted, body)
         texts = [(quoted, b'"')]
-        if heavy.kind == "value" or promised:
-            is_whole = heavy.kind != "text" and body[:1] == b"{"
+        if kind == "value" or promised:
+            is_whole = kind != "text" and body[:1] == b"{"
             texts.append((body if is_whole else b'{"result":%s}' % body, b'"'))
         try:
             text, *whole = tokens_for(self._front.splices, *texts)
@@ -286,6 +297,9 @@ class Proxy:
         return types.CallToolResult(content=[content], structured_content=structured_content)
 
 
+_block: Final[TypeAdapter[types.ContentBlock]] = TypeAdapter(types.ContentBlock)
+
+
 def _passed_on(plain: dict[str, Any], *, promised: bool) -> types.CallToolResult:
     """Returns a result as its server sent it, as far as the protocol has a place for it.
 
@@ -293,26 +307,36 @@ def _passed_on(plain: dict[str, Any], *, promised: bool) -> types.CallToolResult
         plain: As it was sent.
         promised: Whether clients expect structured content, which no server has declared.
     """
-    blocks: list[dict[str, Any]] = plain.get("content") or []
-    if any(block.get("type") not in BLOCKS for block in blocks):
-        # Clients would refuse the whole result for one block that they do not know.
-        blocks = [
-            block if block.get("type") in BLOCKS else {"type": "text", "text": json.dumps(block)}
-            for block in blocks
-        ]
-        plain = {**plain, "content": blocks}
+    content: object = plain.get("content")
+    blocks: list[Any] = content if is_array(content) else []
     if "structuredContent" in plain:
         plain = {**plain, "structuredContent": structured(plain["structuredContent"])}
     elif promised and not plain.get("isError"):
         plain = {**plain, "structuredContent": structured(_value_in(blocks))}
-    return types.CallToolResult.model_validate(plain, by_name=False)
+    given = {
+        "content": [_known(block) for block in blocks],
+        "isError": plain.get("isError") is True,
+        **{key: plain[key] for key in ("structuredContent",) if key in plain},
+        **({"_meta": plain["_meta"]} if is_object(plain.get("_meta")) else {}),
+    }
+    return types.CallToolResult.model_validate(given, by_name=False)
 
 
-def _value_in(blocks: list[dict[str, Any]]) -> Any:
+def _known(block: Any) -> dict[str, Any]:
+    """Returns a block that clients take: one that they would refuse the whole result for becomes a text."""
+    try:
+        _block.validate_python(block, by_name=False)
+    except ValidationError:
+        return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
+    return block
+
+
+def _value_in(blocks: list[Any]) -> Any:
     """Returns what a script would get of content without structured content; the JSON of a text as its value."""
-    if len(blocks) != 1 or blocks[0].get("type") != "text":
+    block: object = blocks[0] if len(blocks) == 1 else None
+    text: object = block.get("text") if is_object(block) and block.get("type") == "text" else None
+    if not isinstance(text, str):
         return {"content": blocks}
-    text: str = blocks[0]["text"]
     try:
         value = parse_document(text)
     except TooDeep:

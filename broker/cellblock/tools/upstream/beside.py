@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 import mcp_types as types
-from mcp import Client, MCPError
+from mcp import MCPError
+from mcp.client.session import ClientSession
 from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
@@ -18,7 +19,6 @@ from cellblock.base.redaction import Redactor
 from cellblock.tools.catalog.requests import CAPABILITIES, Kind
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.entries import Entries, Entry, list_entries
-from cellblock.tools.upstream.heavy import HeavyMessages
 from cellblock.tools.upstream.listing import LIST_SECONDS
 
 logger = logging.getLogger("cellblock.tools.upstream")
@@ -47,19 +47,16 @@ class Beside:
         self._turns: defaultdict[Kind, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._news: asyncio.TimerHandle | None = None
 
-    async def entries(
-        self, kind: Kind, client: Client | None, heavy: HeavyMessages | None, *, fresh: bool
-    ) -> list[Entry]:
+    async def entries(self, kind: Kind, session: ClientSession | None, *, fresh: bool) -> list[Entry]:
         """Returns what the server lists; empty where it does not, or cannot be asked.
 
         Args:
             kind: What.
-            client: The connection, if there is one.
-            heavy: Reads what is large on it.
+            session: The connection, if there is one.
             fresh: Asks the server; else what it has listed last is good, if it has not said that this has changed.
         """
         held = self._known.get(kind)
-        if client is None or heavy is None or getattr(client.server_capabilities, CAPABILITIES[kind]) is None:
+        if session is None or getattr(session.server_capabilities, CAPABILITIES[kind], None) is None:
             return []
         if held is not None and not fresh:
             return held.found
@@ -69,7 +66,7 @@ class Beside:
                 await self._turns[kind].acquire()
             try:
                 if self._known.get(kind) is held:
-                    self._known[kind] = await self._listed(kind, client, heavy, held)
+                    self._known[kind] = await self._listed(kind, session, held)
             finally:
                 self._turns[kind].release()
         held = self._known.get(kind)
@@ -87,13 +84,11 @@ class Beside:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _listed(
-        self, kind: Kind, client: Client, heavy: HeavyMessages, before: Entries | None
-    ) -> Entries:
+    async def _listed(self, kind: Kind, session: ClientSession, before: Entries | None) -> Entries:
         """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
         listing = Entries(kind)
         try:
-            listing = await list_entries(kind, client, heavy)
+            listing = await list_entries(kind, session)
         except (TimeoutError, MCPError, ValidationError) as error:
             listing.found = before.found if before is not None else []
             if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:

@@ -31,9 +31,10 @@ class Backoff:
         self._chance = chance
         self._next = first
 
-    def pause(self, held: float) -> float:
-        """Returns the pause after a connection that held so many seconds; 0 for one that never was."""
-        if held >= STEADY_SECONDS:
+    def pause(self, held: float, *, served: bool = False) -> float:
+        """Returns the pause after a connection that held so many seconds, and has answered a call (`served`); 0 for one
+        that never was."""
+        if held >= STEADY_SECONDS or served:
             self._next = self._first
         pause, self._next = self._next, min(self._next * 2, self._longest)
         return pause * (1 - JITTER * self._chance())

@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
-
-import mcp_types as types
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.terminal import is_visible
 from cellblock.tools.catalog.model import ToolEntry, Withheld
 from cellblock.tools.catalog.naming import identifier
-from cellblock.tools.upstream.lenience import schemas_of, stubbed_bytes
+from cellblock.tools.upstream.wire.messages import decoded
+from cellblock.tools.upstream.wire.repair import member, schema
 
 MAX_NAME_CHARS: Final = 256
 """Caps a tool's name: MCP advises 128, and every run's modules hold it."""
@@ -35,6 +34,11 @@ MAX_TOOL_DEPTH: Final = 100
 MAX_TOOL_VALUES: Final = 10_000
 """Caps the JSON values in a definition; a schema with more would not be checked either."""
 
+MALFORMED: Final = "(malformed)"
+"""Stands for the name of a tool that has none."""
+
+_HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
 SHOWN_NAME_CHARS: Final = 80
 """Bounds an upstream's own name in a sentence."""
 
@@ -49,12 +53,14 @@ class ToolDefinition:
         digest: The hash of its canonical form.
         size: The length of that form in bytes.
         definition: What the server says, by the names of MCP; what is absent is left out.
+        odd: Whether parts of its schemas were no schemas, and are mended.
     """
 
     name: str
     digest: str
     size: int = field(compare=False)
     definition: Mapping[str, Any] = field(compare=False)
+    odd: bool = field(default=False, compare=False)
 
     def as_entry(self, export: str) -> ToolEntry:
         """Returns the tool under a name in its server's module."""
@@ -86,35 +92,67 @@ def from_json(definition: Mapping[str, Any]) -> ToolDefinition:
     return ToolDefinition(definition["name"], digest(spelled), len(spelled), definition)
 
 
-def admit(tool: types.Tool) -> ToolDefinition | Withheld:
-    """Returns a tool's definition, or why it is left out: the first cap that it is over."""
-    if len(tool.name) > MAX_NAME_CHARS:
-        return _over(tool.name, "its name", len(tool.name), "characters", MAX_NAME_CHARS)
-    if (size := stubbed_bytes(tool)) is not None:
-        return _over(tool.name, "its definition", size, "bytes", MAX_TOOL_BYTES)
-    for what, text in (("title", tool.title), ("description", tool.description)):
-        if text is not None and len(text) > MAX_TEXT_CHARS:
-            return _over(tool.name, f"its {what}", len(text), "characters", MAX_TEXT_CHARS)
-    input_schema, output_schema = schemas_of(tool)
-    annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
-    fields = {
-        "name": tool.name,
-        "title": tool.title,
-        "description": tool.description,
-        "inputSchema": input_schema,
-        "outputSchema": output_schema,
-        "annotations": annotations or None,
+def admit(item: bytes) -> ToolDefinition | Withheld:
+    """Returns the definition of a tool of a list, or why it is left out: it is malformed, or over a cap. What of it is
+    odd is mended, dropped or passed on alone."""
+    if len(item) > 2 * MAX_TOOL_BYTES:
+        return _over(name_in(item), "its definition", len(item), "bytes", MAX_TOOL_BYTES)
+    try:
+        tool: object = decoded(item)
+    except (ValueError, RecursionError):
+        return left_out(MALFORMED, "it cannot be read")
+    if not is_object(tool):
+        return left_out(MALFORMED, "it is no object")
+    name: object = tool.get("name")
+    if isinstance(name, int | float) and not isinstance(name, bool):
+        name = str(name)
+    if not isinstance(name, str) or not name:
+        return left_out(MALFORMED, "its name is empty" if name == "" else "its name is no text")
+    if len(name) > MAX_NAME_CHARS:
+        return _over(name, "its name", len(name), "characters", MAX_NAME_CHARS)
+    texts = {key: tool[key] for key in ("title", "description") if isinstance(tool.get(key), str)}
+    for key, text in texts.items():
+        if len(text) > MAX_TEXT_CHARS:
+            return _over(name, f"its {key}", len(text), "characters", MAX_TEXT_CHARS)
+    annotations: object = tool.get("annotations")
+    given = {
+        "name": name,
+        **texts,
+        "inputSchema": tool.get("inputSchema"),
+        "outputSchema": tool.get("outputSchema"),
+        "annotations": _annotations(annotations) if is_object(annotations) else None,
     }
-    plain = {key: value for key, value in fields.items() if value is not None}
+    plain = {key: value for key, value in given.items() if value is not None}
     depth, values = _extent(plain, MAX_TOOL_DEPTH, MAX_TOOL_VALUES)
     if depth > MAX_TOOL_DEPTH:
-        return _over(tool.name, "its definition", depth, "levels or more", MAX_TOOL_DEPTH)
+        return _over(name, "its definition", depth, "levels or more", MAX_TOOL_DEPTH)
     if values > MAX_TOOL_VALUES:
-        return _over(tool.name, "its definition", values, "values or more", MAX_TOOL_VALUES)
+        return _over(name, "its definition", values, "values or more", MAX_TOOL_VALUES)
+    is_odd = False
+    for key in ("inputSchema", "outputSchema"):
+        if key in plain and not isinstance(plain[key], dict | bool):
+            del plain[key]
+            is_odd = True
+        elif key in plain:
+            plain[key], was_odd = schema(plain[key])
+            is_odd = is_odd or was_odd
     admitted = from_json(plain)
     if admitted.size > MAX_TOOL_BYTES:
-        return _over(tool.name, "its definition", admitted.size, "bytes", MAX_TOOL_BYTES)
-    return admitted
+        return _over(name, "its definition", admitted.size, "bytes", MAX_TOOL_BYTES)
+    return replace(admitted, odd=is_odd)
+
+
+def _annotations(given: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the annotations that MCP has, as far as they are of their type."""
+    known = {key: value for key in _HINTS if isinstance(value := given.get(key), bool)}
+    title = given.get("title")
+    return ({"title": title} if isinstance(title, str) else {}) | known or None
+
+
+def name_in(item: bytes) -> str:
+    """Returns the name of a tool that is too large to be read whole."""
+    name = member(item, "name")
+    return name if isinstance(name, str) else MALFORMED
 
 
 def shown(name: str) -> str:

@@ -5,18 +5,19 @@ Every item is taken as the server sent it, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import mcp_types as types
-from mcp import Client
+from mcp.client.session import ClientSession
+from pydantic import BaseModel, ValidationError
 
+from cellblock.base.json import is_object
 from cellblock.tools.catalog.requests import Kind
 from cellblock.tools.upstream.definitions import MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_TOOL_BYTES
-from cellblock.tools.upstream.heavy import HeavyMessages, other_page
-from cellblock.tools.upstream.lenience import malformed_of
 from cellblock.tools.upstream.listing import MAX_LISTED_BYTES, MAX_TOOLS, read_pages
+from cellblock.tools.upstream.wire.messages import decoded
 
 Entry = types.Resource | types.ResourceTemplate | types.Prompt
 
@@ -35,19 +36,13 @@ def key_of(entry: Entry) -> str:
 class _List:
     what: str
     request: type[types.ListResourcesRequest | types.ListResourceTemplatesRequest | types.ListPromptsRequest]
-    result: type[types.ListResourcesResult | types.ListResourceTemplatesResult | types.ListPromptsResult]
-    field: str
+    item: type[types.Resource | types.ResourceTemplate | types.Prompt]
 
 
 _LISTS: Final[Mapping[Kind, _List]] = {
-    "resources": _List("resource", types.ListResourcesRequest, types.ListResourcesResult, "resources"),
-    "resourceTemplates": _List(
-        "template",
-        types.ListResourceTemplatesRequest,
-        types.ListResourceTemplatesResult,
-        "resource_templates",
-    ),
-    "prompts": _List("prompt", types.ListPromptsRequest, types.ListPromptsResult, "prompts"),
+    "resources": _List("resource", types.ListResourcesRequest, types.Resource),
+    "resourceTemplates": _List("template", types.ListResourceTemplatesRequest, types.ResourceTemplate),
+    "prompts": _List("prompt", types.ListPromptsRequest, types.Prompt),
 }
 
 
@@ -63,20 +58,22 @@ class Entries:
         self.what = _LISTS[kind].what
         self.found: list[Entry] = []
         self.notes: list[str] = []
-        self._field = _LISTS[kind].field
+        self._model = _LISTS[kind].item
         self._seen: set[str] = set()
         self._bytes = 0
         self._left_out = 0
 
-    def take(self, page: types.PaginatedResult) -> bool:
-        """Takes one page; returns whether no more items can be taken."""
-        self._left_out += len(malformed_of(page))
-        items: Sequence[Entry] = getattr(page, self._field)
-        for item in items:
-            if len(self._seen) >= MAX_TOOLS:
-                self.notes.append(f"It lists more than {MAX_TOOLS:,} {self.what}s; the rest is left out.")
-                return True
-            self._take(item)
+    def take(self, item: bytes) -> bool:
+        """Takes one item; returns whether no more can be taken."""
+        if len(self._seen) >= MAX_TOOLS:
+            self.notes.append(f"It lists more than {MAX_TOOLS:,} {self.what}s; the rest is left out.")
+            return True
+        entry = _read(self._model, item) if len(item) <= MAX_TOOL_BYTES else None
+        if entry is None:
+            self._seen.add(f"{len(self._seen)} ")
+            self._left_out += 1
+        else:
+            self._take(entry, len(item))
         return False
 
     def close(self) -> None:
@@ -86,7 +83,7 @@ class Entries:
                 f"{self._left_out} of its {self.what}s are left out: malformed, listed twice, or over a cap."
             )
 
-    def _take(self, item: Entry) -> None:
+    def _take(self, item: Entry, size: int) -> None:
         key = key_of(item)[: MAX_KEY_CHARS + 1]
         is_new = key not in self._seen
         # One that comes twice counts, too: a list of one item without end is one.
@@ -94,22 +91,36 @@ class Entries:
         texts = (item.name, MAX_NAME_CHARS), (item.title, MAX_TEXT_CHARS)
         texts = (*texts, (item.description, MAX_TEXT_CHARS), (key, MAX_KEY_CHARS))
         fits = is_new and all(text is None or len(text) <= most for text, most in texts)
-        size = len(item.model_dump_json(by_alias=True, exclude_none=True)) if fits else 0
-        if not fits or size > MAX_TOOL_BYTES or self._bytes + size > MAX_LISTED_BYTES:
+        if not fits or self._bytes + size > MAX_LISTED_BYTES:
             self._left_out += 1
             return
         self._bytes += size
         self.found.append(item)
 
 
-async def list_entries(kind: Kind, client: Client, heavy: HeavyMessages) -> Entries:
+async def list_entries(kind: Kind, session: ClientSession) -> Entries:
     """Reads a whole list, as `read_pages`."""
-    listing, of = Entries(kind), _LISTS[kind]
-
-    async def fetch(cursor: str | None) -> Any:
-        request = of.request(params=types.PaginatedRequestParams(cursor=cursor))
-        return await other_page(client, heavy, request, of.result)
-
-    await read_pages(listing, fetch)
+    listing = Entries(kind)
+    await read_pages(listing, session, _LISTS[kind].request)
     listing.close()
     return listing
+
+
+def _read(model: type[BaseModel], item: bytes) -> Any:
+    """Reads an item; of one that does not fit, those members are dropped that do not, where the rest is one."""
+    given: object = decoded(item)
+    if not is_object(given):
+        return None
+    for _ in range(2):
+        try:
+            entry = model.model_validate(given, by_name=False)
+        except ValidationError as error:
+            odd = {
+                str(one["loc"][0])
+                for one in error.errors(include_url=False, include_input=False)
+                if one["loc"]
+            }
+            given = {key: value for key, value in given.items() if key not in odd}
+        else:
+            return entry if given.get("name") else None
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final, cast
 
@@ -9,20 +10,18 @@ from mcp import MCPError
 
 from cellblock.base.errors import AuthenticationFailed, Certainty, NeededLogin, ToolCallError
 from cellblock.base.redaction import Redactor
-from cellblock.tools.upstream.incoming import NO_ANSWER, TOO_LARGE_START
-from cellblock.tools.upstream.message_cap import is_too_large
-
-CONNECTION_CLOSED: Final = -32000
-CONNECTION_CLOSED_TEXT: Final = "Connection closed"
-"""Repeats the text of the SDK's error for a closed connection; servers use the same code for whatever they like."""
-
-HTTP_REFUSED: Final = "Server returned an error response"
-"""Repeats the SDK's words for an HTTP status of 400 or more that came without a JSON-RPC error."""
-
-HTTP_REFUSALS: Final = (HTTP_REFUSED, "Not Found")
-"""Repeats the SDK's words for an HTTP refusal, its words for a 404 included."""
+from cellblock.tools.upstream.dispatcher import (
+    AnswerUnreadable,
+    ConnectionLost,
+    HttpRefused,
+    SessionForgotten,
+)
 
 _METHOD_NOT_FOUND: Final = -32601
+_SESSION_NOT_FOUND: Final = -32001
+
+MAX_DATA_CHARS: Final = 4_096
+"""Bounds the data of a JSON-RPC error that reaches a script, as JSON."""
 
 MAX_REASON_CHARS: Final = 300
 """Bounds the text that says why a server is not connected; cut after redaction, which must see whole secrets."""
@@ -56,20 +55,23 @@ def not_connected(
     return failure
 
 
-def timed_out(server: str, tool: str, bound: float) -> ToolCallError:
-    """Says that the server's answer did not come in time."""
+def timed_out(server: str, tool: str, bound: float, noise: str) -> ToolCallError:
+    """Says that the server's answer did not come in time; `noise` tells what came that is no message."""
     return ToolCallError(
-        f"{server} did not answer {tool} within {bound:g} s.",
+        f"{server} did not answer {tool} within {bound:g} s{noise}.",
         hint="Ask for less at a time, or raise upstream.call_timeout_ms.",
         summary=f"no answer within {bound:g} s",
     )
 
 
-def session_gone(error: MCPError, refusal: int | None) -> bool:
-    """Says whether an HTTP server does not know our session any more: 404 by the specification, 400 in practice."""
-    if refusal not in (400, 404):
-        return False
-    return error.message == HTTP_REFUSED or "session" in error.message.lower()
+def not_begun(error: MCPError) -> bool:
+    """Says whether a request certainly was not begun, and another connection may take it."""
+    if isinstance(error, ConnectionLost):
+        return not error.sent
+    if isinstance(error, SessionForgotten):
+        return True
+    # In an answer with status 200; the same code means other things elsewhere.
+    return error.code == _SESSION_NOT_FOUND and "session" in error.message.lower()
 
 
 def forgotten(server: str, tool: str) -> ToolCallError:
@@ -79,11 +81,6 @@ def forgotten(server: str, tool: str) -> ToolCallError:
         hint="Try again in a moment; Cellblock reconnects by itself.",
         certainty=Certainty.NOT_STARTED,
     )
-
-
-def is_closed(error: MCPError) -> bool:
-    """Says whether the SDK says that the connection is over."""
-    return error.code == CONNECTION_CLOSED and error.message == CONNECTION_CLOSED_TEXT
 
 
 def closed(server: str, tool: str, cut: str | None) -> ToolCallError:
@@ -98,31 +95,66 @@ def closed(server: str, tool: str, cut: str | None) -> ToolCallError:
 def refused(
     server: str,
     tool: str,
-    status: int,
+    error: HttpRefused,
     login: tuple[str | None, str] | None,
+    redactor: Redactor,
     needed: NeededLogin | None = None,
 ) -> ToolCallError:
     """Words an HTTP status instead of an answer; `login` is what is wrong with the login, and the hint, `needed` one
     that a person can give."""
-    if status in (401, 403):
+    status, said = error.status, _quoted(error, redactor)
+    if status == 401 or (status == 403 and (login is None or login[0] is not None)):
+        said = "" if login is not None else said
         problem, hint = login or (None, f"correct the credentials of {server} in Cellblock's configuration")
-        failure = AuthenticationFailed(
-            f"{server} refused {tool}: HTTP {status}{f'; {problem}' if problem else ''}.",
+        failure: ToolCallError = AuthenticationFailed(
+            f"{server} refused {tool}: HTTP {status}{f'; {problem}' if problem else ''}{said}.",
             hint=f"{hint[0].upper()}{hint[1:]}.",
             certainty=Certainty.NOT_STARTED,
         )
         failure.login = needed
-        return failure
-    return ToolCallError(
-        f"{server} answered {tool} with HTTP {status}.",
-        hint="Check whether the call took effect before you repeat it.",
-    )
+    elif status == 403:
+        failure = ToolCallError(
+            f"{server} refused {tool}: HTTP {status}{said}.",
+            hint="Do without it, or ask whoever runs the server for access.",
+            certainty=Certainty.NOT_STARTED,
+        )
+    else:
+        failure = ToolCallError(
+            f"{server} answered {tool} with HTTP {status}{said}.",
+            hint="Check whether the call took effect before you repeat it.",
+        )
+        failure.details |= _details(error, redactor)
+    return failure
 
 
-def no_result(server: str, tool: str) -> ToolCallError:
+def refused_connection(error: HttpRefused, login: tuple[str | None, str] | None, redactor: Redactor) -> str:
+    """Words an HTTP status instead of a connection."""
+    why = f"the server refused the connection: HTTP {error.status}"
+    if login is not None and (error.status == 401 or (error.status == 403 and login[0] is not None)):
+        problem, hint = login
+        return f"{why}{f'; {problem}' if problem else ''}; {hint}"
+    return f"{why}{_quoted(error, redactor)}"
+
+
+def _quoted(error: HttpRefused, redactor: Redactor) -> str:
+    said = redactor.text(" ".join(error.said.split()))[:MAX_REASON_CHARS].rstrip(".")
+    return f"; it said: {said}" if said else ""
+
+
+def _details(error: MCPError, redactor: Redactor) -> dict[str, object]:
+    """Returns what a script is given of an error beside its message: its code, and its data where that is small."""
+    details: dict[str, object] = {"code": error.code}
+    if error.data is not None:
+        data = redactor.tree(error.data)
+        if len(json.dumps(data, ensure_ascii=False)) <= MAX_DATA_CHARS:
+            details["data"] = data
+    return details
+
+
+def no_result(server: str, tool: str, why: str = "") -> ToolCallError:
     """Words an answer that is no tool result."""
     return ToolCallError(
-        f"{server} answered {tool} with something that is no tool result.",
+        f"{server} answered {tool} with something that is no tool result{why}.",
         hint="The tool has probably run; report this to the server's authors.",
         summary="the answer is no tool result",
     )
@@ -130,20 +162,14 @@ def no_result(server: str, tool: str) -> ToolCallError:
 
 def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> ToolCallError:
     """Words a JSON-RPC error instead of a result."""
-    if error.message == NO_ANSWER:
-        return no_result(server, tool)
-    if error.message.startswith(TOO_LARGE_START):
-        said = redactor.text(error.message.removeprefix(TOO_LARGE_START))
+    if isinstance(error, AnswerUnreadable):
+        why = redactor.text(error.message)
+        if not error.too_large:
+            return no_result(server, tool, f": {why}")
         return ToolCallError(
-            f"The answer of {server} to {tool} {said.removesuffix('.')}.",
+            f"The answer of {server} to {tool} is too large: {why}.",
             hint="Ask for less at a time; the tool has probably run.",
-            summary="the answer could not be read",
-        )
-    if is_too_large(error.message):
-        return ToolCallError(
-            f"The answer of {server} to {tool} is too large: {redactor.text(error.message)}.",
-            hint="Ask for less at a time; the tool has probably run.",
-            summary="the answer is over the cap on messages",
+            summary="the answer is too large",
         )
     said = f"{redactor.text(error.message)} (JSON-RPC error {error.code})"
     if _UNAUTHORIZED.search(error.message[:MAX_SEARCHED_CHARS]):
@@ -151,11 +177,13 @@ def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> Too
             f"{server} refused {tool}: {said}.",
             hint=f"Correct the credentials of {server} in Cellblock's configuration.",
         )
-    return ToolCallError(
+    failure = ToolCallError(
         f"{tool} of {server} failed: {said}.",
         hint="Correct the call as the message says.",
         certainty=Certainty.NOT_STARTED if error.code == _METHOD_NOT_FOUND else Certainty.MAY_HAVE_RUN,
     )
+    failure.details |= _details(error, redactor)
+    return failure
 
 
 def first_of(error: BaseException) -> BaseException:

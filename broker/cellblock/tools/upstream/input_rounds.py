@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import codecs
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import mcp_types as types
-from mcp import MCPError
-from mcp.client._input_required import InputRequiredRoundsExceededError, run_input_required_driver
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.shared.dispatcher import ProgressFnT
 from pydantic import TypeAdapter
 
 from cellblock.base.errors import ToolCallError
 from cellblock.base.questions import Round, pack_round
+from cellblock.base.tasks import end_tasks
 from cellblock.tools.schemas.replies import KINDS, result_of
+from cellblock.tools.upstream.client import AS_IT_IS
+from cellblock.tools.upstream.dispatcher import AnswerUnreadable
 from cellblock.tools.upstream.outstanding import current_origin, in_round
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES
+from cellblock.tools.upstream.wire.repair import carried
+from cellblock.tools.upstream.wire.results import ToolResult
 
 _HINT = "Call a tool that needs no user input."
 
-_Answer = types.CallToolResult | types.InputRequiredResult
-_answer: TypeAdapter[_Answer] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
+MAX_ROUNDS: Final = 10
+"""Bounds how often one call may ask for input."""
+
+PIECE_BYTES: Final = 1024 * 1024
+"""Bounds what is looked at of a large result at a time."""
+
+FIRST_WAIT_SECONDS: Final = 0.05
+LONGEST_WAIT_SECONDS: Final = 0.25
+"""Sets the pauses before a call that asks for nothing is sent again; they double."""
 
 T = TypeVar("T")
 
 
 async def call_tool(
-    session: ClientSession,
-    server: str,
-    tool: str,
-    arguments: dict[str, object],
-    progress: ProgressFnT | None,
-) -> types.CallToolResult:
+    session: ClientSession, server: str, tool: str, value: object, progress: ProgressFnT | None
+) -> ToolResult:
     """Calls a tool, and again with answers for as long as it asks for input.
 
     Args:
-        session: The connection.
+        session: The connection; it is given the input beside, see `dispatcher.sent_input`.
         server: The server's name, for errors.
         tool: Canonical tool name.
-        arguments: In the form that the SDK takes.
+        value: The input.
         progress: Told the server's reports; None asks for none.
 
     Raises:
@@ -47,23 +56,40 @@ async def call_tool(
         MCPError: As the SDK's `send_request`, and whatever else that raises.
     """
 
-    async def send(answers: types.InputResponses | None, state: str | None) -> _Answer:
-        params = types.CallToolRequestParams(
-            name=tool, arguments=arguments, input_responses=answers, request_state=state
-        )
-        return await session.send_request(
-            types.CallToolRequest(params=params), _answer, progress_callback=progress
-        )
+    async def send(
+        answers: types.InputResponses | None, state: str | None
+    ) -> ToolResult | types.InputRequiredResult:
+        params = types.CallToolRequestParams(name=tool, input_responses=answers, request_state=state)
+        request = types.CallToolRequest(params=params)
+        answer: dict[str, Any] = await session.send_request(request, AS_IT_IS, progress_callback=progress)
+        result: ToolResult | None = carried(answer.get("_meta"))
+        if result is not None and len(result.body) > SMALL_BYTES:
+            await _check_text(result.body)
+        return result or types.InputRequiredResult.model_validate(answer, by_name=False)
 
     earlier = current_origin().round
     if earlier is not None:
         # Another process had it: the server keeps nothing of a call that asks in rounds.
-        result: _Answer = types.InputRequiredResult.model_validate(earlier.result, by_name=False)
+        first: ToolResult | types.InputRequiredResult = types.InputRequiredResult.model_validate(
+            earlier.result, by_name=False
+        )
     else:
-        result = await send(None, None)
-    if isinstance(result, types.InputRequiredResult):
-        return await _rounds(session, server, tool, result, send, earlier)
-    return result
+        first = await send(None, None)
+    if isinstance(first, types.InputRequiredResult):
+        return await _rounds(session, server, tool, first, send, earlier)
+    return first
+
+
+async def _check_text(body: bytes) -> None:
+    """Looks whether a large result is UTF-8, a piece at a time. Raises AnswerUnreadable."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(body), PIECE_BYTES):
+            await asyncio.sleep(0)
+            decoder.decode(body[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(body))
+    except UnicodeDecodeError:
+        raise AnswerUnreadable("it is not UTF-8") from None
+    await asyncio.sleep(0)
 
 
 @cache
@@ -92,6 +118,15 @@ async def ask(
     return result
 
 
+async def _together(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """Waits for all of them; the first that fails ends the others."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await end_tasks(*tasks)
+
+
 async def _rounds(
     session: ClientSession,
     server: str,
@@ -100,37 +135,38 @@ async def _rounds(
     send: Callable[[types.InputResponses | None, str | None], Awaitable[T | types.InputRequiredResult]],
     earlier: Round | None = None,
 ) -> T:
-    refusal: types.ErrorData | None = None
     known = {} if earlier is None else dict(earlier.answers)
-    now, origin = first.model_dump(mode="json", by_alias=True, exclude_none=True), current_origin()
+    origin, wait = current_origin(), FIRST_WAIT_SECONDS
+    asking: T | types.InputRequiredResult = first
 
-    async def retry(answers: types.InputResponses | None, state: str | None) -> T | types.InputRequiredResult:
-        nonlocal now
+    async def answer(key: str, asked: types.InputRequest, now: dict[str, Any]) -> types.InputResponse:
+        if (given := known.pop(key, None)) is not None:
+            found = cast("types.InputResponse | types.ErrorData", result_of(KINDS[asked.method], given))
+        else:
+            in_round(pack_round(key, now))
+            context = ClientRequestContext(session=session, request_id=key)
+            found = await session.dispatch_input_request(context, asked)
+        if isinstance(found, types.ErrorData):
+            raise ToolCallError(
+                f"{tool} of {server} asks for input that it cannot have: {found.message}", hint=_HINT
+            )
+        return found
+
+    for _ in range(MAX_ROUNDS):
+        if not isinstance(asking, types.InputRequiredResult):
+            return asking
+        answers: types.InputResponses | None = None
+        if asking.input_requests:
+            now = asking.model_dump(mode="json", by_alias=True, exclude_none=True)
+            requests = asking.input_requests.items()
+            found = await _together(*(answer(key, asked, now) for key, asked in requests))
+            answers, wait = dict(zip(asking.input_requests, found, strict=True)), FIRST_WAIT_SECONDS
+        else:
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
         if origin.sends is not None:
             await origin.sends()
-        result = await send(answers, state)
-        if isinstance(result, types.InputRequiredResult):
-            now = result.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return result
-
-    async def dispatch(key: str, asked: types.InputRequest) -> types.InputResponse | types.ErrorData:
-        nonlocal refusal
-        if (given := known.pop(key, None)) is not None:
-            return cast("types.InputResponse | types.ErrorData", result_of(KINDS[asked.method], given))
-        in_round(pack_round(key, now))
-        context = ClientRequestContext(session=session, request_id=key)
-        answer = await session.dispatch_input_request(context, asked)
-        if isinstance(answer, types.ErrorData):
-            refusal = answer
-        return answer
-
-    try:
-        return await run_input_required_driver(first, dispatch=dispatch, retry=retry)
-    except MCPError as error:
-        if refusal is None:
-            raise
-        raise ToolCallError(
-            f"{tool} of {server} asks for input that it cannot have: {error.message}", hint=_HINT
-        ) from None
-    except InputRequiredRoundsExceededError:
-        raise ToolCallError(f"{tool} of {server} asks for input without end.", hint=_HINT) from None
+        asking = await send(answers, asking.request_state)
+    if not isinstance(asking, types.InputRequiredResult):
+        return asking
+    raise ToolCallError(f"{tool} of {server} asks for input without end.", hint=_HINT)

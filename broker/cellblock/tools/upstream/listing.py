@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import mcp_types as types
-from mcp import Client
+from mcp import MCPError
+from mcp.client.session import ClientSession
+from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from cellblock.base.json import is_object
 from cellblock.tools.catalog.model import Withheld
+from cellblock.tools.upstream.client import AS_IT_IS
 from cellblock.tools.upstream.definitions import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
@@ -19,7 +24,8 @@ from cellblock.tools.upstream.definitions import (
     left_out,
     shown,
 )
-from cellblock.tools.upstream.lenience import malformed_of
+from cellblock.tools.upstream.dispatcher import Connection
+from cellblock.tools.upstream.wire.repair import Page, carried
 
 MAX_LEFT_OUT: Final = 100
 """Bounds the tools that are named as left out; of more than these only the number is said."""
@@ -39,62 +45,87 @@ MAX_TOOLS: Final = 2_000
 MAX_LISTED_BYTES: Final = 8 * 1024 * 1024
 """Caps all items of one list together, as JSON: they stay in memory, and those of tools in the pin file."""
 
-Page = TypeVar("Page", bound=types.PaginatedResult)
-Taken = TypeVar("Taken", contravariant=True)
+AT_A_TIME: Final = 20
+"""Sets how many items are read before the loop goes on with something else."""
 
 
-class Taker(Protocol[Taken]):
-    """Takes the pages of one list."""
+class Taker(Protocol):
+    """Takes the items of one list."""
 
     what: str
     notes: list[str]
 
-    def take(self, page: Taken) -> bool:
-        """Takes one page; returns whether no more items can be taken."""
+    def take(self, item: bytes) -> bool:
+        """Takes one item, as JSON; returns whether no more can be taken."""
         ...
 
 
-async def list_tools(fetch: Callable[[str | None], Awaitable[types.ListToolsResult]]) -> Listing:
-    """Reads a whole list of tools, as `read_pages`."""
+async def list_tools(session: ClientSession, connection: Connection) -> Listing:
+    """Reads a whole list of tools, as `read_pages`; those that cannot be called over HTTP are left out (MCP 2026-07-28,
+    x-mcp-header)."""
     listing = Listing()
-    await read_pages(listing, fetch)
+    await read_pages(listing, session, types.ListToolsRequest)
     listing.close()
+    if connection.version in MODERN_PROTOCOL_VERSIONS or session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        connection.param_headers = listing.param_headers()
     return listing
 
 
-async def read_pages(listing: Taker[Page], fetch: Callable[[str | None], Awaitable[Page]]) -> None:
-    """Reads all pages of a list.
+async def read_pages(
+    listing: Taker,
+    session: ClientSession,
+    request: Callable[..., types.PaginatedRequest[Any]],
+) -> None:
+    """Reads all pages of a list; what was read when a further page is refused, or does not come, is kept.
 
     Args:
-        listing: Takes them.
-        fetch: Asks for the page of a cursor, None for the first.
+        listing: Takes the items.
+        session: The connection.
+        request: Asks for a page.
 
     Raises:
         TimeoutError: Not even one page came within `LIST_SECONDS`, as it says.
-        MCPError: The server refused; what `fetch` raises goes through.
+        MCPError: The server refused the first page.
     """
     cursor: str | None = None
+    cursors: set[str | None] = {None}
     pages = 0
     try:
         async with asyncio.timeout(LIST_SECONDS):
-            while True:
-                page = await fetch(cursor)
+            while pages < MAX_PAGES:
+                asked = request(params=types.PaginatedRequestParams(cursor=cursor))
+                answer: dict[str, Any] = await session.send_request(asked, AS_IT_IS)
+                page: Page = carried(answer["_meta"])
                 pages += 1
-                full = listing.take(page)
-                if full or not page.next_cursor or page.next_cursor == cursor:
-                    break
-                if pages >= MAX_PAGES:
-                    listing.notes.append(
-                        f"Its {listing.what} list goes on after {MAX_PAGES} pages, which are all that is read."
-                    )
-                    break
-                cursor = page.next_cursor
+                listing.notes += [note for note in page.notes if note not in listing.notes]
+                if await _is_full(listing, page.items) or page.cursor is None or page.cursor in cursors:
+                    return
+                cursor = page.cursor
+                cursors.add(cursor)
+        listing.notes.append(
+            f"Its {listing.what} list goes on after {MAX_PAGES} pages, which are all that is read."
+        )
     except TimeoutError:
         if pages == 0:
             raise TimeoutError(f"no {listing.what} list within {LIST_SECONDS:g} s") from None
         listing.notes.append(
             f"Its {listing.what} list was not complete within {LIST_SECONDS:g} s; {pages} pages of it are used."
         )
+    except MCPError as error:
+        if pages == 0:
+            raise
+        listing.notes.append(
+            f"Its {listing.what} list ends at page {pages + 1}, which it refused: {error.message[:200]}."
+        )
+
+
+async def _is_full(listing: Taker, items: list[bytes]) -> bool:
+    for number, item in enumerate(items, start=1):
+        if listing.take(item):
+            return True
+        if number % AT_A_TIME == 0:
+            await asyncio.sleep(0)
+    return False
 
 
 class Listing:
@@ -116,17 +147,46 @@ class Listing:
         self._bytes = 0
         self._unnamed = 0
         self._twice: dict[str, None] = {}
+        self._odd: list[str] = []
 
-    def take(self, page: types.ListToolsResult) -> bool:
-        """Takes one page; returns whether no more tools can be taken."""
-        for why in malformed_of(page):
-            self._leave_out(left_out("(malformed)", why))
-        for tool in page.tools:
-            if len(self._names) >= MAX_TOOLS:
-                self.notes.append(f"It lists more than {MAX_TOOLS:,} tools; the rest is left out.")
-                return True
-            self._take_tool(tool)
+    def take(self, item: bytes) -> bool:
+        """Takes one tool; returns whether no more can be taken."""
+        if len(self._names) >= MAX_TOOLS:
+            self.notes.append(f"It lists more than {MAX_TOOLS:,} tools; the rest is left out.")
+            return True
+        admitted = admit(item)
+        name = admitted.name
+        if isinstance(admitted, Withheld):
+            # Each counts: a list of what is malformed without end is one.
+            self._names.add(f"{len(self._names)} {name}")
+            self._leave_out(admitted)
+        elif name in self._names:
+            # Of two definitions under one name, a script could not tell which it calls.
+            self._twice.setdefault(shown(name))
+        elif self._bytes + admitted.size > MAX_LISTED_BYTES:
+            why = f"the server's definitions together have over {MAX_LISTED_BYTES} bytes"
+            self._names.add(name)
+            self._leave_out(left_out(name, why))
+        else:
+            self._names.add(name)
+            self._bytes += admitted.size
+            self.tools.append(admitted)
+            if admitted.odd:
+                self._odd.append(shown(name))
         return False
+
+    def param_headers(self) -> dict[str, dict[tuple[str, ...], str]]:
+        """Returns which inputs of tools are repeated in headers, and leaves out the tools that say so wrongly."""
+        known: dict[str, dict[tuple[str, ...], str]] = {}
+        for tool in [*self.tools]:
+            schema: object = tool.definition.get("inputSchema")
+            given = schema if is_object(schema) else {}
+            if (why := find_invalid_x_mcp_header(given)) is not None:
+                self.tools.remove(tool)
+                self._leave_out(left_out(tool.name, f"its x-mcp-header is invalid ({why})"))
+            elif header_map := x_mcp_header_map(given):
+                known[tool.name] = header_map
+        return known
 
     def close(self) -> None:
         """Adds the notes on tools that are left out unnamed, or listed twice."""
@@ -137,23 +197,9 @@ class Listing:
             self.notes.append(
                 f"It lists {len(self._twice)} names more than once, and the first of each is kept: {names}."
             )
-
-    def _take_tool(self, tool: types.Tool) -> None:
-        name = tool.name[: MAX_NAME_CHARS + 1]
-        if name in self._names:
-            # Of two definitions under one name, a script could not tell which it calls.
-            self._twice.setdefault(shown(name))
-            return
-        self._names.add(name)
-        admitted = admit(tool)
-        if isinstance(admitted, Withheld):
-            self._leave_out(admitted)
-        elif self._bytes + admitted.size > MAX_LISTED_BYTES:
-            why = f"the server's definitions together have over {MAX_LISTED_BYTES} bytes"
-            self._leave_out(left_out(tool.name, why))
-        else:
-            self._bytes += admitted.size
-            self.tools.append(admitted)
+        if self._odd:
+            names = ", ".join(self._odd[:MAX_NAMED])
+            self.notes.append(f"Parts of the schemas of {len(self._odd)} tools are no JSON Schema: {names}.")
 
     def _leave_out(self, tool: Withheld) -> None:
         if len(self.left_out) < MAX_LEFT_OUT:
@@ -182,14 +228,14 @@ class ServerFacts:
         yield from self.notes
 
 
-def facts_of(client: Client, listing: Listing) -> ServerFacts:
-    """Returns the facts of a client that is connected; names and instructions are cut at their caps."""
-    info = client.server_info
+def facts_of(session: ClientSession, listing: Listing) -> ServerFacts:
+    """Returns the facts of a session that is connected; names and instructions are cut at their caps."""
+    info, capabilities = session.server_info, session.server_capabilities
     return ServerFacts(
-        name=_cut(info.title or info.name, MAX_NAME_CHARS) if info else None,
+        name=_cut(info.title or info.name or None, MAX_NAME_CHARS) if info else None,
         version=_cut(info.version or None, MAX_NAME_CHARS) if info else None,
-        instructions=_cut(client.instructions, MAX_TEXT_CHARS),
-        capabilities=tuple(sorted(client.server_capabilities.model_dump(exclude_none=True))),
+        instructions=_cut(session.instructions, MAX_TEXT_CHARS),
+        capabilities=tuple(sorted(capabilities.model_dump(exclude_none=True))) if capabilities else (),
         tools=tuple(listing.tools),
         left_out=tuple(listing.left_out),
         notes=tuple(listing.notes),

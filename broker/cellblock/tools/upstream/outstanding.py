@@ -28,6 +28,9 @@ DOUBT_SECONDS: Final = 60.0
 ANSWER_BOUND_SECONDS: Final = 300.0
 """Bounds the time for a person or a model to answer; the clocks of the call and of its run stand still meanwhile."""
 
+PROGRESS_FACTOR: Final = 10
+"""Sets how many times its bound a call may take that reports progress."""
+
 MAX_ASKING: Final = 8
 """Bounds the requests of one server that wait for an answer at the same time."""
 
@@ -43,30 +46,41 @@ T = TypeVar("T", bound=BaseModel)
 
 @dataclass(eq=False, slots=True)
 class Outstanding:
-    """An outstanding call is with the server; `refusal` is the HTTP status (400 or more) of the last answer to it."""
+    """An outstanding call is with the server; `most` is when its progress extends its time no further."""
 
     origin: CallOrigin
     clock: asyncio.Timeout
     redactor: Redactor
     asking: int = 0
     left: float = 0.0
-    refusal: int | None = None
+    bound: float = 0.0
+    most: float = 0.0
+
+    def __post_init__(self) -> None:
+        now, until = asyncio.get_running_loop().time(), self.clock.when()
+        if until is not None:
+            self.bound = until - now
+            self.most = now + max(self.bound, PROGRESS_FACTOR * self.bound)
 
     @property
     def by(self) -> Requester | None:
         """Gives the client that has caused the call; None where there is none."""
         return self.origin.requester
 
-    def progress(self, server: str, tool: str) -> ProgressFnT | None:
-        """Returns what to call with the server's reports of progress; None when nobody wants them."""
-        by = self.by
-        if by is None or not by.wants_progress:
-            return None
+    def progress(self, server: str, tool: str) -> ProgressFnT:
+        """Returns what to call with the server's reports of progress: each gives the call its whole time again."""
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            tell(by.progress, server, tool, progress, total, message and self.redactor.text(message))
+            self._extend()
+            if self.by is not None and self.by.wants_progress:
+                tell(self.by.progress, server, tool, progress, total, message and self.redactor.text(message))
 
         return report
+
+    def _extend(self) -> None:
+        now, until = asyncio.get_running_loop().time(), self.clock.when()
+        if until is not None and not self.clock.expired():
+            self.clock.reschedule(max(until, min(now + self.bound, self.most)))
 
 
 _current: ContextVar[Outstanding | None] = ContextVar("cellblock_call", default=None)
@@ -115,14 +129,6 @@ class Routing:
         finally:
             _current.reset(token)
             self._calls.discard(mine)
-
-    def note_status(self, status: int) -> bool:
-        """Takes the HTTP status of an answer for the call whose context is the current one; False: it is no call's."""
-        call = _current.get()
-        if call is None or call not in self._calls:
-            return False
-        call.refusal = refused(status)
-        return True
 
     # The signatures are those of the SDK's callbacks; the context says nothing that is not known here.
 
@@ -206,11 +212,6 @@ class Routing:
             asked = call.origin.asked
             # What others say later was held against the request.
             return cast("T", await (live("") if asked is None else asked(request, live, _round.get())))
-
-
-def refused(status: int) -> int | None:
-    """Returns an HTTP status if it is a refusal."""
-    return status if status >= 400 else None
 
 
 def _refusal(code: int, message: str) -> types.ErrorData:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Final
+
+from cellblock.base.offload.budget import ByteBudget
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 
 MESSAGES_PER_SECOND: Final = 2_000
 MESSAGES_AT_ONCE: Final = 1_000
@@ -45,3 +50,36 @@ class Pace:
         elif now - self._since > FLOOD_SECONDS:
             raise Flooding(f"it sent over {MESSAGES_PER_SECOND} messages a second for {FLOOD_SECONDS:g} s")
         await asyncio.sleep(self._due - now)
+
+
+class Holding:
+    """Counts the bytes of large messages of one server that are in memory while they come.
+
+    Args:
+        budget: Of all servers.
+        key: The server's.
+    """
+
+    def __init__(self, budget: ByteBudget, key: str) -> None:
+        self._budget = budget
+        self._key = key
+
+    @contextmanager
+    def counting(self) -> Generator[Callable[[int], None]]:
+        """Yields what to call with the bytes of the message under way that are in memory: a large one's are counted
+        until the block ends. That raises OverBudget where they are too many, and counts none of them then."""
+        held = 0
+
+        def count(size: int) -> None:
+            nonlocal held
+            if held:
+                self._budget.give_back(self._key, held)
+                held = 0
+            if size > SMALL_BYTES:
+                self._budget.take(self._key, size)
+                held = size
+
+        try:
+            yield count
+        finally:
+            count(0)

@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import mcp_types as types
+
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import ConfigError, ToolNotFound
-from cellblock.base.offload.pool import Apart
+from cellblock.base.offload.budget import ByteBudget
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import at_most
@@ -24,11 +26,11 @@ from cellblock.tools.python.python_tools import PythonTool, read_tool
 from cellblock.tools.upstream.connecting import State
 from cellblock.tools.upstream.definitions import left_out
 from cellblock.tools.upstream.entries import Entry
-from cellblock.tools.upstream.heavy import LargeMessages, ResultForm
 from cellblock.tools.upstream.listing import ServerFacts
 from cellblock.tools.upstream.pin_review import Review, Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.session import UpstreamSession
+from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 TOOL_THREADS: Final = 32
 """Caps the Python tools that are not async and run at the same time, each in a thread; one that never returns keeps its
 thread."""
+
+MESSAGE_BYTES: Final = 16 * 1024 * 1024
+"""Caps one message of a server, whatever `max_message_bytes` says."""
 
 STARTUP_WAIT_SECONDS: Final = 10.0
 """Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
@@ -79,7 +84,6 @@ class Registry:
         reviewer: Holds tools against their pins; None takes them as they come.
         refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
         logins: Gives what is known of a server's OAuth login.
-        apart: Reads what servers send and is too large for the loop.
         on_change: Called when the catalogs have been replaced.
 
     Raises:
@@ -94,7 +98,6 @@ class Registry:
         *,
         max_message_bytes: int,
         log_dir: Path,
-        apart: Apart,
         reviewer: Reviewer | None = None,
         refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
         logins: Callable[[str, ServerConfig], Login | None] = lambda _server, _config: None,
@@ -121,7 +124,7 @@ class Registry:
             self._local[python_tool.name] = python_tool
         self._check_names(servers)
         self._log_dir = log_dir
-        self._large = LargeMessages(apart, self._form_of)
+        self._budget = ByteBudget.of_servers()
         self._started = 0
         self._changes = 0
         self._since: dict[Retired, int] = {}
@@ -304,7 +307,7 @@ class Registry:
     def caller(
         self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
     ) -> Callable[[Any], Awaitable[Any]]:
-        """Gives an async function that calls one tool for `origin`: its input to a `CallToolResult` or plain data.
+        """Gives an async function that calls one tool for `origin`: its input to a `ToolResult` or plain data.
 
         Raises:
             ToolNotFound: The Python tool does not exist, or the server's session is closed.
@@ -314,7 +317,7 @@ class Registry:
             python_tool = self._local.get(tool.tool_name)
             if python_tool is None:
                 raise ToolNotFound(f"There is no tool {tool.tool_name}.", hint="List the server's tools.")
-            return lambda arguments: self._python.call(python_tool, arguments)
+            return partial(self._call_python, python_tool)
         session = self._session_of(server)
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
         whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
@@ -357,6 +360,12 @@ class Registry:
 
     # ---- inside --------------------------------------------------------------------------------------
 
+    async def _call_python(self, tool: PythonTool, arguments: Any) -> Any:
+        result = await self._python.call(tool, arguments)
+        if not isinstance(result, types.CallToolResult):
+            return result
+        return ToolResult.of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+
     async def _begin_again(self, name: str, session: UpstreamSession, key: Retired) -> None:
         # Two of some servers cannot be: they have a port, or a lock.
         await self._retired[key].close()
@@ -388,10 +397,10 @@ class Registry:
             config,
             self._settings.for_server(name),
             # Servers send a result as structured content and as text.
-            max_message_bytes=2 * self._max_message_bytes,
+            max_message_bytes=min(2 * self._max_message_bytes, MESSAGE_BYTES),
             log_dir=self._log_dir,
             on_change=self._changed,
-            large=self._large,
+            budget=self._budget,
             login=self._logins(name, config),
             prepare=partial(self._prepare, name, config),
             followed=self._followed.setdefault(name, set()),
@@ -401,14 +410,6 @@ class Registry:
     async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> None:
         if self._reviewer is not None:
             await self._reviewer.prepare(name, config, facts.tools, whole=not facts.notes)
-
-    def _form_of(self, name: str, tool_name: str) -> ResultForm:
-        held = self._entries.get(name)
-        if held is not None:
-            for tool in held[1].tools:
-                if tool.tool_name == tool_name:
-                    return ResultForm(tool.parse_text, tool.box)
-        return ResultForm()
 
     def _module_paths(self) -> dict[str, str]:
         # Those that lack something have their place, too: paths depend on all names.

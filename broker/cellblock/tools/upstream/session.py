@@ -7,37 +7,46 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import mcp_types as types
-from mcp import Client, MCPError
+from mcp import MCPError
 from mcp.client.session import ClientSession, IncomingMessage
-from mcp.client.subscriptions import SubscriptionLost
+from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_object
+from cellblock.base.offload.budget import ByteBudget
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
+from cellblock.base.tasks import at_most, end_tasks
 from cellblock.tools.catalog.requests import SUBSCRIBE, Kind
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.beside import Beside
+from cellblock.tools.upstream.client import ProbeEnded, connected
 from cellblock.tools.upstream.connecting import Backoff, FirstAttempt, State
+from cellblock.tools.upstream.dispatcher import (
+    Connection,
+    ConnectionLost,
+    HttpRefused,
+    SessionForgotten,
+    sent_input,
+)
 from cellblock.tools.upstream.entries import Entry
-from cellblock.tools.upstream.heavy import LargeMessages, list_page
 from cellblock.tools.upstream.input_rounds import ask, call_tool
-from cellblock.tools.upstream.lenience import as_arguments
 from cellblock.tools.upstream.listing import Listing, ServerFacts, facts_of, list_tools
-from cellblock.tools.upstream.outstanding import Outstanding, Routing, refused
+from cellblock.tools.upstream.outstanding import Routing
+from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.server_log import ServerLog, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.stderr_log import stderr_log, upstream_log
-from cellblock.tools.upstream.transports import open_transport
+from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
@@ -60,6 +69,20 @@ LEFT_SHARE: Final = 0.05
 """Sets the share of a call's time that must be left when its turn comes: sent at the last moment, it can only time out,
 and may have run."""
 
+AT_ONCE_SECONDS: Final = 0.5
+"""Passes from an attempt that failed until a call starts the next one before its pause is over."""
+
+RELIST_SECONDS: Final = 1.0
+"""Sets the least time from one list of tools to the next, however often the server announces changes."""
+
+MOST_IDLE_LISTS: Final = 3
+QUIET_SECONDS: Final = 30.0
+"""Sets how many lists in a row may have changed nothing until no run waits for the next one, and the pause after which
+they are forgotten."""
+
+MAX_NOTES: Final = 50
+"""Bounds the different oddities of one server that are logged."""
+
 _CLOSED_BY_SERVER: Final = "the connection was closed by the server"
 
 
@@ -73,7 +96,7 @@ class UpstreamSession:
         max_message_bytes: Caps one message of the server.
         log_dir: Where the stderr of a started process goes, as `upstream-NAME.log`.
         on_change: Called from the event loop.
-        large: Reads messages that are too large for the loop; None: on its own.
+        budget: Of bytes that large messages of servers have in memory; None: of its own.
         login: What is known of its OAuth login; None for a server that cannot have one.
         prepare: Waited for before facts are taken over.
         followed: The URIs whose updates are wanted; a later session of the server is given the same set.
@@ -89,7 +112,7 @@ class UpstreamSession:
         max_message_bytes: int,
         log_dir: Path,
         on_change: Callable[[], None],
-        large: LargeMessages | None = None,
+        budget: ByteBudget | None = None,
         login: Login | None = None,
         prepare: Callable[[ServerFacts], Awaitable[None]] | None = None,
         followed: set[str] | None = None,
@@ -115,17 +138,24 @@ class UpstreamSession:
         self._max_message_bytes = max_message_bytes
         self._log_file = upstream_log(log_dir, name)
         self._on_change = on_change
-        self._large = large or LargeMessages()
-        self._client: Client | None = None
+        self._holding = Holding(budget or ByteBudget.of_servers(), name)
+        self._client: ClientSession | None = None
+        self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._tools_changed = asyncio.Event()
         self._fresh = asyncio.Event()
         self._fresh.set()
         self._ended = asyncio.Event()
-        self._refusal: int | None = None
         self._is_shut_out = False
-        self._cut: str | None = None
+        self._handshake = False
+        self._wanted = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._failed_at = 0.0
+        self._notes: set[str] = set()
+        self._listed_at = 0.0
+        self._idle_lists = 0
         self._said = ""
+        self._has_answered = False
         self._ready_at: float | None = None
         self._closing = False
 
@@ -170,8 +200,7 @@ class UpstreamSession:
 
     async def entries(self, kind: Kind, *, fresh: bool) -> list[Entry]:
         """Returns what the server lists beside tools, as `Beside.entries`."""
-        client = self._client
-        return await self._beside.entries(kind, client, self._heavy if client else None, fresh=fresh)
+        return await self._beside.entries(kind, self._client, fresh=fresh)
 
     async def unfollow(self, uri: str) -> None:
         """Ends the subscription to a resource, as far as the server does."""
@@ -180,7 +209,7 @@ class UpstreamSession:
             async with asyncio.timeout(self._settings.call_timeout_ms / 1000):
                 if self._client is not None:
                     request = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
-                    await self._client.session.send_request(request, types.EmptyResult)
+                    await self._client.send_request(request, types.EmptyResult)
 
     async def call(
         self,
@@ -202,7 +231,7 @@ class UpstreamSession:
             is_tool: Whether it is a tool.
 
         Returns:
-            The `CallToolResult`, or that of the request.
+            The `ToolResult`, or the result of the request.
 
         Raises:
             ToolCallError: Not connected, refused, timed out, or the answer was no result. Not for `isError`
@@ -237,35 +266,82 @@ class UpstreamSession:
         call_bound: float,
         origin: CallOrigin,
     ) -> Any:
-        """Calls a tool by `send`; `left` is what waiting for a turn has left of `call_bound`."""
-        client = self._client
-        if client is None:
-            login = self._login.trouble() if self._login is not None and self._is_shut_out else None
-            raise failures.not_connected(self.name, self.reason, login, self.needed_login)
-        call: Outstanding | None = None
+        """Calls a tool by `send`; `left` is what waiting for a turn has left of `call_bound`.
+
+        A request that certainly was not begun, as the server had gone or forgotten the session, is sent once more.
+        """
         clock = asyncio.timeout(left)
+        client: ClientSession | None = None
         try:
             async with clock:
-                with self._routing.call(clock, origin) as call, self._heavy.placed(value) as placed:
-                    result = await send(
-                        client.session, self.name, tool, as_arguments(placed), call.progress(self.name, tool)
-                    )
+                client = await self._ready(left)
+                try:
+                    result = await self._sent(send, client, tool, value, clock, origin)
+                except MCPError as error:
+                    if not failures.not_begun(error):
+                        raise
+                    self._lose(client)
+                    client = await self._ready(left)
+                    result = await self._sent(send, client, tool, value, clock, origin)
         except MCPError as error:
-            refusal = call.refusal if call is not None else None
-            raise self._mcp_failure(client, tool, error, refusal) from None
+            raise self._mcp_failure(client, tool, error) from None
         except TimeoutError:
-            raise failures.timed_out(self.name, tool, call_bound) from None
+            raise failures.timed_out(self.name, tool, call_bound, self._noise()) from None
         except ValidationError:
             raise failures.no_result(self.name, tool) from None
         except (UnicodeEncodeError, ValueError, RecursionError) as error:
-            # The SDK could not write the request: text that is no UTF-8, or too deep.
+            # The request could not be written: text that is no UTF-8, or too deep.
             raise ToolCallError(
                 f"The input of {tool} cannot be sent: {type(error).__name__}.",
                 hint="Pass plain, shallow JSON data.",
                 certainty=Certainty.NOT_STARTED,
             ) from None
-        is_error = isinstance(result, types.CallToolResult) and result.is_error
-        return self._redacted(result) if is_error else result
+        self._has_answered = True
+        return self._redacted(result) if isinstance(result, ToolResult) and result.is_error else result
+
+    async def _sent(
+        self,
+        send: Callable[..., Awaitable[Any]],
+        client: ClientSession,
+        tool: str,
+        value: Any,
+        clock: asyncio.Timeout,
+        origin: CallOrigin,
+    ) -> Any:
+        with self._routing.call(clock, origin) as call:
+            token = sent_input.set(value)
+            try:
+                return await send(client, self.name, tool, value, call.progress(self.name, tool))
+            finally:
+                sent_input.reset(token)
+
+    async def _ready(self, bound: float) -> ClientSession:
+        """Returns the connection; where it is lost, waits for an attempt to connect, which this starts at once.
+
+        Raises:
+            ToolCallError: There is none.
+        """
+        if self._client is None:
+            async with at_most(bound * (1 - LEFT_SHARE)):
+                await self.tried()
+        if self._client is None:
+            login = self._login.trouble() if self._login is not None and self._is_shut_out else None
+            raise failures.not_connected(self.name, self.reason, login, self.needed_login)
+        return self._client
+
+    async def tried(self) -> None:
+        """Waits for the end of the attempt to connect that is under way, or of the next, which begins now; bound it.
+        One that failed a moment ago is not repeated."""
+        now, before = asyncio.get_running_loop().time(), self.attempts
+        if self.state is State.CONNECTING:
+            before -= 1
+        elif now - self._failed_at < AT_ONCE_SECONDS:
+            return
+        self._wanted.set()
+        while self._client is None and not self._closing:
+            if self.attempts > before and self.state is not State.CONNECTING:
+                return
+            await self._moved.wait()
 
     async def _ask(
         self, session: ClientSession, server: str, method: str, value: dict[str, Any], progress: Any
@@ -287,87 +363,103 @@ class UpstreamSession:
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             self.attempts += 1
-            self._refusal, self._ready_at = None, None
+            self._ready_at, self._has_answered = None, False
+            self._wanted.clear()
             self._move(State.CONNECTING, self.reason)
+            probe_ended = False
             try:
                 await self._connect_and_serve()
-                why = self._cut or _CLOSED_BY_SERVER
+                why = self._why_ended()
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
-                why = self._cut or self._why_unconnected(error)
+                probe_ended = isinstance(failures.first_of(error), ProbeEnded)
+                why = self._why_unconnected(error)
             finally:
-                self._client = None
+                self._client = self._connection = None
             if self._closing:
                 return
+            if probe_ended != self._handshake or self._ready_at is None:
+                # What ended at our question may answer `initialize`; what did not answer that either may be newer.
+                self._handshake = probe_ended
+            if probe_ended and self.attempts == 1:
+                continue
             now = asyncio.get_running_loop().time()
-            if self._refusal is not None and (why in failures.HTTP_REFUSALS or self._config.type == "sse"):
-                why = f"the server refused the connection: HTTP {self._refusal}"
-                if self._login is not None and self._refusal in (401, 403):
-                    problem, hint = self._login.trouble()
-                    why += f"{f'; {problem}' if problem else ''}; {hint}"
             logger.warning("upstream %s: %s", self.name, why)
-            self._cut = None
+            self._failed_at = now if self._ready_at is None else 0.0
             self._move(State.WAITING, why)
-            pause = backoff.pause(now - self._ready_at if self._ready_at is not None else 0.0)
-            if self._login is None:
-                await asyncio.sleep(pause)
-            else:
-                await self._login.changed(pause)
+            held = now - self._ready_at if self._ready_at is not None else 0.0
+            await self._pause(backoff.pause(held, served=self._has_answered))
+
+    async def _pause(self, seconds: float) -> None:
+        """Waits before the next attempt, until it is wanted, or somebody has logged in."""
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._wanted.wait())]
+        if self._login is not None:
+            waits.append(asyncio.create_task(self._login.changed(seconds)))
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end_tasks(*waits)
 
     async def _connect_and_serve(self) -> None:
         ended = self._ended = asyncio.Event()
-        heavy = self._heavy = self._large.for_server(self.name)
-        passed_on = self._settings.passed_on
         self._said = ""
-        async with stderr_log(self._log_file, self._redactor, self._note_said) as log:
-            client = Client(
-                open_transport(
-                    self._config,
-                    stderr=log,
-                    ended=ended,
-                    max_message_bytes=self._max_message_bytes,
-                    on_status=self._note_status,
-                    on_cut=self._note_cut,
-                    heavy=heavy,
-                    auth=self._login,
-                ),
-                message_handler=self._on_message,
-                logging_callback=self._on_log,
-                log_level=wanted_level(),
-                elicitation_callback=self._routing.elicit if "elicitation" in passed_on else None,
-                sampling_callback=self._routing.sample if "sampling" in passed_on else None,
-                list_roots_callback=self._routing.roots if "roots" in passed_on else None,
-                cache=None,
-            )
-            async with contextlib.AsyncExitStack() as stack:
-                await self._begin(client, stack)
-                self._client = client
-                self._ready_at = asyncio.get_running_loop().time()
-                self._is_shut_out = False
-                self._move(State.READY, "")
-                await self._serve(client, ended)
-                self._client = None
-                # Closing takes a while, in which no script should be offered what cannot be called.
-                self._move(State.WAITING, self._cut or _CLOSED_BY_SERVER)
+        async with contextlib.AsyncExitStack() as stack:
+            log = await stack.enter_async_context(stderr_log(self._log_file, self._redactor, self._note_said))
+            client = await self._begin(stack, log, ended)
+            self._client = client
+            self._ready_at = asyncio.get_running_loop().time()
+            self._is_shut_out = False
+            self._move(State.READY, "")
+            await self._serve(client, ended)
+            self._client = None
+            # Closing takes a while, in which no script should be offered what cannot be called.
+            self._move(State.WAITING, self._why_ended())
 
-    async def _begin(self, client: Client, stack: contextlib.AsyncExitStack) -> None:
+    def _session(self, connection: Connection) -> ClientSession:
+        passed_on = self._settings.passed_on
+        self._connection = connection
+        return ClientSession(
+            dispatcher=connection,
+            message_handler=self._on_message,
+            logging_callback=self._on_log,
+            log_level=wanted_level(),
+            elicitation_callback=self._routing.elicit if "elicitation" in passed_on else None,
+            sampling_callback=self._routing.sample if "sampling" in passed_on else None,
+            list_roots_callback=self._routing.roots if "roots" in passed_on else None,
+        )
+
+    async def _begin(
+        self, stack: contextlib.AsyncExitStack, log: TextIO, ended: asyncio.Event
+    ) -> ClientSession:
         """Connects and reads the tool list, within `upstream.connect_timeout_ms`."""
         late = "it did not answer `initialize`"
         clock = asyncio.timeout(self._settings.connect_timeout_ms / 1000)
+        opening = connected(
+            self._config,
+            self._session,
+            stderr=log,
+            ended=ended,
+            cap=self._max_message_bytes,
+            holding=self._holding,
+            on_note=self._note,
+            auth=self._login,
+            handshake=self._handshake,
+        )
         try:
             async with clock:
-                await stack.enter_async_context(client)
+                client, connection = await stack.enter_async_context(opening)
                 late = "no tool list"
-                self.facts = await self._learn(client)
+                self.facts = await self._learn(client, connection)
+                return client
         except TimeoutError:
             if not clock.expired():
                 raise
             raise ToolCallError(
-                f"{late} within upstream.connect_timeout_ms = {self._settings.connect_timeout_ms}",
+                f"{late} within upstream.connect_timeout_ms = {self._settings.connect_timeout_ms}{self._noise()}",
                 hint="",
                 certainty=Certainty.NOT_STARTED,
             ) from None
 
-    async def _serve(self, client: Client, ended: asyncio.Event) -> None:
+    async def _serve(self, client: ClientSession, ended: asyncio.Event) -> None:
         """Serves until the connection ends: lists tools anew whenever the server says that they changed."""
         over = asyncio.create_task(ended.wait())
         beside = [asyncio.create_task(work) for work in (self._listen(client), self._follow(client))]
@@ -379,6 +471,9 @@ class UpstreamSession:
                 finally:
                     changed.cancel()
                 if self._tools_changed.is_set():
+                    since = asyncio.get_running_loop().time() - self._listed_at
+                    async with at_most(max(0.0, RELIST_SECONDS - since)):
+                        await ended.wait()
                     self._tools_changed.clear()
                     await self._refresh(client)
                     if not self._tools_changed.is_set():
@@ -391,14 +486,14 @@ class UpstreamSession:
                 task.cancel()
             await asyncio.wait(beside, timeout=CLOSE_BOUND_SECONDS)
 
-    async def _listen(self, client: Client) -> None:
+    async def _listen(self, client: ClientSession) -> None:
         """Asks for the stream of changes where there is one (MCP 2026-07-28); older servers announce unasked."""
-        tools = client.server_capabilities.tools
+        tools = client.server_capabilities.tools if client.server_capabilities is not None else None
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return
         while True:
             try:
-                async with client.listen(tools_list_changed=True) as changes:
+                async with listen(client, tools_list_changed=True) as changes:
                     # There is no replay: a change between the list and this stream would go unseen.
                     self._note_change()
                     async for _ in changes:
@@ -409,32 +504,36 @@ class UpstreamSession:
                 return
             await asyncio.sleep(RELISTEN_SECONDS)
 
-    async def _follow(self, client: Client) -> None:
+    async def _follow(self, client: ClientSession) -> None:
         """Subscribes again, on a new connection, to the resources that the one before was subscribed to."""
         self._beside.note_change()
         for uri in [*self._followed]:
             with contextlib.suppress(MCPError, ValidationError, TimeoutError):
                 async with asyncio.timeout(self._settings.call_timeout_ms / 1000):
                     request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
-                    await client.session.send_request(request, types.EmptyResult)
+                    await client.send_request(request, types.EmptyResult)
                 tell(self._on_update, uri)
 
-    async def _refresh(self, client: Client) -> None:
+    async def _refresh(self, client: ClientSession) -> None:
         try:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
-                facts = await self._learn(client)
+                assert self._connection is not None
+                facts = await self._learn(client, self._connection)
         except (TimeoutError, MCPError, ValidationError) as error:
             why = self._why(error)
             logger.warning("upstream %s: its changed tool list cannot be read: %s", self.name, why)
             return
         if facts != self.facts:
-            self.facts = facts
+            self.facts, self._idle_lists = facts, 0
             tell(self._on_change)
+        else:
+            self._idle_lists += 1
 
-    async def _learn(self, client: Client) -> ServerFacts:
+    async def _learn(self, client: ClientSession, connection: Connection) -> ServerFacts:
+        self._listed_at = asyncio.get_running_loop().time()
         listing = Listing()
-        if client.server_capabilities.tools is not None:
-            listing = await list_tools(lambda cursor: list_page(client, self._heavy, cursor))
+        if client.server_capabilities is not None and client.server_capabilities.tools is not None:
+            listing = await list_tools(client, connection)
         facts = facts_of(client, listing)
         if facts != self.facts:
             for note in facts.all_notes():
@@ -452,15 +551,12 @@ class UpstreamSession:
             self._note_change()
         elif isinstance(message, types.ResourceListChangedNotification | types.PromptListChangedNotification):
             self._beside.note_change()
-        elif isinstance(message, types.ResourceUpdatedNotification):
-            if message.params.uri in self._followed:
-                tell(self._on_update, message.params.uri)
-        elif isinstance(message, Exception):
-            logger.warning("upstream %s sent what is no message: %s", self.name, type(message).__name__)
+        elif isinstance(message, types.ResourceUpdatedNotification) and message.params.uri in self._followed:
+            tell(self._on_update, message.params.uri)
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _lose(self, client: Client) -> None:
+    def _lose(self, client: ClientSession) -> None:
         """Offers a client that is known to be dead to no further call: what was never sent must be told as that."""
         if self._client is client:
             self._client = None
@@ -468,56 +564,93 @@ class UpstreamSession:
             self._ended.set()
 
     def _note_change(self) -> None:
-        self._fresh.clear()
+        now = asyncio.get_running_loop().time()
+        if now - self._listed_at > QUIET_SECONDS:
+            self._idle_lists = 0
+        if self._idle_lists < MOST_IDLE_LISTS:
+            self._fresh.clear()
         self._tools_changed.set()
 
     def _move(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason
         if state is not State.CONNECTING:
             self.first.end()
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
         tell(self._on_change)
+
+    def _note(self, text: str) -> None:
+        """Tells once what was odd in what the server sent."""
+        if text not in self._notes and len(self._notes) < MAX_NOTES:
+            self._notes.add(text)
+            logger.warning("upstream %s: %s", self.name, self._redactor.text(text))
+            if self.state is State.CONNECTING and (noise := self._noise()):
+                # Whoever waits for it is told at once.
+                self._move(State.CONNECTING, f"still connecting{noise}")
+
+    def _noise(self) -> str:
+        """Says, to be added to a reason, what a started server wrote that is no message."""
+        noise = self._connection.noise if self._connection is not None else ""
+        if not noise or self._config.command is None:
+            return ""
+        return f"; on its stdout is what is no message: {self._redactor.text(noise)}"
 
     def _why(self, error: BaseException) -> str:
         return failures.reason_of(error, self._redactor)
 
+    def _why_ended(self) -> str:
+        """Says why a connection ended that had been good."""
+        cut = self._connection.cut if self._connection is not None else None
+        if cut is not None:
+            return cut
+        return f"{_CLOSED_BY_SERVER}{f'; it said: {self._said}' if self._said else ''}"
+
     def _why_unconnected(self, error: BaseException) -> str:
         """Returns why there is no connection, with what to do about a program that is not there, or what it said."""
         error = failures.first_of(error)
+        if self._connection is not None and self._connection.cut is not None:
+            return self._connection.cut
+        if isinstance(error, HttpRefused):
+            self._is_shut_out = error.status in (401, 403)
+            login = self._login.trouble() if self._login is not None else None
+            return failures.refused_connection(error, login, self._redactor)
         missing = missing_command(self._config) if isinstance(error, OSError) else None
         if missing is not None:
             return missing.removesuffix(".")[: failures.MAX_REASON_CHARS]
-        ended = isinstance(error, MCPError) and failures.is_closed(error)
+        ended = isinstance(error, ConnectionLost | ProbeEnded)
         if not ended or self._config.command is None:
             return self._why(error)
-        return f"it ended by itself{f'; it said: {self._said}' if self._said else ' and did not say why'}"
+        said = f"; it said: {self._said}" if self._said else " and did not say why"
+        return f"it ended by itself{said}{self._noise()}"
 
     def _note_said(self, text: str) -> None:
         self._said = text
 
-    def _redacted(self, result: types.CallToolResult) -> types.CallToolResult:
+    def _redacted(self, result: ToolResult) -> ToolResult:
         """Returns an error result in which the server quotes none of its own secrets."""
-        plain = result.model_dump(mode="json", by_alias=True, exclude_none=True)
+        plain = result.plain()
         safe = self._redactor.tree(plain)
-        return result if safe == plain else types.CallToolResult.model_validate(safe, by_name=False)
+        return result if safe == plain else ToolResult.of(safe)
 
-    def _note_status(self, status: int) -> None:
-        if not self._routing.note_status(status):
-            self._refusal, self._is_shut_out = refused(status), status in (401, 403)
-
-    def _note_cut(self, why: str) -> None:
-        self._cut = why
-
-    def _mcp_failure(self, client: Client, tool: str, error: MCPError, refusal: int | None) -> ToolCallError:
-        if failures.session_gone(error, refusal):
+    def _mcp_failure(self, client: ClientSession | None, tool: str, error: MCPError) -> ToolCallError:
+        if isinstance(error, SessionForgotten | ConnectionLost) and client is not None:
             # Every later call would be refused too: a new session is needed.
-            self._lose(client)
-            return failures.forgotten(self.name, tool)
-        if failures.is_closed(error):
-            self._lose(client)
-            return failures.closed(self.name, tool, self._cut)
-        if error.message == failures.HTTP_REFUSED and refusal is not None:
+            if isinstance(error, SessionForgotten) or self._ended.is_set() or not error.sent:
+                self._lose(client)
+            if failures.not_begun(error):
+                return failures.forgotten(self.name, tool)
+            return failures.closed(self.name, tool, self._why_lost(error))
+        if isinstance(error, HttpRefused):
             login = self._login.trouble() if self._login is not None else None
-            return failures.refused(self.name, tool, refusal, login, self.needed_login)
+            return failures.refused(self.name, tool, error, login, self._redactor, self.needed_login)
         failure = failures.answered(self.name, tool, error, self._redactor)
         failure.rpc_code = error.code
         return failure
+
+    def _why_lost(self, error: MCPError) -> str | None:
+        cut = self._connection.cut if self._connection is not None else None
+        if cut is not None:
+            return cut
+        if self._config.command is not None:
+            return f"it said: {self._said}" if self._said else None
+        return self._redactor.text(error.message)[: failures.MAX_REASON_CHARS]

@@ -1,8 +1,5 @@
 """Stdio is the transport to servers that are started: owns one server process, and holds no more of its output than
-one capped message.
-
-The SDK's own transport keeps a line whole, however long, and copies what it has of it with every 64 KiB. The order of
-the shutdown is the MCP specification's (basic/lifecycle#shutdown) with the SDK's bounds.
+one capped message. The order of the shutdown is the MCP specification's (basic/lifecycle#shutdown).
 """
 
 from __future__ import annotations
@@ -12,32 +9,53 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from pathlib import Path
 from typing import Final, TextIO, cast
 
 import anyio
 from anyio.abc import Process
-from anyio.streams.memory import MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.os.posix.utilities import terminate_posix_process_tree
-from mcp.shared._stream_protocols import ReadStream, WriteStream
-from mcp.shared.message import SessionMessage
 
 from cellblock.base.offload.budget import OverBudget
-from cellblock.base.offload.light import LIGHT_BYTES, is_light
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.base.streams import ClosingStream
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.upstream.heavy import HeavyMessages
-from cellblock.tools.upstream.incoming import read_message
-from cellblock.tools.upstream.lines import EndlessLine, LineSplitter, TooLong
-from cellblock.tools.upstream.message_cap import too_large_error
-from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Pace
+from cellblock.tools.upstream.dispatcher import Connection, ConnectionLost, Pending
+from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
+from cellblock.tools.upstream.wire.framing import EndlessLine, LineSplitter, TooLong
 from cellblock_worker.base import lifetime
 from cellblock_worker.launch.spawning import close_pipes, spawn
 
 logger = logging.getLogger("cellblock.tools.upstream")
+
+PASSED_VARIABLES: Final = (
+    # Networks: proxies, and the certificates that they, or a company, have.
+    *(
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "no_proxy",
+    ),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    # Words and times.
+    *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TZ", "TMPDIR"),
+    # The desktop: to open a browser, to ask for a password, to reach the agent that signs.
+    *(
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+        "XAUTHORITY",
+        "XDG_RUNTIME_DIR",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "SSH_AUTH_SOCK",
+    ),
+)
+"""Lists what a started server gets of Cellblock's environment, beside what the SDK passes. None of it is a secret
+itself; keys and tokens are named in a server's own `env`."""
 
 READ_BYTES: Final = 64 * 1024
 """Bounds the bytes of one read; a pipe holds no more."""
@@ -56,31 +74,24 @@ KILL_BOUND_SECONDS: Final = 2.0
 
 EXIT_POLL_SECONDS: Final = 0.01
 
-Incoming = SessionMessage | Exception
-
 
 @contextlib.asynccontextmanager
-async def stdio_transport(
-    config: ServerConfig,
-    *,
-    stderr: TextIO,
-    max_message_bytes: int,
-    on_cut: Callable[[str], None],
-    heavy: HeavyMessages,
-) -> AsyncGenerator[tuple[ReadStream[Incoming], WriteStream[SessionMessage]], None]:
-    """Starts a server and speaks newline-delimited JSON-RPC with it.
+async def stdio_wire(
+    config: ServerConfig, *, stderr: TextIO, cap: int, holding: Holding
+) -> AsyncGenerator[StdioWire]:
+    """Starts a server; the wire speaks newline-delimited JSON-RPC with it.
 
     Args:
         config: With a `command`.
         stderr: Where the process's stderr goes.
-        max_message_bytes: Longest line in bytes. The request that a longer one answers fails; the session goes on.
-        on_cut: Told why when a line without end closes the connection.
-        heavy: Reads what is too large for the loop.
+        cap: Longest line in bytes. The request that a longer one answers fails; the session goes on.
+        holding: Counts the bytes of large messages.
 
     Raises:
         OSError: The process cannot be started.
     """
-    environment = get_default_environment() | config.env
+    passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
+    environment = get_default_environment() | passed | config.env
     process = await spawn(
         *_command_line(config, environment),
         stdin=asyncio.subprocess.PIPE,
@@ -91,16 +102,11 @@ async def stdio_transport(
         # A group of its own: a kill must reach what the server has started.
         start_new_session=True,
     )
-    sender, receiver = anyio.create_memory_object_stream[Incoming](0)
-    reader = asyncio.create_task(
-        _read(process, sender, LineSplitter(max_message_bytes), max_message_bytes, on_cut, heavy)
-    )
+    wire = StdioWire(process, cap, holding)
     try:
-        yield receiver, _Writer(process, reader, heavy)
+        yield wire
     finally:
-        receiver.close()
-        await _finished(_stop(process, reader))
-        sender.close()
+        await _finished(_stop(process))
 
 
 def _command_line(config: ServerConfig, environment: Mapping[str, str]) -> list[str]:
@@ -117,121 +123,92 @@ def _command_line(config: ServerConfig, environment: Mapping[str, str]) -> list[
     return lifetime.dying_with_this(argv) if found else argv
 
 
-class _Writer(ClosingStream):
-    """Writes one message at a time, so that no more than one waits for a server that does not read."""
+class StdioWire:
+    """Writes one message at a time, so that no more than one waits for a server that does not read.
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.Task[None], heavy: HeavyMessages
-    ) -> None:
-        assert process.stdin is not None
-        self._stdin = process.stdin
-        self._reader = reader
-        self._heavy = heavy
+    Args:
+        process: The server.
+        cap: Longest line in bytes.
+        holding: Counts the bytes of large messages.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, cap: int, holding: Holding) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._cap = cap
+        self._holding = holding
         self._turn = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
 
-    async def send(self, item: SessionMessage, /) -> None:
-        """Writes one message.
-
-        Raises:
-            BrokenResourceError: The server reads no more; the read stream then ends too.
-        """
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         await self._turn.acquire()
-        pieces = self._heavy.splices.spliced(line)
-        if len(pieces) == 1 and len(line) <= WRITE_BYTES:
-            await self._write(pieces)
-        else:
-            # A call that is cancelled leaves no half a line: it would spoil those that follow.
-            self._writing = asyncio.create_task(self._write(pieces))
-            self._writing.add_done_callback(lambda writing: writing.cancelled() or writing.exception())
-            await asyncio.shield(self._writing)
+        pending.sent = True
+        await self._write_in_turn(body)
 
-    async def _write(self, pieces: Sequence[bytes]) -> None:
-        """Writes a line, and gives the turn back. What is large is written as the server reads it, so that the loop
-        copies no more than that at once."""
-        try:
-            await self._stdin.drain()
-            for piece in pieces:
-                for start in range(0, len(piece), WRITE_BYTES):
-                    self._stdin.write(memoryview(piece)[start : start + WRITE_BYTES])
-                    await self._stdin.drain()
-        except (OSError, RuntimeError):
-            # RuntimeError: the pipe is closed already.
-            self._reader.cancel()
-            raise anyio.BrokenResourceError from None
-        finally:
-            self._turn.release()
+    async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
+        await self._turn.acquire()
+        await self._write_in_turn(body)
 
-    async def aclose(self) -> None:
-        """Closes the server's stdin."""
-        self._stdin.close()
+    def give_up(self, pending: Pending, version: str | None) -> bool:
+        return True
 
-
-async def _read(
-    process: asyncio.subprocess.Process,
-    sender: MemoryObjectSendStream[Incoming],
-    splitter: LineSplitter,
-    cap: int,
-    on_cut: Callable[[str], None],
-    heavy: HeavyMessages,
-) -> None:
-    """Hands on the server's messages until its stdout ends; no read-ahead while one is not taken.
-
-    A large one is handed on when it has been read apart. Small ones pass it meanwhile, the next large one waits. What
-    is no answer to a call is read at a bounded pace.
-    """
-    assert process.stdout is not None
-    pace = Pace()
-    apart: asyncio.Task[None] | None = None
-    with heavy.counting() as count:
-        async with sender:
+    async def run(self, connection: Connection) -> None:
+        """Hands on the server's messages until its stdout ends; what is no answer to a call is read at a bounded
+        pace."""
+        self._connection = connection
+        pace, splitter = Pace(), LineSplitter(self._cap)
+        with self._holding.counting() as count:
             try:
-                while chunk := await process.stdout.read(READ_BYTES):
+                while chunk := await self._stdout.read(READ_BYTES):
                     unasked = 0.0
-                    lines = splitter.feed(chunk)
-                    lines.reverse()
-                    while lines:
-                        line = lines.pop()
-                        if isinstance(line, TooLong) or is_light(line):
-                            is_long = isinstance(line, TooLong)
-                            item = too_large_error(line, cap) if is_long else read_message(line)
-                            if not heavy.awaits(item):
-                                unasked += 1 + (line.size if is_long else len(line)) / MESSAGE_BYTES
-                            await sender.send(item)
+                    for line in splitter.feed(chunk):
+                        if isinstance(line, TooLong):
+                            rest = 0 if connection.take(line.unread) else 1
+                            size = line.size
                         else:
-                            if apart is not None:
-                                await apart
-                            apart = asyncio.create_task(_read_apart(line, sender, heavy))
+                            rest, size = len(connection.received(line)) if line.strip() else 0, len(line)
+                        if rest:
+                            unasked += rest + size / MESSAGE_BYTES
                         del line
                     try:
                         count(splitter.held)
                     except OverBudget as error:
                         splitter.throw_away(str(error))
-                    if apart is not None and splitter.held > LIGHT_BYTES:
-                        await apart
-                        apart = None
                     if unasked:
                         await pace.spend(unasked)
-                if apart is not None:
-                    await apart
             except EndlessLine:
-                on_cut(f"it sent a line without end, over {cap} bytes")
+                connection.end(f"it sent a line without end, over {self._cap} bytes")
             except Flooding as error:
-                on_cut(str(error))
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return  # The session is gone.
+                connection.end(str(error))
             except OSError as error:
-                on_cut(f"its output cannot be read: {error.strerror}")
-            finally:
-                await end_tasks(apart)
+                connection.end(f"its output cannot be read: {error.strerror}")
 
+    async def _write_in_turn(self, body: bytes) -> None:
+        """Writes a line, and gives the turn back."""
+        body += b"\n"
+        if len(body) <= WRITE_BYTES:
+            await self._write(body)
+            return
+        # A call that is cancelled leaves no half a line: it would spoil those that follow.
+        self._writing = asyncio.create_task(self._write(body))
+        self._writing.add_done_callback(lambda writing: writing.cancelled() or writing.exception())
+        await asyncio.shield(self._writing)
 
-async def _read_apart(line: bytes, sender: MemoryObjectSendStream[Incoming], heavy: HeavyMessages) -> None:
-    light = await heavy.lightened(line)
-    if light is not None:
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await sender.send(read_message(light))
+    async def _write(self, body: bytes) -> None:
+        """Writes as the server reads, so that the loop copies no more than that at once."""
+        begun = False
+        try:
+            await self._stdin.drain()
+            begun = True
+            for start in range(0, len(body), WRITE_BYTES):
+                self._stdin.write(memoryview(body)[start : start + WRITE_BYTES])
+                await self._stdin.drain()
+        except (OSError, RuntimeError):
+            # RuntimeError: the pipe is closed already. What the server has said last is still read.
+            raise ConnectionLost("the connection was closed by the server", sent=begun) from None
+        finally:
+            self._turn.release()
 
 
 async def _finished(work: Coroutine[None, None, None]) -> None:
@@ -248,9 +225,8 @@ async def _finished(work: Coroutine[None, None, None]) -> None:
         raise cancelled
 
 
-async def _stop(process: asyncio.subprocess.Process, reader: asyncio.Task[None]) -> None:
+async def _stop(process: asyncio.subprocess.Process) -> None:
     assert process.stdin is not None
-    await end_tasks(reader)
     # A server that is stuck in writing its stdout would not see that its stdin has ended.
     drain = asyncio.create_task(_drain(process))
     process.stdin.close()

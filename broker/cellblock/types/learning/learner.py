@@ -21,6 +21,7 @@ from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.schemas.validation import InputValidator
+from cellblock.types.learning.bounded import part_of
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
 from cellblock.types.learning.offers import Offer, Offers, Paces, Turns
 from cellblock.types.learning.sample import GivenOutput, observe
@@ -58,11 +59,6 @@ CLOSE_BOUND_SECONDS: Final = 3.0
 """Bounds the wait from closing to giving up on what still waits; the thread then ends with the process."""
 
 
-ObserveApart = Callable[[Offer], Observation | None]
-"""Gives what is seen of a large result, without holding this process; None for a small one. Called in the learner's
-thread, which waits."""
-
-
 class Learner:
     """Looks at results in a thread of its own.
 
@@ -76,7 +72,6 @@ class Learner:
         self._paces = Paces(STABLE_AFTER, SAMPLE_EVERY)
         self._memory = Memory(store, lambda key: self._paces.changed(key.server, key.tool))
         self._offers = Offers()
-        self._apart: ObserveApart | None = None
         self._validators = ValidatorCache()
         self._turns = Turns()
         self._wake = threading.Event()
@@ -88,10 +83,6 @@ class Learner:
         self._disagreed: set[ToolKey] = set()
         # A daemon: a write that hangs on a dead file system must not keep the process.
         self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
-
-    def look_apart(self, apart: ObserveApart) -> None:
-        """Sets what looks at large results."""
-        self._apart = apart
 
     def make_way_for(self, busy: Callable[[], bool]) -> None:
         """Sets what says, from any thread, whether runs are at work; looking at results then keeps to its share."""
@@ -205,7 +196,7 @@ class Learner:
         server, name = offer.server, offer.tool.tool_name
         key = self._key(server, offer.tool)
         held = self._memory.known.get(key)
-        seen = (self._apart(offer) if self._apart is not None else None) or self._observed(offer)
+        seen = self._observed(offer)
         merged = self._memory.add(key, seen)
         if merged.disagreements and key not in self._disagreed:
             self._disagreed.add(key)
@@ -223,15 +214,22 @@ class Learner:
 
     def _observed(self, offer: Offer) -> Observation:
         declared, given = offer.tool.output_schema, offer.tool.given
+        now, body = time.time(), part_of(offer.kind, offer.body)
+        if body is None:
+            return Observation(skipped=1, first_seen=now, last_seen=now)
+        # A part need not fit what the whole fits.
+        is_whole = body is offer.body
+        if not is_whole and offer.kind == "value":
+            declared = None
         output = None
-        if given is not None and given.output_schema is not None:
+        if is_whole and given is not None and given.output_schema is not None:
             of = fingerprint(given.output_schema, given.json_text)
             validator = self._validator(offer, given.output_schema, "given output")
             output = GivenOutput(of, validator, given.json_text)
         return observe(
             offer.kind,
-            offer.body,
-            time.time(),
+            body,
+            now,
             declared=None if declared is None else self._validator(offer, declared, "output"),
             given=output,
             keep_sample=self._settings.keep_samples,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from dataclasses import asdict
@@ -10,20 +9,10 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from mcp.shared.message import SessionMessage
 from pydantic_core import to_json
 
-from cellblock.base.errors import ToolCallError
-from cellblock.run import answers_apart, inputs_apart, large_results, looks_apart, payload
-from cellblock.run.call_results import result_of
-from cellblock.tools.catalog.model import ToolEntry
-from cellblock.tools.catalog.outputs import ResultKind
+from cellblock.run import inputs_apart, large_results, payload
 from cellblock.tools.schemas.validation import InputValidator
-from cellblock.tools.upstream.incoming import VALUE_KEY, read_message
-from cellblock.tools.upstream.lenience import soften
-from cellblock.types.learning.observation import fingerprint
-from cellblock.types.learning.record import decoded
-from cellblock.types.learning.sample import GivenOutput, observe
 
 ODD = [
     b'{"a":1,"a":2}',
@@ -106,85 +95,3 @@ def test_results_of_scripts() -> None:
         (inline,) = large_results.spell({"most": None, "media": True}, parts[0])[1]
         assert to_json(text)[:-2].endswith(inline)
         assert large_results.spell({"most": 0}, parts[0])[1] == [large_results.document(value)]
-
-
-CONTENTS = [
-    b'"content":[{"type":"text","text":"{\\"a\\":[1,2.50]}"}]',
-    b'"content":[{"type":"text","text":"a"},{"type":"image","data":"aGk=","mimeType":"image/png"}]',
-    b'"content":[],"structuredContent":{"result":[1,{"x":null}]}',
-    b'"structuredContent":{"result":1,"b":2}',
-    b'"content":[{"type":"text","text":"\\ud800 half"}]',
-    b'"content":[],"structuredContent":{"a":' + b"[" * 140 + b"]" * 140 + b"}",
-    b'"content":[{"type":"text","text":"it failed"}],"isError":true',
-    b'"content":[],"structuredContent":{"a":NaN}',
-    b'"content":7',
-    b'"content":[{"type":"odd"}]',
-    b'"content":[],"structuredContent":[1,null]',
-    b'"content":[{"type":"text","text":"x"}],"structuredContent":null',
-    b'"structuredContent":false,"_meta":{"a":null,"cellblock/kept":{"content":7}}',
-    b'"content":[{"type":"text","text":"x"},{"type":"odd","n":[null]}],"_meta":{"cellblock/kept":{}}',
-    b'"content":[{"type":"odd"},{"type":"text","text":"it failed"}],"isError":true',
-    b'"content":[],"structuredContent":["it failed"],"isError":true',
-    b'"content":[{"type":"text","text":"' + b"[" * 512 + b"]" * 512 + b'"}]',
-    b'"content":[{"type":"text","text":"' + b"[" * 513 + b"]" * 513 + b'"}]',
-    b'"content":[{"type":"text","text":"[\\"\\\\ud800\\",' + b"9" * 5000 + b']"}]',
-    b'"content":[{"type":"text","text":"[NaN]"}]',
-]
-
-
-@pytest.mark.parametrize("content", CONTENTS)
-@pytest.mark.parametrize(("parse_text", "box"), [(False, None), (True, "result")])
-def test_results_of_tools(content: bytes, parse_text: bool, box: str | None) -> None:
-    raw = b'{"jsonrpc":"2.0","id":5,"result":{' + content + b"}}"
-    tool = ToolEntry("tool", "tool", parse_text=parse_text, box=box)
-    facts, parts = answers_apart.lighten(
-        {"calls": {"5": [parse_text, box, None]}, "token": "t", "cursor": "c"}, raw
-    )
-    small = outcome(parts[0], tool)
-    whole = outcome(raw, tool)
-    if facts["what"] == "value" and "no_form" not in facts:
-        assert json.loads(parts[0])["result"]["_meta"] == {VALUE_KEY: "t"}
-        assert whole == (facts["kind"], parts[1])
-    elif "no_form" in facts:
-        assert isinstance(whole, str) and facts["no_form"] in whole
-    else:
-        assert small == whole
-
-
-@pytest.mark.parametrize("json_text", [False, True])
-def test_what_is_learnt_of_results(json_text: bool) -> None:
-    given = {"type": "array", "maxItems": 1}
-    output = GivenOutput(fingerprint(given, json_text), InputValidator(given), json_text)
-    texts = [body.decode("utf-8", "replace") for body in bodies()[:40]]
-    offered: list[tuple[ResultKind, list[bytes]]] = [
-        ("value", bodies()[:40]),
-        ("json", [text.encode() for text in texts if text[:1] in ("[", "{")]),
-        ("text", [to_json(text) for text in texts]),
-        ("result", [b'{"content":[]}']),
-    ]
-    for kind, found in offered:
-        for body in found:
-            schemas = (to_json(None), to_json(given))
-            facts, _ = looks_apart.look({"kind": kind, "now": 1.0, "json_text": json_text}, body, *schemas)
-            learnt = decoded(facts["body"])
-            seen = observe(kind, body, 1.0, given=output)
-            assert learnt.given == seen.given
-            assert (facts["samples"], learnt.skipped, learnt.texts) == (
-                seen.samples,
-                seen.skipped,
-                seen.texts,
-            )
-
-
-def outcome(raw: bytes, tool: ToolEntry) -> tuple[str, bytes] | str:
-    """What the loop makes of a message: kind and body, or the text of the error."""
-    item = soften(read_message(raw))
-    assert isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse)
-    try:
-        result = types.CallToolResult.model_validate(item.message.result, by_name=False)
-        found = asyncio.run(result_of(result, "server", tool, 1_000_000))
-    except ToolCallError as error:
-        return error.message
-    except ValueError:
-        return "no result"
-    return found.kind, found.body

@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import mcp_types as types
 import pytest
 from pydantic_core import to_json
 
@@ -28,6 +27,7 @@ from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, Tool
 from cellblock.tools.catalog.outputs import ResultKind as Kind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.wire.results import ToolResult
 from support.memory_host import BOUND, FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
 from support.waits import within
 
@@ -120,8 +120,8 @@ async def test_large_data_of_a_python_tool_is_encoded_beside_the_loop_in_pieces(
 
 
 async def test_mcp_results_are_unwrapped() -> None:
-    async def answer(_: dict[str, Any]) -> types.CallToolResult:
-        return types.CallToolResult(content=[types.TextContent(text="hi")])
+    async def answer(_: dict[str, Any]) -> ToolResult:
+        return ToolResult(b'{"content":[{"type":"text","text":"hi"}]}')
 
     assert await Calls(answer=answer).call("answer") == (True, "hi")
 
@@ -171,8 +171,8 @@ async def test_what_does_not_exist(server: str, tool: str, error_class: str, wor
 
 
 async def test_a_tools_own_error_has_completed_and_an_unknown_one_may_have_run() -> None:
-    async def fails(_: dict[str, Any]) -> types.CallToolResult:
-        return types.CallToolResult(content=[types.TextContent(text="no")], is_error=True)
+    async def fails(_: dict[str, Any]) -> ToolResult:
+        return ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')
 
     async def breaks(_: dict[str, Any]) -> None:
         raise ZeroDivisionError("secret")

@@ -7,17 +7,15 @@ import math
 import time
 from typing import Any
 
-import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_types.methods import validate_server_result
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.run import payload
 from cellblock.run.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
-from cellblock.run.unwrap import MAX_ERROR_TEXT, kind_of, unwrap
-from cellblock.tools.upstream import lenience
+from cellblock.run.unwrap import MAX_ERROR_TEXT, unwrap
+from cellblock.tools.upstream.wire.results import ToolResult
 
 plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain
@@ -206,56 +204,77 @@ def test_in_steps_levels_count_from_the_top(beside: list[int]) -> None:
         encode_in_steps([value], 10**9)
 
 
-def text(value: str) -> types.TextContent:
-    return types.TextContent(text=value)
+def text(value: Any) -> dict[str, Any]:
+    return {"type": "text", "text": value}
 
 
-IMAGE = types.ImageContent(data="aGk=", mime_type="image/png")
+IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 
 
-def result(*content: Any, **fields: Any) -> types.CallToolResult:
-    return types.CallToolResult(content=list(content), **fields)
+def result(*content: Any, **fields: Any) -> ToolResult:
+    return ToolResult.of({"content": list(content), **fields})
 
 
-def value_of(made: types.CallToolResult) -> Any:
-    return unwrap(made, server="s", tool="t")
+def value_of(made: ToolResult, **how: Any) -> Any:
+    return json.loads(unwrap(made, server="s", tool="t", **how).body)
+
+
+def kind_of(made: ToolResult, **how: Any) -> str:
+    return unwrap(made, server="s", tool="t", **how).kind
 
 
 @pytest.mark.parametrize("structured", [{"a": 1}, {}])
 def test_structured_content_wins_over_content(structured: dict[str, Any]) -> None:
-    assert value_of(result(text("ignored"), IMAGE, structured_content=structured)) == structured
-
-
-def softened(**fields: Any) -> types.CallToolResult:
-    """What comes of a server's answer, after the SDK's checks of both forms that it has of results."""
-    answer = {"resultType": "complete", **fields}
-    lenience.soften_result(answer)
-    for version in ("2025-11-25", "2026-07-28"):
-        validate_server_result("tools/call", version, answer)
-    return types.CallToolResult.model_validate(answer, by_name=False)
+    assert value_of(result(text("ignored"), IMAGE, structuredContent=structured)) == structured
 
 
 @pytest.mark.parametrize("value", [[1, None], [], "text", 0, 1.5, False, None])
 def test_structured_content_may_be_anything(value: Any) -> None:
-    made = softened(content=[{"type": "text", "text": "not this"}], structuredContent=value)
-    assert (value_of(made), kind_of(made, value)) == (value, "value")
-    assert value_of(softened(structuredContent=value)) == value
+    body = json.dumps({"content": [text("not this")], "structuredContent": value}).encode()
+    made = ToolResult(body, null_is_value=True)
+    assert (value_of(made), kind_of(made)) == (value, "value")
+    older = ToolResult(body)
+    assert value_of(older) == ("not this" if value is None else value)
+    assert value_of(ToolResult(b'{"structuredContent":[1.50]}')) == [1.5]
 
 
-@pytest.mark.parametrize("others", [[], [{"type": "text", "text": "beside it"}]])
+def test_a_value_is_the_bytes_that_came() -> None:
+    spelled = b'{"a":1.50,"b": 12345678901234567890123,"a" : "\\u0041"}'
+    made = ToolResult(b'{"structuredContent":%s}' % spelled)
+    assert unwrap(made, server="s", tool="t").body == spelled
+    assert (
+        unwrap(ToolResult(b'{"structuredContent":{"x": 1.0}}'), server="s", tool="t", box="x").body == b"1.0"
+    )
+
+
+@pytest.mark.parametrize("others", [[], [text("beside it")]])
 def test_blocks_of_unknown_types_give_the_whole_result(others: list[Any]) -> None:
     content = [*others, {"type": "widget", "rows": [None]}]
-    made = softened(content=content, _meta={"a": None})
+    made = result(*content, _meta={"a": None}, resultType="complete")
     assert value_of(made) == {"content": content, "isError": False, "_meta": {"a": None}}
-    assert kind_of(made, {}) == "result"
+    assert kind_of(made) == "result"
     with pytest.raises(ToolCallError, match="beside it" if others else "no message") as caught:
-        value_of(softened(content=content, isError=True))
+        value_of(result(*content, isError=True))
     assert caught.value.details["result"] == {"content": content, "isError": True}
 
 
-def test_what_a_server_puts_in_our_place_is_not_believed() -> None:
-    mine = {"cellblock/kept": {"structuredContent": 1}}
-    assert value_of(softened(content=[{"type": "text", "text": "a"}], _meta=mine)) == "a"
+@pytest.mark.parametrize(
+    ("odd", "value"),
+    [
+        (b'{"content":null,"structuredContent":{"a":1},"isError":null}', {"a": 1}),
+        (b'{"content":[{"type":"text","text":"hi","annotations":[]}],"_meta":[]}', "hi"),
+        (b'{"content":"hi"}', "hi"),
+        (b'{"content":{"type":"text","text":"hi"}}', "hi"),
+        (b'{"content":[{"type":"text","text":null}]}', ""),
+        (
+            b'{"content":[{"type":"image","data":"aGk="}]}',
+            {"content": [{"type": "image", "data": "aGk="}], "isError": False},
+        ),
+        (b"{}", {"content": [], "isError": False}),
+    ],
+)
+def test_what_is_odd_of_a_result_costs_nothing_else(odd: bytes, value: Any) -> None:
+    assert value_of(ToolResult(odd)) == value
 
 
 @pytest.mark.parametrize("value", ["hello", "", '{"a": 1}', "0"])
@@ -263,24 +282,36 @@ def test_a_single_text_is_that_text_unparsed(value: str) -> None:
     assert value_of(result(text(value))) == value
 
 
+@pytest.mark.parametrize(
+    ("said", "kind"), [('{"a": [1, 2.50]}', "json"), (" [1]", "json"), ("[NaN]", "text"), ("1", "text")]
+)
+def test_a_text_that_is_a_document_is_parsed_where_that_is_set(said: str, kind: str) -> None:
+    made = result(text(said))
+    assert kind_of(made, parse_text=True) == kind
+    body = unwrap(made, server="s", tool="t", parse_text=True).body
+    assert body.decode() == said if kind == "json" else json.loads(body) == said
+
+
+def test_a_document_that_nests_too_deeply_is_no_value() -> None:
+    fits = "[" * 512 + "]" * 512
+    assert kind_of(result(text(fits)), parse_text=True) == "json"
+    with pytest.raises(PayloadError, match="nests deeper than 512"):
+        value_of(result(text(f"[{fits}]")), parse_text=True)
+
+
 def test_binary_content_gives_the_whole_result_with_base64() -> None:
-    assert value_of(result(IMAGE)) == {
-        "content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}],
-        "isError": False,
-    }
-    mixed = value_of(result(text("a"), types.AudioContent(data="aGk=", mime_type="audio/wav")))
+    assert value_of(result(IMAGE)) == {"content": [IMAGE], "isError": False}
+    mixed = value_of(result(text("a"), {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}))
     assert [block["type"] for block in mixed["content"]] == ["text", "audio"]
 
 
 @pytest.mark.parametrize("blocks", [[], [text("a"), text("b")]], ids=["none", "two texts"])
-def test_everything_else_gives_the_whole_result(blocks: list[types.TextContent]) -> None:
-    value = value_of(result(*blocks))
-    assert [block["text"] for block in value["content"]] == [block.text for block in blocks]
-    assert not any("_" in key for key in value)
+def test_everything_else_gives_the_whole_result(blocks: list[Any]) -> None:
+    assert value_of(result(*blocks))["content"] == blocks
 
 
 def test_an_error_is_raised_with_its_text_and_the_whole_result() -> None:
-    made = result(text("no such"), IMAGE, text("file"), is_error=True, structured_content={"a": 1})
+    made = result(text("no such"), IMAGE, text("file"), isError=True, structuredContent={"a": 1})
     with pytest.raises(ToolCallError) as caught:
         value_of(made)
     error = caught.value
@@ -289,11 +320,13 @@ def test_an_error_is_raised_with_its_text_and_the_whole_result() -> None:
     assert (error.details["serverId"], error.details["toolName"]) == ("s", "t")
     whole: Any = error.details["result"]
     assert whole["isError"] is True and whole["structuredContent"] == {"a": 1}
+    with pytest.raises(ToolCallError, match=r'\["it failed"\]'):
+        value_of(result(isError=True, structuredContent=["it failed"]))
 
 
 def test_error_texts_are_never_empty_and_never_long() -> None:
     with pytest.raises(ToolCallError, match="no message"):
-        value_of(result(is_error=True))
+        value_of(result(isError=True))
     with pytest.raises(ToolCallError) as caught:
-        value_of(result(text("x" * 10_000), is_error=True))
+        value_of(result(text("x" * 10_000), isError=True))
     assert caught.value.message == "x" * MAX_ERROR_TEXT + "…"

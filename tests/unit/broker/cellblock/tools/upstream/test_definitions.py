@@ -6,11 +6,9 @@ import asyncio
 import json
 from typing import Any
 
-import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp.shared.message import SessionMessage
 
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream import definitions, listing
@@ -22,13 +20,12 @@ from cellblock.tools.upstream.definitions import (
     digest,
     shown,
 )
-from cellblock.tools.upstream.lenience import as_arguments, malformed_of, restore, schemas_of, soften
 from cellblock.tools.upstream.listing import MAX_LEFT_OUT, Listing, list_tools
+from cellblock.tools.upstream.wire.repair import CARRIED, Page
 
 
 def definition(raw: str | dict[str, Any]) -> ToolDefinition | Withheld:
-    data = json.loads(raw) if isinstance(raw, str) else raw
-    return admit(types.Tool.model_validate(data, by_name=False))
+    return admit((raw if isinstance(raw, str) else json.dumps(raw)).encode())
 
 
 def digest_of(raw: str | dict[str, Any]) -> str:
@@ -66,7 +63,6 @@ SCHEMAS = [
     ('"enum":[1,2]', '"enum":[2,1]'),
     ('"maximum":1', '"maximum":1.5'),
     ('"maximum":9007199254740993', '"maximum":9007199254740992'),
-    ('"title":"\\ud800"', '"title":"\\ud801"'),
 ]
 """Keywords of an input schema that are not the same."""
 
@@ -182,55 +178,34 @@ def test_a_definition_keeps_what_scripts_are_shown() -> None:
         "outputSchema": {"type": "object"},
         "annotations": {"readOnlyHint": True},
     }
-    tool = types.Tool(
-        name="a",
-        title="A",
-        description="d",
-        input_schema={"type": "object"},
-        output_schema={"type": "object"},
-        annotations=types.ToolAnnotations(read_only_hint=True),
-        _meta={"cellblock/inputSchema": {"type": "array"}},
-    )
-    admitted = admit(tool)
+    admitted = definition({**raw, "_meta": {"x": 1}, "icons": [], "execution": {"taskSupport": "odd"}})
     assert isinstance(admitted, ToolDefinition)
     assert admitted.definition == raw
+    assert not admitted.odd
 
 
-def listed(*tools: Any) -> types.ListToolsResult:
-    """What the SDK makes of a tool list after softening."""
-    response = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={"tools": list(tools)})
-    item = soften(SessionMessage(response))
-    assert isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse)
-    return types.ListToolsResult.model_validate(item.message.result, by_name=False)
+@pytest.mark.parametrize("bad", [5, None, {}, {"name": []}, {"name": ""}])
+async def test_a_malformed_tool_costs_no_other(bad: Any) -> None:
+    read = await read_pages([[bad, {"name": "good"}]])
+    assert [tool.name for tool in read.tools] == ["good"]
+    assert len(read.left_out) == 1
 
 
-@pytest.mark.parametrize("bad", [5, None, {}, {"name": 5}, {"name": "x", "description": []}, {"name": ""}])
-def test_a_malformed_tool_costs_no_other(bad: Any) -> None:
-    page = listed(bad, {"name": "good"})
-    assert [tool.name for tool in page.tools] == ["good"]
-    assert len(malformed_of(page)) == 1
-
-
-def test_other_messages_pass_as_they_are() -> None:
-    error = ValueError("x")
-    assert soften(error) is error
-    response = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={"content": [], "tools": "no list"})
-    soften(SessionMessage(response))
-    assert response.result == {"content": [], "tools": "no list"}
-
-
-@pytest.mark.parametrize("value", [[1, 2], "text", 0, False, None])
-def test_an_input_that_is_no_object_is_on_the_wire_as_it_is(value: Any) -> None:
-    params = {"name": "odd", "arguments": as_arguments(value)}
-    request = types.JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=params)
-    sent = restore(SessionMessage(request)).message
-    assert isinstance(sent, types.JSONRPCRequest) and sent.params is not None
-    assert sent.params["arguments"] == value
-
-
-def test_an_object_is_its_own_arguments() -> None:
-    value = {"a": 1}
-    assert as_arguments(value) is value
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"name": 5},
+        {"name": "5", "description": []},
+        {"name": "5", "annotations": []},
+        {"name": "5", "annotations": {"readOnlyHint": "yes", "title": 3}},
+        {"name": "5", "title": 7, "_meta": []},
+        {"name": "5", "inputSchema": None, "outputSchema": "object"},
+    ],
+)
+def test_what_is_odd_of_a_tool_is_dropped_alone(odd: dict[str, Any]) -> None:
+    admitted = definition(odd)
+    assert isinstance(admitted, ToolDefinition)
+    assert admitted.definition == {"name": "5"}
 
 
 PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -258,26 +233,66 @@ PLAIN = {"type": "object", "properties": {"a": {"type": "string"}}}
     ],
 )
 def test_any_schema_comes_back(given: dict[str, Any], schemas: tuple[Any, Any]) -> None:
-    [tool] = listed({"name": "odd", "_meta": {"x": 1}, **given}).tools
-    assert schemas_of(tool) == schemas
-    assert tool.meta is not None and tool.meta["x"] == 1
+    admitted = definition({"name": "odd", **given})
+    assert isinstance(admitted, ToolDefinition)
+    assert (admitted.definition.get("inputSchema"), admitted.definition.get("outputSchema")) == schemas
+    assert not admitted.odd
 
 
-def small_tool(name: str, **fields: Any) -> types.Tool:
-    return types.Tool(name=name, input_schema={"type": "object"}, **fields)
+@pytest.mark.parametrize(
+    ("odd", "mended"),
+    [
+        ({"properties": []}, {"properties": {}}),
+        ({"properties": None}, {"properties": {}}),
+        ({"properties": {"a": "string", "b": [], "c": None, "d": True, "e": {"items": []}}}, None),
+        ({"required": {}}, {}),
+        ({"required": True}, {}),
+        ({"required": "a"}, {}),
+        ({"required": ["a", 3]}, {"required": ["a"]}),
+        ({"$schema": 7, "type": "object"}, {"type": "object"}),
+        ({"anyOf": [], "allOf": {}}, {}),
+        ({"$defs": [], "additionalProperties": []}, {"$defs": {}, "additionalProperties": {}}),
+    ],
+)
+def test_parts_of_a_schema_that_are_none_are_mended_alone(
+    odd: dict[str, Any], mended: dict[str, Any] | None
+) -> None:
+    admitted = definition({"name": "odd", "inputSchema": odd})
+    assert isinstance(admitted, ToolDefinition)
+    parts = {"a": {"type": "string"}, "b": {}, "c": {}, "d": True, "e": {"items": {}}}
+    assert admitted.definition["inputSchema"] == ({"properties": parts} if mended is None else mended)
+    assert admitted.odd
 
 
-async def read_pages(pages: list[list[types.Tool]], endless: bool = False) -> Listing:
-    """What is read of a server with these pages; past the last one an endless one begins again."""
+def small_tool(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, **fields}
 
-    async def fetch(cursor: str | None) -> types.ListToolsResult:
-        number = int(cursor or 0)
-        more = endless or number + 1 < len(pages)
-        return types.ListToolsResult(
-            tools=pages[number % len(pages)], next_cursor=str(number + 1) if more else None
-        )
 
-    return await list_tools(fetch)
+class Lists:
+    """A session with a server that lists these pages; past the last one an endless one begins again."""
+
+    protocol_version = "2025-11-25"
+
+    def __init__(self, pages: list[list[Any]], *, endless: bool = False, silent_after: int = 100_000) -> None:
+        self.version: str | None = None
+        self._pages, self._endless, self._silent_after = pages, endless, silent_after
+
+    async def send_request(self, request: Any, _type: object) -> dict[str, Any]:
+        number = int(request.params.cursor or 0)
+        if number >= self._silent_after:
+            await asyncio.Event().wait()
+        more = self._endless or number + 1 < len(self._pages)
+        items = [json.dumps(item).encode() for item in self._pages[number % len(self._pages)]]
+        return {"_meta": {CARRIED: Page(items, str(number + 1) if more else None)}}
+
+
+async def read_of(lists: Any) -> Listing:
+    return await list_tools(lists, lists)
+
+
+async def read_pages(pages: list[list[Any]], endless: bool = False) -> Listing:
+    """What is read of a server with these pages."""
+    return await read_of(Lists(pages, endless=endless))
 
 
 async def test_all_pages_are_read() -> None:
@@ -288,7 +303,7 @@ async def test_all_pages_are_read() -> None:
 
 @pytest.mark.parametrize("page", [[], [small_tool("same")]], ids=["empty pages", "the same page again"])
 async def test_cursors_without_end_stop_at_the_cap_on_pages(
-    page: list[types.Tool], monkeypatch: pytest.MonkeyPatch
+    page: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "MAX_PAGES", 7)
     read = await read_pages([page], endless=True)
@@ -341,12 +356,7 @@ async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPat
 async def test_what_was_read_when_a_server_falls_silent_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "LIST_SECONDS", 0.05)
 
-    async def fetch(cursor: str | None) -> types.ListToolsResult:
-        if cursor is not None:
-            await asyncio.Event().wait()
-        return types.ListToolsResult(tools=[small_tool("a")], next_cursor="1")
-
-    read = await list_tools(fetch)
+    read = await read_of(Lists([[small_tool("a")], []], silent_after=1))
     assert [one.name for one in read.tools] == ["a"]
     assert "within 0.05 s" in read.notes[0]
 
@@ -354,9 +364,5 @@ async def test_what_was_read_when_a_server_falls_silent_is_used(monkeypatch: pyt
 async def test_silence_from_the_start_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "LIST_SECONDS", 0.05)
 
-    async def fetch(cursor: str | None) -> types.ListToolsResult:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     with pytest.raises(TimeoutError, match=r"^no tool list within 0\.05 s$"):
-        await list_tools(fetch)
+        await read_of(Lists([[]], silent_after=0))

@@ -11,17 +11,32 @@ from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 
 import httpx2
-import mcp_types as types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp.shared.message import SessionMessage
 
-from cellblock.tools.upstream.events import EventSplitter
-from cellblock.tools.upstream.heavy import LargeMessages
-from cellblock.tools.upstream.incoming import NO_ANSWER, read_message
-from cellblock.tools.upstream.lines import ENDLESS, KEPT_BYTES, EndlessLine, LineSplitter, TooLong
-from cellblock.tools.upstream.message_cap import MessageTooLarge, cap_response, is_too_large, too_large_error
+from cellblock.base.offload.budget import ByteBudget
+from cellblock.tools.upstream.dispatcher import AnswerUnreadable
+from cellblock.tools.upstream.http import HttpWire
+from cellblock.tools.upstream.pace import Holding
+from cellblock.tools.upstream.wire.framing import (
+    ENDLESS,
+    EndlessLine,
+    Event,
+    EventSplitter,
+    LineSplitter,
+    TooLong,
+)
+from cellblock.tools.upstream.wire.messages import (
+    ENDS_BYTES,
+    Failure,
+    Message,
+    Notification,
+    Request,
+    Result,
+    Unreadable,
+    read,
+)
 from support.http_server import serving
 
 
@@ -29,11 +44,15 @@ from support.http_server import serving
 def test_lines_are_those_of_the_whole_however_it_is_cut(data: bytes, cuts: list[int], cap: int) -> None:
     places = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
     splitter = LineSplitter(cap)
-    got: list[bytes | TooLong] = []
+    got: list[bytes | int] = []
     for start, end in pairwise(places):
-        got += splitter.feed(data[start:end])
-    wanted = [line if len(line) <= cap else TooLong(len(line), None) for line in data.split(b"\n")[:-1]]
+        got += told(splitter.feed(data[start:end]))
+    wanted = [line if len(line) <= cap else len(line) for line in data.split(b"\n")[:-1]]
     assert got == wanted
+
+
+def told(lines: list[bytes | TooLong]) -> list[bytes | int]:
+    return [line.size if isinstance(line, TooLong) else line for line in lines]
 
 
 ANSWERS = [
@@ -53,7 +72,9 @@ def test_the_request_that_a_too_long_line_answers_is_found(answer: str, chunk: i
     data = text.encode() + b"\nnext\n"
     splitter = LineSplitter(1_000)
     lines = [line for at in range(0, len(data), chunk) for line in splitter.feed(data[at : at + chunk])]
-    assert lines == [TooLong(len(text), 41), b"next"]
+    assert told(lines) == [len(text), b"next"]
+    assert isinstance(lines[0], TooLong) and lines[0].unread.id == 41
+    assert "over the maximum of 1000" in lines[0].unread.why
 
 
 @pytest.mark.parametrize(
@@ -67,7 +88,8 @@ def test_the_request_that_a_too_long_line_answers_is_found(answer: str, chunk: i
 )
 def test_a_line_that_names_no_request_answers_none(line: str) -> None:
     text = line.replace("FILL", "x" * 3_000)
-    assert LineSplitter(1_000).feed(text.encode() + b"\n") == [TooLong(len(text), None)]
+    (line_of,) = LineSplitter(1_000).feed(text.encode() + b"\n")
+    assert isinstance(line_of, TooLong) and line_of.unread.id is None
 
 
 def test_a_line_without_end_is_given_up_and_never_held() -> None:
@@ -80,28 +102,55 @@ def test_a_line_without_end_is_given_up_and_never_held() -> None:
             splitter.feed(chunk)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 3 * cap + KEPT_BYTES
+    assert peak < 3 * cap + ENDS_BYTES
+
+
+def message(line: bytes) -> Message:
+    (found,) = read(line)
+    return found
 
 
 def failed(line: bytes) -> object:
     """The id of the request that a line fails."""
-    item = read_message(line)
-    assert isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCError), item
-    assert item.message.error.message == NO_ANSWER
-    return item.message.id
+    item = message(line)
+    assert isinstance(item, Unreadable | Failure), item
+    return item.id
 
 
 def test_a_message_is_read() -> None:
-    item = read_message(b'{"jsonrpc":"2.0","id":7,"result":{"a":[1,"\\u00e9"]}}')
-    assert isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse)
-    assert (item.message.id, item.message.result) == (7, {"a": [1, "é"]})
+    body = b'{"a":[1,"\\u00e9"],"n":12345678901234567890123}'
+    for line in (b'{"jsonrpc":"2.0","id":7,"result":%s}', b'\xef\xbb\xbf {"result":%s,"id":7.0} \r'):
+        assert message(line % body) == Result(7, body)
+    asked = b'{"jsonrpc":"2.0","id":"x","method":"ping","params":[]}'
+    assert message(asked) == Request("x", "ping", None)
+    assert message(b'{"method":"notifications/x","params":{"a":1}}') == Notification(
+        "notifications/x", {"a": 1}
+    )
+    assert read(b"[%s,%s]" % (asked, asked)) == [Request("x", "ping", None)] * 2
 
 
-def test_lone_surrogates_become_replacement_characters() -> None:
-    line = json.dumps({"jsonrpc": "2.0", "id": 7, "result": {"a\ud83d": ["\ude00x", "\U0001f600"]}}).encode()
-    item = read_message(line)
-    assert isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse)
-    assert item.message.result == {"a\ufffd": ["\ufffdx", "\U0001f600"]}
+def test_what_no_json_is_and_most_parsers_take_is_mended() -> None:
+    line = json.dumps({"id": 7, "result": {"a\ud83d": ["\ude00x", "\U0001f600"]}}).encode()
+    item = message(line)
+    assert isinstance(item, Result) and item.mended == "half characters became U+FFFD"
+    assert json.loads(item.body) == {"a\ufffd": ["\ufffdx", "\U0001f600"]}
+    item = message(b'{"id":7,"result":{"a":NaN,"b":[-Infinity]}}')
+    assert isinstance(item, Result) and json.loads(item.body) == {"a": None, "b": [None]}
+    assert item.mended == "-Infinity and NaN is no JSON: null stands in its place"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (b'{"code":-3,"message":"no"}', -3, "no"),
+        (b'"broken"', -32603, "broken"),
+        (b'{"code":"E_QUOTA","message":"no"}', -32603, "no (E_QUOTA)"),
+        (b'{"code":"-5","message":{"a":1}}', -5, '{"a": 1}'),
+        (b"[1]", -32603, "[1]"),
+    ],
+)
+def test_an_error_of_any_form_is_told(error: bytes, code: int, said: str) -> None:
+    assert message(b'{"id":7,"result":null,"error":%s}' % error) == Failure(7, code, said)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +159,13 @@ def test_lone_surrogates_become_replacement_characters() -> None:
         (b'{"jsonrpc":"2.0","id":7,"result":null}', 7),
         (b'{"jsonrpc":"2.0","id":7,"result":"x"}', 7),
         (b'{"result":3,"id":"seven","jsonrpc":"2.0"}', "seven"),
-        (b'{"jsonrpc":"2.0","id":7,"error":"broken"}', 7),
         (b'{"jsonrpc":"2.0","id":7,"result":{"a":', 7),
+        (b'{"jsonrpc":"2.0","id":7,"result":{"a":"\xff"}}', 7),
         (b'{"jsonrpc":"2.0","id":7,"result":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 7),
         (b'{"result":' + b"[" * 100_000 + b"]" * 100_000 + b',"id":8}', 8),
+        (b'{"result":[' + b"[]," * 1_500_000 + b'[]],"id":8}', 8),
     ],
-    ids=["null", "text", "string id", "error", "cut", "deep", "deep, id at its end"],
+    ids=["null", "text", "string id", "cut", "no UTF-8", "deep", "deep, id at its end", "many"],
 )
 def test_what_cannot_be_read_fails_what_it_answers(line: bytes, answers: int | str) -> None:
     assert failed(line) == answers
@@ -126,17 +176,22 @@ def test_what_cannot_be_read_fails_what_it_answers(line: bytes, answers: int | s
     [
         b"Server is ready",
         b"",
-        b"[]",
         b"{}",
         b'"\xff"',
         b'{"jsonrpc":"2.0","id":true,"result":1}',
         b'{"jsonrpc":"2.0","id":null,"result":1}',
         b'{"jsonrpc":"2.0","id":7,"method":3}',
-        b'{"jsonrpc":"2.0","method":"x","params":7}',
     ],
 )
 def test_what_answers_nothing_is_no_message(line: bytes) -> None:
-    assert isinstance(read_message(line), Exception)
+    assert failed(line) is None
+
+
+def test_what_is_large_and_was_not_asked_for_is_not_decoded() -> None:
+    params = b'{"data":"%s"}' % (b"x" * 300_000)
+    assert message(b'{"method":"notifications/message","params":%s}' % params) == Notification("", None)
+    asked = message(b'{"id":3,"method":"sampling/createMessage","params":%s}' % params)
+    assert asked == Request(3, "sampling/createMessage", None, too_large=True)
 
 
 STREAM = (
@@ -158,15 +213,9 @@ def test_events_at_any_cut() -> None:
         assert splitter.held == len(b"never: ends")
 
 
-def test_other_data_keeps_the_rest_of_an_event() -> None:
-    (event,) = EventSplitter().feed(b"event: message\nid: 7\ndata: a\ndata: b\n\n")
-    assert event.raw == b"event: message\nid: 7\ndata: a\ndata: b\n\n"
-    assert event.with_data(b"[]") == b"event: message\nid: 7\ndata: []\n\n"
-
-
 def test_of_events_without_data_the_last_position_is_left() -> None:
     found = EventSplitter().feed(b": x\n\nid: 7\ndata:\n\nid: 8\n\n\n\nretry: 500\n\n" * 100 + b"data: a\n\n")
-    assert [event.raw for event in found] == [b"id: 8\nretry: 500\ndata:\n\n", b"data: a\n\n"]
+    assert found == [Event(b"a", "8", 500)]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +223,7 @@ def test_of_events_without_data_the_last_position_is_left() -> None:
 )
 def test_a_stream_is_asked_for_again_within_bounds(said: bytes, meant: int) -> None:
     (event,) = EventSplitter().feed(b"retry: " + said + b"\ndata: a\n\n")
-    assert event.raw == b"retry: %d\ndata: a\n\n" % meant
+    assert event == Event(b"a", None, meant)
 
 
 CAP = 200_000
@@ -225,16 +274,13 @@ def url() -> Iterator[str]:
 
 
 async def body_of(url: str) -> bytes:
-    """What the SDK would read, by a client with the cap."""
-
-    async def capped(response: httpx2.Response) -> None:
-        cap_response(response, CAP, LargeMessages().for_server("test"))
-
+    """What is read of an answer over HTTP."""
+    holding = Holding(ByteBudget.of_servers(), "test")
     async with (
-        httpx2.AsyncClient(event_hooks={"response": [capped]}, trust_env=False, timeout=60) as client,
+        httpx2.AsyncClient(trust_env=False, timeout=60) as client,
         client.stream("GET", url) as response,
     ):
-        return await response.aread()
+        return await HttpWire(url, client, CAP, holding).whole(response)
 
 
 @pytest.mark.parametrize("size", [0, 1, CAP])
@@ -245,17 +291,9 @@ async def test_what_is_within_the_cap_arrives(url: str, size: int) -> None:
 @pytest.mark.parametrize("path", [str(CAP + 1), "5000000", "gzip", "chunked"])
 async def test_what_is_over_the_cap_is_an_error_and_is_not_held(url: str, path: str) -> None:
     tracemalloc.start()
-    with pytest.raises(MessageTooLarge) as caught:
+    with pytest.raises(AnswerUnreadable, match=f"over the maximum of {CAP}"):
         await body_of(f"{url}/{path}")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert is_too_large(str(caught.value))
     # The server's side of these 5 MB is in this process too.
     assert peak < 20_000_000
-
-
-def test_only_a_line_that_names_its_request_fails_one() -> None:
-    assert isinstance(too_large_error(TooLong(9, None), 5), MessageTooLarge)
-    named = too_large_error(TooLong(9, 3), 5)
-    assert not isinstance(named, Exception)
-    assert is_too_large(str(named.message))

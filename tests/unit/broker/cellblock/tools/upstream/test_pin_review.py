@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
-import mcp_types as types
 import pytest
 
 from cellblock.base.settings.sections import Reaction
@@ -25,7 +25,7 @@ CONFIG = ServerConfig(command="x")
 
 def tools(**descriptions: str) -> list[ToolDefinition]:
     made = [
-        admit(types.Tool(name=name, description=text, input_schema={"type": "object"}))
+        admit(json.dumps({"name": name, "description": text, "inputSchema": {"type": "object"}}).encode())
         for name, text in descriptions.items()
     ]
     return [one for one in made if isinstance(one, ToolDefinition)]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mcp_types as types
 import pytest
 
 from cellblock.base.settings.settings import ServerConfig
@@ -125,7 +124,9 @@ FROM = "sha256:one"
 
 
 def tool(name: str, description: str = "d") -> ToolDefinition:
-    made = admit(types.Tool(name=name, description=description, input_schema={"type": "object"}))
+    made = admit(
+        json.dumps({"name": name, "description": description, "inputSchema": {"type": "object"}}).encode()
+    )
     assert isinstance(made, ToolDefinition)
     return made
 

@@ -11,17 +11,16 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import types
-from mcp.shared.message import SessionMessage
 
+from cellblock.base.offload.budget import ByteBudget
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
+from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.connecting import STEADY_SECONDS, Backoff, State
-from cellblock.tools.upstream.heavy import LargeMessages
-from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Pace
+from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Holding, Pace
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
-from cellblock.tools.upstream.stdio import stdio_transport
+from cellblock.tools.upstream.stdio import stdio_wire
+from cellblock.tools.upstream.wire import messages
 from support.virtual_time import VirtualTimeLoop
 from support.waits import until
 
@@ -108,6 +107,8 @@ def test_pauses_double_to_the_longest_and_start_over_after_a_steady_connection()
     assert backoff.pause(STEADY_SECONDS - 0.1) == 3.0, "a connection that dies at once is a failure, too"
     assert backoff.pause(STEADY_SECONDS) == 0.5
     assert backoff.pause(0) == 1.0
+    assert backoff.pause(0.1, served=True) == 0.5, "one that ends after an answer is none"
+    assert backoff.pause(0) == 1.0
 
 
 def test_chance_takes_up_to_half() -> None:
@@ -161,41 +162,48 @@ READS_LATE = textwrap.dedent(
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
     """
 )
-LARGE = b'"' + b"x" * 12_000_000 + b'"'
 
 
-def asks(number: int, argument: object) -> SessionMessage:
-    return SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="x", params={"a": argument}))
+class Quiet:
+    """What a wire tells what came, in the place of a connection."""
+
+    def __init__(self) -> None:
+        self.came: list[messages.Message] = []
+        self.ended: list[str] = []
+
+    def received(self, data: bytes) -> list[messages.Message]:
+        self.came += messages.read(data)
+        return []
+
+    def end(self, why: str) -> None:
+        self.ended.append(why)
 
 
-@pytest.mark.parametrize("argument", ["small", "of its own"])
-async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, argument: str) -> None:
-    heavy = LargeMessages().for_server("late")
+@pytest.mark.parametrize("size", [200_000, 12_000_000])
+async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, size: int) -> None:
     ready = tmp_path / "ready"
     config = ServerConfig(command=sys.executable, args=["-c", READS_LATE, str(ready)])
+    told: Any = Quiet()
+
+    def asks(number: int, text: str) -> bytes:
+        return messages.request(number, "x", {"a": text})
+
     with (tmp_path / "log").open("w") as log:
-        async with stdio_transport(
-            config, stderr=log, max_message_bytes=1 << 24, on_cut=pytest.fail, heavy=heavy
-        ) as (read, write):
-            text = LARGE if argument == "of its own" else json.dumps("y" * 200_000).encode()
-            with heavy.splices.holding(text) as token:
-                writing = asyncio.create_task(write.send(asks(1, token)))
-                waits = asyncio.create_task(write.send(asks(2, token)))
-                await asyncio.sleep(0.2)  # no bound: wherever it is cancelled, lines are whole
-                assert not writing.done(), "the pipe holds less than that"
-                writing.cancel()
-                waits.cancel()
-                await asyncio.wait([writing, waits])
-            last = asyncio.create_task(write.send(asks(3, "end")))
+        holding = Holding(ByteBudget.of_servers(), "late")
+        async with stdio_wire(config, stderr=log, cap=1 << 24, holding=holding) as wire:
+            reading = asyncio.create_task(wire.run(told))
+            writing = asyncio.create_task(wire.post(asks(1, "x" * size), {}, ""))
+            waits = asyncio.create_task(wire.post(asks(2, "y" * size), {}, ""))
+            await asyncio.sleep(0.2)  # no bound: wherever it is cancelled, lines are whole
+            assert not writing.done(), "the pipe holds less than that"
+            writing.cancel()
+            waits.cancel()
+            await asyncio.wait([writing, waits])
+            last = asyncio.create_task(wire.post(asks(3, "end"), {}, ""))
             ready.touch()
-            answers: dict[object, object] = {}
-            with anyio.fail_after(60):
-                while 3 not in answers:
-                    item = await read.receive()
-                    assert isinstance(item, SessionMessage), item
-                    assert isinstance(item.message, types.JSONRPCResponse)
-                    answers[item.message.id] = item.message.result["bytes"]
-                await last
+            await until(lambda: len(told.came) == 2, "two answers")
+            await last
+            await end_tasks(reading)
     # The first had been begun; of the second nothing was written.
-    assert list(answers) == [1, 3]
-    assert answers[1] == len(text) + len(b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":}}\n')
+    answers = [(one.id, json.loads(one.body)["bytes"]) for one in told.came]
+    assert answers == [(1, len(asks(1, "x" * size)) + 1), (3, len(asks(3, "end")) + 1)]

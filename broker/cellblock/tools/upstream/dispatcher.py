@@ -1,0 +1,464 @@
+"""Keeps the requests of one connection to a server together with their answers: the SDK's session stands on it.
+
+Beside what the SDK's own dispatcher does, it hands the session small results that fit its models, and what belongs to
+them as the bytes that came. A request of the server is handled in the context of the call on whose stream it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+import anyio
+import anyio.abc
+import mcp_types as types
+from mcp import MCPError
+from mcp.shared.dispatcher import (
+    CallOptions,
+    Dispatcher,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+    ProgressFnT,
+    coerce_request_id,
+    run_notify_intercept,
+)
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.inbound import MCP_METHOD_HEADER, mcp_param_headers
+from mcp.shared.transport_context import TransportContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import Raw
+from opentelemetry.propagate import inject
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from cellblock.base.json import is_object
+from cellblock.base.offload.raw import RawJson
+from cellblock.tools.upstream.wire import messages, repair
+from cellblock.tools.upstream.wire.messages import Failure, Message, Notification, Request, Result, Unreadable
+from cellblock.tools.upstream.wire.results import ToolResult, fields_of
+
+logger = logging.getLogger("cellblock.tools.upstream")
+
+ABANDON_SECONDS: Final = 5.0
+"""Bounds the sending of the notice that a request is given up."""
+
+TOO_LARGE: Final = "This request is larger than Cellblock takes from a server."
+
+sent_input: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("cellblock_input")
+"""Holds the input of the tool call that is sent in this context: it passes the SDK's models by."""
+
+
+class ConnectionLost(MCPError):
+    """Tells that the connection is over. `sent` says whether the request may have reached the server."""
+
+    def __init__(self, why: str, *, sent: bool) -> None:
+        super().__init__(types.CONNECTION_CLOSED, why)
+        self.sent = sent
+
+
+class HttpRefused(MCPError):
+    """Tells of an HTTP status in the place of an answer; `said` is the beginning of its body."""
+
+    def __init__(
+        self, status: int, said: str = "", *, code: int = types.INTERNAL_ERROR, data: Any = None
+    ) -> None:
+        super().__init__(code, said or f"HTTP {status}", data)
+        self.status, self.said = status, said
+
+
+class SessionForgotten(HttpRefused):
+    """Tells that the server does not know our session any more: the request was not begun."""
+
+
+class AnswerUnreadable(MCPError):
+    """Tells that the answer came, and could not be read; the message says why."""
+
+    def __init__(self, why: str, *, too_large: bool = False) -> None:
+        super().__init__(types.INTERNAL_ERROR, why)
+        self.too_large = too_large
+
+
+@dataclass(eq=False, slots=True)
+class Pending:
+    """A request that waits for its answer."""
+
+    number: messages.Id
+    method: str
+    answer: asyncio.Future[Result]
+    context: contextvars.Context
+    on_progress: ProgressFnT | None
+    sent: bool = False
+
+    def fail(self, error: MCPError) -> None:
+        """Ends the wait with an error."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+Received = Callable[[bytes, Pending | None], list[Message]]
+"""Takes what came: the JSON of a message, and the request on whose stream it came."""
+
+
+class Wire(Protocol):
+    """A transport that is open, see `stdio` and `http`."""
+
+    async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
+        """Sends a request; returns when it is written, or on its way."""
+        ...
+
+    async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
+        """Sends a notification (`what` is its method) or an answer. Raises ConnectionLost."""
+        ...
+
+    def give_up(self, pending: Pending, version: str | None) -> bool:
+        """Reads the answer to a request no further; says whether the server is to be told."""
+        ...
+
+    async def run(self, connection: Connection) -> None:
+        """Reads until the connection ends."""
+        ...
+
+
+_NO_WAY_BACK: Final = TransportContext(kind="cellblock", can_send_request=False)
+
+
+@dataclass(slots=True)
+class _Incoming:
+    """Implements the SDK's `DispatchContext` for one message of the server; nothing is asked back through it."""
+
+    request_id: types.RequestId | None
+    transport: TransportContext = field(
+        default_factory=lambda: TransportContext(kind="cellblock", can_send_request=False)
+    )
+    can_send_request: bool = False
+    message_metadata: None = None
+    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Sends nothing."""
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Sends nothing."""
+
+
+class Connection(Dispatcher[TransportContext]):
+    """Implements the SDK's `Dispatcher` over a wire.
+
+    Args:
+        wire: Sends and receives.
+        ended: Set when the connection is over.
+        on_note: Told, as a sentence, what was odd in what the server sent.
+
+    Attributes:
+        version: The negotiated version of MCP, once it is known.
+        param_headers: Of tools whose inputs are to be repeated in headers: which ones.
+        cut: Why Cellblock ends the connection itself.
+        noise: What the server wrote last that is no message.
+    """
+
+    def __init__(self, wire: Wire, ended: asyncio.Event, on_note: Callable[[str], None]) -> None:
+        self.version: str | None = None
+        self.param_headers: dict[str, dict[tuple[str, ...], str]] = {}
+        self.cut: str | None = None
+        self.noise = ""
+        self.ended = ended
+        self._wire = wire
+        self._on_note = on_note
+        self._next = 0
+        self._pending: dict[messages.Id, Pending] = {}
+        self._handled: dict[messages.Id, anyio.CancelScope] = {}
+        self._group: anyio.abc.TaskGroup | None = None
+        self._on_request: OnRequest | None = None
+        self._on_notify: OnNotify | None = None
+        self._intercept: OnNotifyIntercept | None = None
+        self._why_lost = "the connection was closed by the server"
+
+    def end(self, why: str, *, cut: bool = True) -> None:
+        """Ends the connection, for a reason of ours or because it is lost."""
+        if cut:
+            self.cut = self.cut or why
+        self._why_lost = why
+        self.ended.set()
+        if self._group is not None:
+            self._group.cancel_scope.cancel()
+
+    # ---- the SDK's side ------------------------------------------------------------------------------
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Sends a request and returns its result, made small.
+
+        Raises:
+            MCPError: The server's error, or one of the classes above.
+            ValueError: The request cannot be written.
+        """
+        opts = opts or {}
+        if self._group is None:
+            raise ConnectionLost(self._why_lost, sent=False)
+        number = opts.get("request_id") or self._number()
+        key = coerce_request_id(number)
+        if key in self._pending:
+            raise ValueError(f"request id {number!r} is already in flight")
+        body, headers = self._written(number, method, params, opts)
+        pending = self._pending[key] = Pending(
+            number,
+            method,
+            asyncio.get_running_loop().create_future(),
+            contextvars.copy_context(),
+            opts.get("on_progress"),
+        )
+        try:
+            async with asyncio.timeout(opts.get("timeout")):
+                await self._wire.request(pending, body, headers)
+                del body
+                found = await pending.answer
+        except TimeoutError:
+            await self._abandon(pending, opts, "timed out")
+            raise MCPError(types.REQUEST_TIMEOUT, f"Request {method!r} timed out") from None
+        except asyncio.CancelledError:
+            await self._abandon(pending, opts, "caller cancelled")
+            raise
+        finally:
+            self._pending.pop(key, None)
+            if pending.answer.done() and not pending.answer.cancelled():
+                pending.answer.exception()
+        return self._result(method, found)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        """Sends a notification; one that cannot be sent is dropped."""
+        headers = (opts or {}).get("headers", {})
+        with suppress(MCPError):
+            await self._wire.post(
+                messages.notification(method, dict(params) if params else None), headers, method
+            )
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Reads what the server sends until the connection ends."""
+        self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
+        try:
+            async with anyio.create_task_group() as self._group:
+                task_status.started()
+                await self._wire.run(self)
+                self._lost()
+                self._group.cancel_scope.cancel()
+        finally:
+            self._group = None
+            self._lost()
+            self.ended.set()
+
+    # ---- the wire's side -----------------------------------------------------------------------------
+
+    def start(self, work: Callable[..., Any], *args: object) -> None:
+        """Starts a task of the connection, which ends with it."""
+        if self._group is not None:
+            self._group.start_soon(work, *args)
+
+    def received(self, data: bytes, origin: Pending | None = None) -> list[Message]:
+        """Takes a message, or a batch of them.
+
+        Args:
+            data: The JSON.
+            origin: The request on whose stream it came; None where nothing says so.
+
+        Returns:
+            The messages that answer no request of ours.
+        """
+        return [one for one in messages.read(data) if not self.take(one, origin)]
+
+    def take(self, message: Message, origin: Pending | None = None) -> bool:
+        """Takes a message; says whether it answers a request."""
+        match message:
+            case Request():
+                self._spawn(origin, self._handle, message)
+            case Notification():
+                self._notified(message, origin)
+            case Unreadable(id=None) if origin is None:
+                self.noise = message.why
+                self._on_note(f"It sent what is no message: {message.why}.")
+            case _:
+                return self._answered(message, origin)
+        return False
+
+    def _answered(self, message: Result | Failure | Unreadable, origin: Pending | None) -> bool:
+        pending = self._pending.get(coerce_request_id(message.id)) if message.id is not None else None
+        if pending is None and (message.id is None or isinstance(message, Failure)):
+            # A request that was refused before its id was read is answered with the id null.
+            pending = origin if origin is not None else self._only_one(message)
+        if pending is None or pending.answer.done():
+            return False
+        if isinstance(message, Result):
+            pending.answer.set_result(message)
+        elif isinstance(message, Failure):
+            pending.fail(MCPError(message.code, message.message, message.data))
+        else:
+            pending.fail(AnswerUnreadable(message.why, too_large=message.too_large))
+        return True
+
+    def _only_one(self, message: Message) -> Pending | None:
+        """Returns the only request that waits, for an error that does not say which one it answers."""
+        waiting = [*self._pending.values()]
+        return (
+            waiting[0] if len(waiting) == 1 and isinstance(message, Failure) and message.id is None else None
+        )
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _number(self) -> int:
+        self._next += 1
+        while self._next in self._pending:
+            self._next += 1
+        return self._next
+
+    def _written(
+        self, number: messages.Id, method: str, params: Mapping[str, Any] | None, opts: CallOptions
+    ) -> tuple[bytes, dict[str, str]]:
+        given, headers = dict(params or {}), dict(opts.get("headers") or {})
+        meta = dict(given.get("_meta") or {})
+        if opts.get("on_progress") is not None:
+            meta["progressToken"] = number
+        inject(meta)
+        if meta:
+            given["_meta"] = meta
+        value = sent_input.get(None) if method == "tools/call" else None
+        if value is not None:
+            mirrored = self.param_headers.get(given["name"]) if MCP_METHOD_HEADER in headers else None
+            if mirrored:
+                plain = from_json(value.raw) if isinstance(value, RawJson) else value
+                headers.update(mcp_param_headers(mirrored, plain if is_object(plain) else {}))
+            given["arguments"] = Raw(value.raw if isinstance(value, RawJson) else to_json(value))
+        return messages.request(number, method, given or None), headers
+
+    def _result(self, method: str, found: Result) -> dict[str, Any]:
+        """Makes what the SDK is handed; what is large stays bytes beside it."""
+        body, notes = found.body, list[str]()
+        try:
+            if method == "tools/call":
+                return self._tool_result(found)
+            if method in repair.LISTS:
+                page = repair.page(body, repair.LISTS[method])
+                return repair.stub(repair.LISTS[method], page, fields_of(body))
+            if method in repair.PASSED_ON and len(body) > messages.SMALL_BYTES:
+                return repair.stub(repair.PASSED_ON[method], body, fields_of(body))
+            if len(body) > messages.SMALL_BYTES:
+                raise AnswerUnreadable(
+                    f"it has {len(body)} bytes, more than it may have for what was asked", too_large=True
+                )
+            result: dict[str, Any] = messages.decoded(body)
+        except RecursionError:
+            raise AnswerUnreadable("it is nested too deeply") from None
+        if method == "initialize":
+            result = repair.greeting(result, notes)
+        elif method == "server/discover":
+            result = repair.discovery(result, notes)
+        for note in notes:
+            self._on_note(note)
+        return result
+
+    def _tool_result(self, found: Result) -> dict[str, Any]:
+        notes = (f"{found.mended[0].upper()}{found.mended[1:]}.",) if found.mended else ()
+        result = ToolResult(found.body, notes, null_is_value=self.version in MODERN_PROTOCOL_VERSIONS)
+        if result.field("resultType") == b'"input_required"':
+            if len(found.body) > messages.SMALL_BYTES:
+                raise AnswerUnreadable("it asks for input, and is too large to be passed on", too_large=True)
+            return messages.decoded(found.body)
+        return repair.stub("content", result, result.fields)
+
+    async def _abandon(self, pending: Pending, opts: CallOptions, why: str) -> None:
+        """Tells the server that nobody waits for an answer any more, where it may know of the request."""
+        if not self._wire.give_up(pending, self.version) or not pending.sent:
+            return
+        if opts.get("cancel_on_abandon", True):
+            params = {"requestId": pending.number, "reason": why}
+            with anyio.move_on_after(ABANDON_SECONDS, shield=True):
+                await self.notify("notifications/cancelled", params)
+
+    def _lost(self) -> None:
+        for pending in [*self._pending.values()]:
+            pending.fail(ConnectionLost(self._why_lost, sent=pending.sent))
+
+    def _notified(self, message: Notification, origin: Pending | None) -> None:
+        params = message.params or {}
+        if message.method == "notifications/progress":
+            self._progressed(params, origin)
+        elif message.method == "notifications/cancelled":
+            number = params.get("requestId")
+            scope = self._handled.get(number) if isinstance(number, int | str) else None
+            if scope is not None:
+                scope.cancel()
+        if not run_notify_intercept(self._intercept, message.method, message.params):
+            self._spawn(origin, self._tell, message)
+
+    def _progressed(self, params: dict[str, Any], origin: Pending | None) -> None:
+        token, progress, total = params.get("progressToken"), params.get("progress"), params.get("total")
+        pending = self._pending.get(coerce_request_id(token)) if isinstance(token, int | str) else None
+        if pending is None or pending.on_progress is None or not isinstance(progress, int | float):
+            return
+        said = params.get("message")
+        self._spawn(
+            origin,
+            pending.on_progress,
+            float(progress),
+            float(total) if isinstance(total, int | float) else None,
+            said if isinstance(said, str) else None,
+        )
+
+    def _spawn(self, origin: Pending | None, work: Callable[..., Any], *args: object) -> None:
+        if self._group is None:
+            return
+        run = self._group.start_soon
+        if origin is None:
+            run(self._contained, work, args)
+        else:
+            origin.context.run(run, self._contained, work, args)
+
+    async def _contained(self, work: Callable[..., Any], args: tuple[object, ...]) -> None:
+        try:
+            await work(*args)
+        except Exception:
+            logger.exception("the handling of a server's message failed")
+
+    async def _tell(self, message: Notification) -> None:
+        assert self._on_notify is not None
+        await self._on_notify(cast("Any", _Incoming(None)), message.method, message.params)
+
+    async def _handle(self, asked: Request) -> None:
+        """Answers a request of the server."""
+        with anyio.CancelScope() as scope:
+            self._handled[asked.id] = scope
+            try:
+                if asked.too_large:
+                    raise MCPError(types.INVALID_REQUEST, TOO_LARGE)
+                assert self._on_request is not None
+                result = await self._on_request(cast("Any", _Incoming(asked.id)), asked.method, asked.params)
+                answer = messages.result(asked.id, result)
+            except MCPError as error:
+                answer = messages.error(asked.id, error.code, error.message, error.data)
+            except ValidationError:
+                answer = messages.error(asked.id, types.INVALID_PARAMS, "Invalid request parameters", "")
+            finally:
+                self._handled.pop(asked.id, None)
+            with suppress(MCPError):
+                await self._wire.post(answer, {}, "")

@@ -1,0 +1,442 @@
+"""HTTP is the transport to servers with a URL: streamable HTTP, and the older transport of server-sent events.
+
+What a server sends is read leniently. A redirect is followed within the server's origin, with the same method and body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urljoin
+
+import httpx2
+import mcp_types as types
+from mcp import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from cellblock.base.offload.budget import OverBudget
+from cellblock.base.tasks import end_tasks
+from cellblock.tools.upstream.dispatcher import (
+    AnswerUnreadable,
+    Connection,
+    ConnectionLost,
+    HttpRefused,
+    Pending,
+    SessionForgotten,
+)
+from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
+from cellblock.tools.upstream.wire import messages
+from cellblock.tools.upstream.wire.framing import Event, EventSplitter, over_cap
+from cellblock.tools.upstream.wire.messages import Failure
+
+logger = logging.getLogger("cellblock.tools.upstream")
+
+SESSION_HEADER: Final = "mcp-session-id"
+LAST_EVENT_HEADER: Final = "last-event-id"
+
+CONNECT_SECONDS: Final = 30.0
+"""Bounds the making of a connection; whoever asks bounds the answer."""
+
+MOST_REDIRECTS: Final = 5
+MOST_RESUMED: Final = 2
+"""Bounds the attempts in a row to go on with a stream that bring nothing."""
+
+RETRY_MS: Final = 1_000
+"""Sets the pause before a stream is asked for again whose server does not say how long."""
+
+CLOSE_SECONDS: Final = 2.0
+"""Bounds the goodbye to a session."""
+
+REFUSAL_BYTES: Final = 64 * 1024
+"""Bounds what is read of the body of a refusal."""
+
+REFUSAL_CHARS: Final = 300
+"""Bounds what is told of it."""
+
+EVENT_LINES: Final = 16
+"""Sets how many lines of a stream of events cost as much as a message."""
+
+_FORGOTTEN: Final = -32001
+_METHOD_NOT_FOUND_STATUS: Final = 404
+_EVENTS: Final = "text/event-stream"
+
+
+def http_client(
+    headers: Mapping[str, str], auth: httpx2.Auth | None, tls: ssl.SSLContext
+) -> httpx2.AsyncClient:
+    """Makes the client of one server."""
+    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, write=None)
+    return httpx2.AsyncClient(headers=dict(headers), auth=auth, timeout=timeout, verify=tls)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Says where a stream of events is gone on with, and when."""
+
+    last: str | None = None
+    retry_ms: int = RETRY_MS
+
+
+class HttpWire:
+    """Sends each message in a request of its own, and reads the answer to it.
+
+    Args:
+        url: Of the server.
+        client: Sends.
+        cap: Largest message in bytes, counted after decompression.
+        holding: Counts the bytes of large messages.
+    """
+
+    def __init__(self, url: str, client: httpx2.AsyncClient, cap: int, holding: Holding) -> None:
+        self.url = url
+        self.connection: Connection | None = None
+        self.client = client
+        self._cap = cap
+        self._holding = holding
+        self._session: str | None = None
+        self._version: str | None = None
+        self._posts: dict[Pending, asyncio.Task[None]] = {}
+        self._listening: asyncio.Task[None] | None = None
+
+    async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
+        if pending.method == "initialize":
+            self._session = self._version = None
+        task = asyncio.create_task(self._exchange(pending, body, headers))
+        self._posts[pending] = task
+        task.add_done_callback(lambda _: self._posts.pop(pending, None))
+
+    async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
+        self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
+        if what == "notifications/cancelled" and self._version in MODERN_PROTOCOL_VERSIONS:
+            return  # The end of the request's stream says it.
+        try:
+            async with self._sent("POST", body, headers) as response:
+                if response.status_code >= 400:
+                    await _refusal(response)
+        except httpx2.HTTPError as error:
+            raise ConnectionLost(_said(error), sent=True) from None
+        if what == "notifications/initialized" and self._session is not None and self._listening is None:
+            self._listening = asyncio.create_task(self._listen())
+
+    def give_up(self, pending: Pending, version: str | None) -> bool:
+        task = self._posts.get(pending)
+        if task is not None:
+            task.cancel()
+        return version not in MODERN_PROTOCOL_VERSIONS
+
+    async def run(self, connection: Connection) -> None:
+        """Waits for the end of the connection, and ends the session."""
+        self.connection = connection
+        try:
+            await connection.ended.wait()
+        finally:
+            await end_tasks(
+                *self._posts.values(), *([self._listening] if self._listening is not None else [])
+            )
+
+    async def close(self) -> None:
+        """Tells the server that the session is over."""
+        if self._session is not None:
+            with suppress(httpx2.HTTPError, TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS), self._sent("DELETE", None, {}):
+                    pass
+
+    # ---- requests ------------------------------------------------------------------------------------
+
+    async def _exchange(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
+        """Sends a request, and hands on what comes until it is answered."""
+        assert self.connection is not None
+        try:
+            pending.sent = True
+            async with self._sent("POST", body, headers) as response:
+                self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
+                del body
+                if response.status_code >= 300:
+                    pending.fail(await self._refused(response, pending))
+                    return
+                if pending.method == "initialize":
+                    self._session = response.headers.get(SESSION_HEADER)
+                await self._answer(response, pending)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            pending.sent = False
+            pending.fail(ConnectionLost(_said(error), sent=False))
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            pending.fail(ConnectionLost(_said(error), sent=True))
+        except OverBudget as error:
+            pending.fail(AnswerUnreadable(str(error), too_large=True))
+        except Flooding as error:
+            self.connection.end(str(error))
+        except MCPError as error:
+            pending.fail(error)
+        except Exception as error:
+            logger.exception("a request to a server failed inside Cellblock")
+            pending.fail(ConnectionLost(_said(error), sent=True))
+
+    async def _answer(self, response: httpx2.Response, pending: Pending) -> None:
+        assert self.connection is not None
+        kind = _kind(response)
+        if kind == _EVENTS:
+            await self._answer_in_events(response, pending)
+            return
+        if response.status_code == 202:
+            pending.fail(AnswerUnreadable("the server answered the request with 202 Accepted"))
+            return
+        body = await self.whole(response)
+        if kind != "application/json" and body.lstrip()[:1] not in (b"{", b"["):
+            pending.fail(AnswerUnreadable(f"it is {kind or 'of no type'}: `{messages.quoted(body)}`"))
+            return
+        self.connection.received(body, pending)
+        if not pending.answer.done():
+            pending.fail(AnswerUnreadable(f"it is no answer to the request: `{messages.quoted(body)}`"))
+
+    async def _answer_in_events(self, response: httpx2.Response, pending: Pending) -> None:
+        """Reads a request's stream of events, and goes on with it where it breaks off."""
+        place = _Place()
+        try:
+            await self._follow(response, place, pending)
+        except (httpx2.HTTPError, httpx2.StreamError):
+            if place.last is None:
+                raise
+        fruitless = 0
+        while not pending.answer.done():
+            if place.last is None or fruitless > MOST_RESUMED:
+                pending.fail(ConnectionLost("its stream of events ended without an answer", sent=True))
+                return
+            await asyncio.sleep(place.retry_ms / 1000)
+            fruitless += 1
+            with suppress(httpx2.HTTPError, httpx2.StreamError):
+                async with self._sent("GET", None, {LAST_EVENT_HEADER: place.last}) as again:
+                    if again.status_code < 300 and _kind(again) == _EVENTS:
+                        fruitless = 0
+                        await self._follow(again, place, pending)
+
+    async def _follow(self, response: httpx2.Response, place: _Place, pending: Pending | None = None) -> None:
+        """Hands on what a stream brings, until it ends or the request is answered."""
+        assert self.connection is not None
+        async with aclosing(self._events(response)) as events:
+            async for event in events:
+                place.last, place.retry_ms = event.id or place.last, event.retry_ms or place.retry_ms
+                if event.data and event.name == b"message":
+                    self.connection.received(event.data, pending)
+                    if pending is not None and pending.answer.done():
+                        return
+
+    async def _refused(self, response: httpx2.Response, pending: Pending) -> MCPError:
+        """Makes an error of a status, with the server's words."""
+        location = response.headers.get("location")
+        if response.status_code < 400:
+            return HttpRefused(response.status_code, f"it redirects to {location}, which is not followed")
+        body = await _refusal(response)
+        found = messages.read(body)[:1] if body.lstrip()[:1] == b"{" else []
+        failure = found[0] if found and isinstance(found[0], Failure) else None
+        said = failure.message if failure is not None else _words(body, _kind(response))
+        if self._session is not None and pending.method != "initialize":
+            status, text = response.status_code, said.lower()
+            named = "session" in text or (failure is not None and failure.code == _FORGOTTEN)
+            if status in (404, 410) or (status == 400 and named):
+                return SessionForgotten(status, said)
+        if failure is not None and failure.code != messages.INTERNAL_ERROR:
+            return HttpRefused(response.status_code, said, code=failure.code, data=failure.data)
+        code = (
+            types.METHOD_NOT_FOUND
+            if response.status_code == _METHOD_NOT_FOUND_STATUS
+            else types.INTERNAL_ERROR
+        )
+        return HttpRefused(response.status_code, said, code=code, data=failure.data if failure else None)
+
+    # ---- the session's stream ------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Reads what the server sends outside of answers, for as long as it has a stream for that."""
+        assert self.connection is not None
+        place, fruitless = _Place(), 0
+        while fruitless < MOST_RESUMED:
+            fruitless += 1
+            try:
+                headers = {LAST_EVENT_HEADER: place.last} if place.last is not None else {}
+                async with self._sent("GET", None, headers) as response:
+                    if response.status_code in (404, 405) or 300 <= response.status_code < 400:
+                        return
+                    if response.status_code < 300 and _kind(response) == _EVENTS:
+                        fruitless = 0
+                        await self._follow(response, place)
+            except (httpx2.HTTPError, httpx2.StreamError, OverBudget, AnswerUnreadable):
+                pass
+            except Flooding as error:
+                self.connection.end(str(error))
+                return
+            await asyncio.sleep(place.retry_ms / 1000)
+
+    # ---- bytes ---------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _sent(
+        self, method: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> AsyncGenerator[httpx2.Response]:
+        """Sends an HTTP request, and gives the response unread."""
+        given = {"accept": _EVENTS if method == "GET" else f"application/json, {_EVENTS}"}
+        if body is not None:
+            given["content-type"] = "application/json"
+        if self._session is not None:
+            given[SESSION_HEADER] = self._session
+        if self._version is not None:
+            given[MCP_PROTOCOL_VERSION_HEADER] = self._version
+        async with sent_within_origin(self.client, method, self.url, body, {**given, **headers}) as response:
+            yield response
+
+    async def whole(self, response: httpx2.Response) -> bytes:
+        """Reads a body within the cap. Raises AnswerUnreadable, OverBudget."""
+        parts: list[bytes] = []
+        size = 0
+        with self._holding.counting() as count:
+            async for chunk in response.aiter_bytes():
+                size += len(chunk)
+                if size > self._cap:
+                    raise AnswerUnreadable(over_cap(size, self._cap), too_large=True)
+                count(size)
+                parts.append(chunk)
+        return b"".join(parts)
+
+    async def _events(self, response: httpx2.Response) -> AsyncGenerator[Event]:
+        splitter, pace = EventSplitter(), Pace()
+        with self._holding.counting() as count:
+            async for chunk in response.aiter_bytes():
+                events = splitter.feed(chunk)
+                await pace.spend(len(events) + len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
+                for event in events:
+                    yield event
+                del events
+                if splitter.held > self._cap:
+                    raise AnswerUnreadable(over_cap(splitter.held, self._cap), too_large=True)
+                count(splitter.held)
+
+
+class SseWire(HttpWire):
+    """Speaks the older transport: one stream of events has all answers, and says where messages are posted to."""
+
+    async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
+        pending.sent = True
+        await self.post(body, headers, pending.method)
+
+    async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
+        try:
+            async with sent_within_origin(
+                self.client, "POST", self.url, body, {"content-type": "application/json", **headers}
+            ) as response:
+                if response.status_code >= 300:
+                    said = _words(await _refusal(response), _kind(response))
+                    raise HttpRefused(response.status_code, said)
+        except httpx2.HTTPError as error:
+            raise ConnectionLost(_said(error), sent=True) from None
+
+    def give_up(self, pending: Pending, version: str | None) -> bool:
+        return True
+
+    async def run(self, connection: Connection) -> None:
+        """Reads the stream until it ends."""
+        self.connection = connection
+        try:
+            async for event in self._stream:
+                if event.data and event.name == b"message":
+                    connection.received(event.data)
+        except (Flooding, MCPError) as error:
+            connection.end(str(error))
+        except (httpx2.HTTPError, httpx2.StreamError, OverBudget) as error:
+            connection.end(_said(error), cut=False)
+
+    async def close(self) -> None:
+        """Says nothing: the stream's end says it."""
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncGenerator[None]:
+        """Opens the stream, and waits until it says where to post to. Raises MCPError."""
+        headers = {"accept": _EVENTS, "cache-control": "no-store"}
+        async with sent_within_origin(self.client, "GET", self.url, None, headers) as response:
+            if response.status_code >= 300:
+                raise HttpRefused(response.status_code, _words(await _refusal(response), _kind(response)))
+            if _kind(response) != _EVENTS:
+                raise ConnectionLost("it answers with no stream of events", sent=False)
+            self._stream = self._events(response)
+            async for event in self._stream:
+                if event.name == b"endpoint":
+                    place = urljoin(str(response.request.url), event.data.decode("utf-8", "replace"))
+                    if not _within_origin(httpx2.URL(self.url), httpx2.URL(place)):
+                        raise ConnectionLost(
+                            f"it wants messages at another origin: {place[:200]}", sent=False
+                        )
+                    self.url = place
+                    break
+            else:
+                raise ConnectionLost("its stream ended before it said where to post to", sent=False)
+            try:
+                yield
+            finally:
+                await self._stream.aclose()
+
+
+@asynccontextmanager
+async def sent_within_origin(
+    client: httpx2.AsyncClient, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+) -> AsyncGenerator[httpx2.Response]:
+    """Sends a request and gives the response unread; redirects that keep method and body are followed within the
+    origin, others are given as they are: credentials never follow to another."""
+    request = client.build_request(method, url, content=body, headers=headers)
+    response = await client.send(request, stream=True, follow_redirects=False)
+    for _ in range(MOST_REDIRECTS):
+        following = response.next_request
+        if (
+            following is None
+            or following.method != request.method
+            or following.url.userinfo not in (b"", request.url.userinfo)
+            or not _within_origin(request.url, following.url)
+        ):
+            break
+        await response.aclose()
+        request = following
+        response = await client.send(request, stream=True, follow_redirects=False)
+    try:
+        yield response
+    finally:
+        await response.aclose()
+
+
+def _within_origin(url: httpx2.URL, location: httpx2.URL) -> bool:
+    """Says whether a location is of the same origin, or its upgrade to HTTPS on the default ports."""
+    if url.host != location.host:
+        return False
+    if (url.scheme, url.port) == (location.scheme, location.port):
+        return True
+    return url.scheme == "http" and location.scheme == "https" and url.port is None and location.port is None
+
+
+def _kind(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _refusal(response: httpx2.Response) -> bytes:
+    """Reads the beginning of a refusal's body."""
+    body = b""
+    with suppress(httpx2.HTTPError, httpx2.StreamError):
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > REFUSAL_BYTES:
+                break
+    return body[:REFUSAL_BYTES]
+
+
+def _words(body: bytes, kind: str) -> str:
+    """Returns what a refusal says, short: of JSON its message, and nothing of a page."""
+    text = body.decode("utf-8", "replace").strip()
+    if kind == "text/html" or text[:1] == "<":
+        return ""
+    return " ".join(text.split())[:REFUSAL_CHARS]
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__

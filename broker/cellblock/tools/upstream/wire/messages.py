@@ -1,0 +1,259 @@
+"""Reads the JSON-RPC envelope of what a server sends, and writes ours. A result stays the bytes that came.
+
+Pure: nothing here waits, and nothing here is of MCP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+from pydantic_core import to_json
+
+from cellblock.base.json import is_array, is_object
+
+SMALL_BYTES: Final = 256 * 1024
+"""Bounds what is decoded whole: requests, notifications, errors, and results that are not a tool's."""
+
+MENDED_BYTES: Final = 1024 * 1024
+"""Bounds the messages that are mended where they are no JSON (NaN, half a surrogate pair)."""
+
+MANY_CONTAINERS: Final = 1_000_000
+MANY_CONTAINERS_BYTES: Final = 4 * 1024 * 1024
+"""Bounds messages of more arrays and objects than `MANY_CONTAINERS`: those take most of the time."""
+
+ENDS_BYTES: Final = 512
+"""Sets how much of either end of a message that is not read is searched for its id."""
+
+QUOTED_CHARS: Final = 120
+
+INTERNAL_ERROR: Final = -32603
+
+Id = int | str
+
+_ID_AT_START: Final = re.compile(rb'\A\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*,')
+_ID_AT_END: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+class _Envelope(msgspec.Struct):
+    id: Raw = Raw()
+    method: Raw = Raw()
+    params: Raw = Raw()
+    result: Raw = Raw()
+    error: Raw = Raw()
+
+
+_envelope: Final = msgspec.json.Decoder(_Envelope)
+_batch: Final = msgspec.json.Decoder(list[Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Answers a request; a large one need not be UTF-8. `mended` says what was no JSON in it and is replaced."""
+
+    id: Id | None
+    body: bytes
+    mended: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Answers a request with an error."""
+
+    id: Id | None
+    code: int
+    message: str
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a message that could not be read; `why` says so without a full stop. `id` is that of the request that
+    it answers, where that is known: a server that lies there fails its own calls only."""
+
+    id: Id | None
+    why: str
+    is_message: bool = True
+    too_large: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    id: Id
+    method: str
+    params: dict[str, Any] | None
+    too_large: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    method: str
+    params: dict[str, Any] | None
+
+
+Message = Result | Failure | Unreadable | Request | Notification
+
+
+def read(data: bytes) -> list[Message]:
+    """Reads what stands on one line, in one event or in one body: a message, or a batch of them."""
+    data = data.removeprefix(_BYTE_ORDER_MARK).strip()
+    if data[:1] == b"[":
+        try:
+            return [_read(bytes(one)) for one in _batch.decode(data)]
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    return [_read(data)]
+
+
+def answered_id(head: bytes, tail: bytes) -> int | None:
+    """Returns the id of the request that a message answers, where its beginning or its end says so as most servers
+    write it."""
+    found = _ID_AT_START.search(head[:ENDS_BYTES]) or _ID_AT_END.search(tail[-ENDS_BYTES:])
+    return int(found[1]) if found else None
+
+
+def quoted(data: bytes) -> str:
+    """Returns the beginning of what a server wrote, for a sentence."""
+    text = data[: 4 * QUOTED_CHARS].decode("utf-8", "replace")
+    return "".join(char if char.isprintable() else " " for char in text)[:QUOTED_CHARS].strip()
+
+
+def request(number: Id, method: str, params: dict[str, Any] | None) -> bytes:
+    """Writes a request. Raises ValueError where its parameters are no JSON, or no UTF-8."""
+    return _written({"id": number, "method": method}, params)
+
+
+def notification(method: str, params: dict[str, Any] | None) -> bytes:
+    """Writes a notification."""
+    return _written({"method": method}, params)
+
+
+def result(number: Id, value: dict[str, Any]) -> bytes:
+    """Writes the answer to a request of the server."""
+    return to_json({"jsonrpc": "2.0", "id": number, "result": value})
+
+
+def error(number: Id, code: int, message: str, data: Any = None) -> bytes:
+    """Writes an error as the answer to a request of the server."""
+    said = {"code": code, "message": message} | ({"data": data} if data is not None else {})
+    return to_json({"jsonrpc": "2.0", "id": number, "error": said})
+
+
+def _written(head: dict[str, Any], params: dict[str, Any] | None) -> bytes:
+    message: dict[str, Any] = {"jsonrpc": "2.0", **head}
+    if params is not None:
+        message["params"] = {
+            key: value if isinstance(value, Raw) else Raw(to_json(value)) for key, value in params.items()
+        }
+    return msgspec.json.encode(message)
+
+
+def _read(data: bytes) -> Message:
+    if not data.startswith(b"{"):
+        return Unreadable(None, f"it is no JSON-RPC message: `{quoted(data)}`", is_message=False)
+    if len(data) > MANY_CONTAINERS_BYTES and data.count(b"[") + data.count(b"{") > MANY_CONTAINERS:
+        why = f"it has over {MANY_CONTAINERS_BYTES} bytes and {MANY_CONTAINERS} arrays and objects"
+        return Unreadable(answered_id(data, data), why, too_large=True)
+    mended = None
+    try:
+        envelope = _envelope.decode(data)
+    except RecursionError:
+        return Unreadable(answered_id(data, data), "it is nested too deeply")
+    except msgspec.DecodeError as why:
+        try:
+            data, mended = _mended(data)
+            envelope = _envelope.decode(data)
+        except (ValueError, RecursionError):
+            return Unreadable(
+                answered_id(data, data), f"it is no JSON ({why}): `{quoted(data)}`", is_message=False
+            )
+    number = _id(bytes(envelope.id))
+    try:
+        return _message(envelope, number, mended)
+    except UnicodeDecodeError:
+        return Unreadable(number, "it is not UTF-8")
+    except (msgspec.DecodeError, RecursionError) as why:
+        return Unreadable(number, f"it cannot be read: {why}")
+
+
+def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Message:
+    if method := bytes(envelope.method):
+        name: object = msgspec.json.decode(method)
+        if not isinstance(name, str):
+            return Unreadable(None, "its method is no text", is_message=False)
+        params = bytes(envelope.params)
+        if len(params) > SMALL_BYTES:
+            # What nobody has asked for is dropped undecoded.
+            return Notification("", None) if number is None else Request(number, name, None, too_large=True)
+        given: object = msgspec.json.decode(params) if params else None
+        known = given if is_object(given) else None
+        return Notification(name, known) if number is None else Request(number, name, known)
+    failed = bytes(envelope.error)
+    if failed and failed != b"null":
+        return _failure(number, failed)
+    body = bytes(envelope.result)
+    if not body:
+        return Unreadable(number, "it is no JSON-RPC message", is_message=number is not None)
+    if not body.startswith(b"{"):
+        return Unreadable(number, f"its result is no object: `{quoted(body)}`")
+    if len(body) <= SMALL_BYTES and not body.isascii():
+        body.decode()
+    return Result(number, body, mended)
+
+
+def _failure(number: Id | None, body: bytes) -> Failure:
+    text = body.decode()
+    if len(body) > SMALL_BYTES:
+        return Failure(number, INTERNAL_ERROR, text[:SMALL_BYTES])
+    said: object = msgspec.json.decode(body)
+    if not is_object(said):
+        return Failure(number, INTERNAL_ERROR, said if isinstance(said, str) else text)
+    code, message = said.get("code"), said.get("message")
+    if isinstance(code, str) and code.lstrip("-").isdecimal():
+        code = int(code)
+    number_of_error = int(code) if isinstance(code, int | float) and code is not True else INTERNAL_ERROR
+    if not isinstance(message, str):
+        message = text if message is None else json.dumps(message, ensure_ascii=False)
+    if not isinstance(code, int | float | None):
+        message = f"{message} ({code})"
+    return Failure(number, number_of_error, message, said.get("data"))
+
+
+def _id(raw: bytes) -> Id | None:
+    try:
+        number: object = msgspec.json.decode(raw) if raw else None
+    except msgspec.DecodeError:
+        return None
+    if isinstance(number, float) and number.is_integer():
+        return int(number)
+    return number if isinstance(number, int | str) and not isinstance(number, bool) else None
+
+
+def _mended(data: bytes) -> tuple[bytes, str]:
+    """Returns JSON in the place of what most parsers take and JSON forbids: NaN and infinities become null, half a
+    surrogate pair U+FFFD. Raises ValueError."""
+    if len(data) > MENDED_BYTES:
+        raise ValueError
+    numbers: list[str] = []
+    value: object = json.loads(data.decode(), parse_constant=numbers.append)
+    if is_array(value):
+        raise ValueError
+    text = json.dumps(value, ensure_ascii=False)
+    spelled = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    names = " and ".join(sorted(set(numbers)))
+    why = f"{names} is no JSON: null stands in its place" if numbers else "half characters became U+FFFD"
+    return spelled, why
+
+
+def decoded(body: bytes) -> Any:
+    """Returns the value of JSON that was read already; integers of any size stay what they are."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.ValidationError:
+        # A number past the range of doubles.
+        return json.loads(body)

@@ -1,0 +1,265 @@
+"""Reads what servers list and say of themselves, field by field: what is odd is mended, dropped or passed on as it is,
+alone, with a note. What the SDK is handed is small and fits its models. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from mcp_types import SERVER_INFO_META_KEY
+from msgspec import Raw
+
+from cellblock.base.json import is_array, is_object
+
+LISTS: Final = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+"""Maps the requests that list something to the member that has it."""
+
+PASSED_ON: Final = {"resources/read": "contents", "prompts/get": "messages"}
+"""Maps the requests whose results may be large, and reach a client as they are, to what is large in them."""
+
+MOST_ITEMS: Final = 4_096
+"""Bounds the items taken of one page; the caps on whole lists are lower."""
+
+CARRIED: Final = "cellblock/carried"
+"""Names, in the `_meta` of what the SDK is handed, what belongs to it; a server's own `_meta` is not handed on."""
+
+_fields: Final = msgspec.json.Decoder(dict[str, Raw])
+_items: Final = msgspec.json.Decoder(list[Raw])
+
+
+@dataclass(slots=True)
+class Page:
+    """Holds one page of a list.
+
+    Attributes:
+        items: As JSON.
+        cursor: Of the page that follows; None for the last.
+        notes: What was odd, as sentences.
+    """
+
+    items: list[bytes]
+    cursor: str | None = None
+    notes: list[str] = field(default_factory=list[str])
+
+
+def page(body: bytes, key: str) -> Page:
+    """Reads one page of a list; what is no list of it is an empty page."""
+    fields = _fields.decode(body)
+    raw = bytes(fields.get(key, b""))
+    made = Page([])
+    if raw.startswith(b"["):
+        made.items = [bytes(item) for item in _items.decode(raw)[:MOST_ITEMS]]
+    elif raw.startswith(b"{"):
+        # PHP writes a list that has lost an item as an object.
+        made.items = [bytes(item) for item in [*_fields.decode(raw).values()][:MOST_ITEMS]]
+        if made.items:
+            made.notes.append(f"Its list of {key} is an object; its members were taken.")
+    elif raw:
+        made.notes.append(f"Its list of {key} is no list.")
+    cursor: object = msgspec.json.decode(fields.get("nextCursor", b"null"))
+    if isinstance(cursor, int | float) and not isinstance(cursor, bool):
+        made.notes.append(f"Its cursor {cursor} is a number; it is sent back as a text.")
+        cursor = str(cursor)
+    if isinstance(cursor, str):
+        made.cursor = cursor or None
+    elif cursor not in (None, False, [], {}):
+        made.notes.append("Its cursor is no text; what may follow is not read.")
+    return made
+
+
+def stub(key: str, carried: object, fields: Mapping[str, Raw]) -> dict[str, Any]:
+    """Makes what the SDK is handed in the place of a result: an empty list, what belongs to it beside, and the members
+    that later revisions ask for."""
+    kept: dict[str, Any] = {key: [], "_meta": {CARRIED: carried}}
+    if "resultType" in fields:
+        kept["resultType"] = "complete"
+    if "ttlMs" in fields:
+        ttl: object = msgspec.json.decode(fields["ttlMs"])
+        kept["ttlMs"] = max(0, int(ttl)) if isinstance(ttl, int | float) else 0
+    if "cacheScope" in fields:
+        scope: object = msgspec.json.decode(fields["cacheScope"])
+        kept["cacheScope"] = scope if scope in ("public", "private") else "private"
+    return kept
+
+
+def member(body: bytes, name: str) -> Any:
+    """Returns a small member of an object; None where there is no such thing."""
+    try:
+        raw = bytes(_fields.decode(body).get(name, b""))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return msgspec.json.decode(raw) if 0 < len(raw) <= 4_096 else None
+
+
+def carried(meta: object) -> Any:
+    """Returns what belongs to a result that the SDK was handed; None where nothing does."""
+    return meta.get(CARRIED) if is_object(meta) else None
+
+
+def greeting(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Mends the result of `initialize`."""
+    said: object = result.get("protocolVersion")
+    return {
+        "protocolVersion": said if isinstance(said, str) else str(said),
+        "capabilities": capabilities(result.get("capabilities"), notes),
+        "serverInfo": _info(result.get("serverInfo"), notes),
+        **_instructions(result.get("instructions"), notes),
+    }
+
+
+def discovery(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Mends the result of `server/discover`; what says no versions is left as it is."""
+    versions: object = result.get("supportedVersions")
+    if not is_array(versions):
+        return result
+    meta: object = result.get("_meta")
+    info: object = meta.get(SERVER_INFO_META_KEY) if is_object(meta) else None
+    ttl: object = result.get("ttlMs")
+    scope: object = result.get("cacheScope")
+    return {
+        "resultType": "complete",
+        "supportedVersions": [one for one in versions if isinstance(one, str)],
+        "capabilities": capabilities(result.get("capabilities"), notes),
+        "ttlMs": max(0, int(ttl)) if isinstance(ttl, int | float) else 0,
+        "cacheScope": scope if scope in ("public", "private") else "private",
+        **({"_meta": {SERVER_INFO_META_KEY: _info(info, notes)}} if info is not None else {}),
+        **_instructions(result.get("instructions"), notes),
+    }
+
+
+def capabilities(said: object, notes: list[str]) -> dict[str, Any]:
+    """Mends a server's capabilities: one that is no object is there where it is true, or PHP's empty object."""
+    if said is True:
+        notes.append("Its capabilities are no object; tools are asked for.")
+        return {"tools": {}}
+    known: dict[str, Any] = {}
+    for name, value in (said if is_object(said) else {}).items():
+        if is_object(value):
+            known[name] = _flags(value) if name in _FLAGGED else value
+        elif value is True or value == []:
+            known[name] = {}
+    for name in ("experimental", "extensions"):
+        if name in known:
+            known[name] = {key: one for key, one in known[name].items() if is_object(one)}
+    known.pop("tasks", None)
+    return known
+
+
+_FLAGGED: Final = frozenset({"tools", "resources", "prompts"})
+
+
+def _flags(value: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: bool(one)
+        for key, one in value.items()
+        if key in ("listChanged", "subscribe") and one is not None
+    }
+
+
+def _info(said: object, notes: list[str]) -> dict[str, Any]:
+    known = said if is_object(said) else {}
+    made = {"name": _text(known.get("name")) or "", "version": _text(known.get("version")) or ""}
+    if not isinstance(known.get("name"), str) or not isinstance(known.get("version"), str):
+        notes.append("It does not say its name and version as texts.")
+    title = known.get("title")
+    return made | ({"title": title} if isinstance(title, str) else {})
+
+
+def _instructions(said: object, notes: list[str]) -> dict[str, Any]:
+    if said is None or isinstance(said, str):
+        return {"instructions": said} if said else {}
+    notes.append("Its instructions are no text.")
+    if is_array(said) and (lines := [line for line in said if isinstance(line, str)]):
+        return {"instructions": "\n".join(lines)}
+    return {}
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+# ---- schemas -----------------------------------------------------------------------------------------
+
+_OF_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SCHEMA: Final = (
+    *("items", "additionalProperties", "additionalItems", "contains", "not", "if", "then", "else"),
+    *("propertyNames", "unevaluatedItems", "unevaluatedProperties"),
+)
+_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+
+
+def schema(given: Any) -> tuple[Any, bool]:
+    """Mends a schema: what no schema may be (`properties: []`, `required: {}`, a text where a schema belongs) is mended
+    alone. Returns the same object where nothing was odd, and whether something was. Recursive: cap the depth first."""
+    if not is_object(given):
+        return given, False
+    made = dict(given)
+    for key in _OF_SCHEMAS:
+        _change(made, key, _named)
+    for key in _SCHEMAS:
+        _change(made, key, _listed)
+    for key in _SCHEMA:
+        _change(made, key, _one)
+    _change(made, "required", _names)
+    _change(made, "$schema", lambda value: value if isinstance(value, str) else _GONE)
+    odd = len(made) < len(given) or any(made[key] is not given[key] for key in made)
+    return (made, True) if odd else (given, False)
+
+
+_GONE: Final = object()
+
+
+def _change(made: dict[str, Any], key: str, mend: Callable[[Any], Any]) -> None:
+    if key in made:
+        mended = mend(made[key])
+        if mended is _GONE:
+            del made[key]
+        else:
+            made[key] = mended
+
+
+def _named(value: Any) -> Any:
+    if not is_object(value):
+        return {}
+    mended = {key: _one(item) for key, item in value.items()}
+    return value if all(mended[key] is value[key] for key in value) else mended
+
+
+def _listed(value: Any) -> Any:
+    if not is_array(value) or not value:
+        return _GONE
+    mended = [_one(item) for item in value]
+    return value if all(one is other for one, other in zip(mended, value, strict=True)) else mended
+
+
+def _one(value: Any) -> Any:
+    """Mends what stands where a schema belongs: a type's name is that type, anything else is any value."""
+    if is_object(value):
+        return schema(value)[0]
+    if isinstance(value, bool):
+        return value
+    if is_array(value) and value and all(isinstance(item, dict | bool) for item in value):
+        # A list of schemas, as `items` had before 2020-12.
+        return value
+    if isinstance(value, str) and value in _TYPES:
+        return {"type": value}
+    return {}
+
+
+def _names(value: Any) -> Any:
+    if is_array(value) and all(isinstance(name, str) for name in value):
+        return value
+    if is_array(value) and (names := [name for name in value if isinstance(name, str)]):
+        return names
+    return _GONE

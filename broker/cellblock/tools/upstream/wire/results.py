@@ -1,0 +1,116 @@
+"""Holds what a server answered to `tools/call`, field by field, as the bytes that came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from pydantic_core import to_json
+
+_fields = msgspec.json.Decoder(dict[str, Raw])
+_blocks = msgspec.json.Decoder(list[Raw])
+
+NULL = b"null"
+
+
+@dataclass(frozen=True, eq=False)
+class ToolResult:
+    """A tool's result, of a server or of a Python tool that gives MCP content.
+
+    Attributes:
+        body: The result object as JSON.
+        notes: What was no JSON in it and is replaced, as sentences.
+        null_is_value: Whether `structuredContent: null` is a value (MCP 2026-07-28) or as if absent.
+    """
+
+    body: bytes
+    notes: tuple[str, ...] = ()
+    null_is_value: bool = False
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> ToolResult:
+        """Makes one of plain data, by the names of MCP."""
+        return cls(to_json(plain))
+
+    @cached_property
+    def fields(self) -> dict[str, Raw]:
+        """Gives the members of the result, undecoded."""
+        return _fields.decode(self.body)
+
+    def field(self, name: str) -> bytes | None:
+        """Returns a member as JSON; None where it is absent or null."""
+        raw = bytes(self.fields.get(name, b""))
+        return None if raw in (b"", NULL) else raw
+
+    @property
+    def is_error(self) -> bool:
+        """Says whether the tool answered with an error."""
+        return self.field("isError") in (b"true", b'"true"', b"1")
+
+    @property
+    def structured(self) -> bytes | None:
+        """Gives the structured content as JSON; None where there is none."""
+        found = self.field("structuredContent")
+        if found is None and self.null_is_value and "structuredContent" in self.fields:
+            return NULL
+        return found
+
+    @cached_property
+    def blocks(self) -> list[bytes]:
+        """Gives the blocks of content as JSON; a text or an object alone in the place of the list is one block."""
+        content = self.field("content")
+        if content is None:
+            return []
+        if content.startswith(b"["):
+            return [bytes(block) for block in _blocks.decode(content)]
+        if content.startswith(b'"'):
+            return [b'{"type":"text","text":%s}' % content]
+        return [content]
+
+    @property
+    def only_text(self) -> bytes | None:
+        """Gives the text of content that is one text block, as a JSON string; None where there is no such thing."""
+        if len(self.blocks) != 1:
+            return None
+        return text_of(self.blocks[0])
+
+    def whole(self) -> bytes:
+        """Gives the result as its server sent it, as JSON, without what is of the protocol alone."""
+        kept = {
+            key: value for key, value in self.fields.items() if key != "resultType" and bytes(value) != NULL
+        }
+        if self.structured == NULL:
+            kept["structuredContent"] = Raw(NULL)
+        kept = {"content": Raw(b"[]"), "isError": Raw(b"false")} | kept
+        return msgspec.json.encode(kept)
+
+    def plain(self) -> dict[str, Any]:
+        """Gives the result as data."""
+        return msgspec.json.decode(self.whole())
+
+
+def fields_of(body: bytes) -> dict[str, Raw]:
+    """Returns the members of a JSON object, undecoded."""
+    return _fields.decode(body)
+
+
+def text_of(block: bytes) -> bytes | None:
+    """Returns the text of a text block as a JSON string; None of another block."""
+    if not block.startswith(b"{"):
+        return None
+    fields = _fields.decode(block)
+    text = bytes(fields.get("text", b""))
+    if bytes(fields.get("type", b"")) != b'"text"' or not text:
+        return None
+    return b'""' if text == NULL else text if text.startswith(b'"') else to_json(text.decode())
+
+
+def member_alone(value: bytes, name: str) -> bytes | None:
+    """Returns the member of an object that has no other; None where that is not so."""
+    if not value.startswith(b"{"):
+        return None
+    fields = _fields.decode(value)
+    return bytes(fields[name]) if [*fields] == [name] else None

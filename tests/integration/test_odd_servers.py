@@ -1,0 +1,123 @@
+"""Servers that are odd in one way: what they do otherwise is not lost, and what is odd is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker
+from support.entries import SERVERS, settings
+from support.responses import succeeded
+from support.waits import within
+
+COMMAND = [sys.executable, "-I", str(SERVERS / "odd_server.py")]
+HELLO = """
+    import * as odd from "@codemode/servers/odd";
+    const out = [];
+    for (let k = 0; k < TIMES; k++) {
+        await new Promise((done) => setTimeout(done, 300));
+        out.push(await odd.hello({}).catch(({ name, message, certainty, ...rest }) => ({ name, message, certainty })));
+    }
+    globalThis.__codemode_result__ = out;
+"""
+
+
+@contextmanager
+def served(way: str, **entry: Any) -> Generator[dict[str, Any]]:
+    """The entry of a server over HTTP; killed at the end."""
+    with subprocess.Popen([*COMMAND, way, "http"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield {"url": f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp", **entry}
+        finally:
+            process.kill()
+
+
+def started(way: str) -> dict[str, Any]:
+    return {"command": COMMAND[0], "args": [*COMMAND[1:], way]}
+
+
+async def said_by(tmp_path: Path, entry: dict[str, Any], times: int = 1, **upstream: Any) -> list[Any]:
+    """What some calls of one script give."""
+    async with Broker(settings(tmp_path, {"odd": entry}, upstream=upstream)) as broker:
+        await broker.settled()
+        return succeeded(await within(broker.run(HELLO.replace("TIMES", str(times)))))
+
+
+async def test_a_server_that_ends_after_each_answer_is_started_again_for_the_next(tmp_path: Path) -> None:
+    assert await said_by(tmp_path, started("answers"), 3) == ["hi"] * 3
+
+
+async def test_a_server_that_sleeps_at_what_is_not_initialize_is_greeted_meanwhile(tmp_path: Path) -> None:
+    assert await said_by(tmp_path, started("sleepy"), connect_timeout_ms=2_900) == ["hi"]
+
+
+async def test_the_last_words_of_a_server_that_dies_reach_the_script(tmp_path: Path) -> None:
+    (failed,) = await said_by(tmp_path, started("crash"))
+    assert (failed["name"], failed["certainty"]) == ("ToolCallError", "may_have_run")
+    assert "the licence has expired" in failed["message"]
+
+
+async def test_progress_extends_the_time_of_a_call(tmp_path: Path) -> None:
+    assert await said_by(tmp_path, started("busy"), call_timeout_ms=1_000) == ["hi"]
+
+
+async def test_what_is_no_json_becomes_null(tmp_path: Path) -> None:
+    assert await said_by(tmp_path, started("nan")) == [{"a": None, "b": 1.5}]
+
+
+async def test_a_page_that_is_refused_keeps_those_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await said_by(tmp_path, started("pages")) == ["hi"]
+    assert "Its tool list ends at page 2, which it refused: no such cursor." in caplog.text
+
+
+async def test_changes_that_are_announced_in_a_loop_cost_a_list_a_second(tmp_path: Path) -> None:
+    code = """
+        import { lists } from "@codemode/servers/odd";
+        globalThis.__codemode_result__ = await lists({});
+    """
+    async with Broker(settings(tmp_path, {"odd": started("loop")})) as broker:
+        await broker.settled()
+        first = succeeded(await within(broker.run(code)))
+        began = time.monotonic()
+        for _ in range(3):
+            lists = succeeded(await within(broker.run(code)))
+        assert lists - first <= time.monotonic() - began + 2
+
+
+async def test_a_redirect_within_the_origin_is_followed(tmp_path: Path) -> None:
+    with served("moved", headers={"Authorization": "Bearer key"}) as entry:
+        assert await said_by(tmp_path, entry, 2) == ["hi Bearer key"] * 2
+
+
+async def test_a_redirect_to_another_origin_is_told(tmp_path: Path) -> None:
+    with served("elsewhere") as entry:
+        async with Broker(settings(tmp_path, {"odd": entry})) as broker:
+            await broker.settled()
+            why = broker.catalog.unavailable["odd"]
+    assert "HTTP 308" in why and "http://127.0.0.2:9/mcp, which is not followed" in why
+
+
+async def test_a_session_that_is_gone_is_begun_anew_for_the_call(tmp_path: Path) -> None:
+    with served("gone") as entry:
+        assert await said_by(tmp_path, entry, 3) == ["hi None"] * 3
+
+
+async def test_a_server_of_the_older_transport_is_found_by_its_405(tmp_path: Path) -> None:
+    with served("sse") as entry:
+        assert await said_by(tmp_path, entry, 2) == ["hi None"] * 2
+
+
+async def test_a_page_where_an_answer_belongs_is_quoted(tmp_path: Path) -> None:
+    with served("page") as entry:
+        (failed,) = await said_by(tmp_path, entry)
+    assert "it is text/html: `<html><h1>Log in</h1></html>`" in failed["message"]

@@ -1,0 +1,169 @@
+"""A server of the standard library that is odd in one way: `odd_server.py WAY [PORTFILE]`, over stdio or HTTP.
+
+Ways over stdio: `answers` ends after each answer to a call; `crash` says why, and dies in a call; `sleepy` is slow
+with what is not `initialize`; `loop` announces changes of its tools without end; `busy` reports progress past a
+call's bound; `nan` answers with what is no JSON; `pages` refuses its second page. Over HTTP: `moved` redirects to
+`/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410; `sse` knows the older transport alone;
+`page` sends a page where an answer belongs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+WAY = sys.argv[1]
+LOCK = threading.Lock()
+TOOL = {"name": "hello", "inputSchema": {"type": "object"}}
+GREETING = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {"listChanged": True}},
+    "serverInfo": {"name": "odd", "version": "1"},
+}
+
+
+def say(text: str) -> None:
+    with LOCK:
+        print(text, flush=True)
+
+
+def tell(message: dict[str, Any]) -> None:
+    say(json.dumps({"jsonrpc": "2.0", **message}))
+
+
+def loop() -> None:
+    while True:
+        tell({"method": "notifications/tools/list_changed"})
+        time.sleep(0.002)
+
+
+def call(number: object, params: dict[str, Any]) -> None:
+    if WAY == "crash":
+        sys.stderr.write("Error: the licence has expired\n")
+        sys.stderr.flush()
+        os._exit(3)
+    if WAY == "nan":
+        tell({"id": number, "result": {"structuredContent": {"a": float("nan"), "b": 1.5}}})
+        return
+    if WAY == "busy":
+        for step in range(8):
+            time.sleep(0.2)
+            token = params["_meta"]["progressToken"]
+            tell({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
+    tell({"id": number, "result": {"content": [{"type": "text", "text": "hi"}]}})
+    if WAY == "answers":
+        os._exit(0)
+
+
+def stdio() -> None:
+    lists = 0
+    for line in sys.stdin:
+        asked = json.loads(line)
+        method, number = asked.get("method"), asked.get("id")
+        if method == "initialize":
+            tell({"id": number, "result": GREETING})
+        elif WAY == "sleepy" and method == "server/discover":
+            threading.Timer(3, tell, [{"id": number, "error": {"code": -32601, "message": "what?"}}]).start()
+        elif method == "tools/list":
+            lists += 1
+            cursor = (asked.get("params") or {}).get("cursor")
+            if WAY == "pages" and cursor:
+                tell({"id": number, "error": {"code": -32602, "message": "no such cursor"}})
+                continue
+            more = {"nextCursor": "b"} if WAY == "pages" else {}
+            tell({"id": number, "result": {"tools": [TOOL, {"name": "lists"}], **more}})
+            if WAY == "loop" and lists == 1:
+                threading.Thread(target=loop, daemon=True).start()
+        elif method == "tools/call" and asked["params"]["name"] == "lists":
+            tell({"id": number, "result": {"structuredContent": lists}})
+        elif method == "tools/call":
+            call(number, asked["params"])
+        elif number is not None:
+            tell({"id": number, "error": {"code": -32601, "message": "no such method"}})
+
+
+STREAMS: list[queue.Queue[bytes]] = []
+SESSIONS: set[str] = set()
+
+
+class Odd(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"content_type": "application/json", **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        if WAY != "sse":
+            self.answer(405)
+            return
+        stream: queue.Queue[bytes] = queue.Queue()
+        STREAMS.append(stream)
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.wfile.write(b"event: endpoint\ndata: /messages?session=1\n\n")
+        while True:
+            self.wfile.write(b"event: message\ndata: " + stream.get() + b"\n\n")
+
+    def do_DELETE(self) -> None:
+        self.answer(200)
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, number = asked.get("method"), asked.get("id")
+        session = self.headers.get("mcp-session-id")
+        if WAY == "moved" and self.path == "/mcp":
+            self.answer(307, location="/mcp/")
+        elif WAY == "elsewhere":
+            self.answer(308, location="http://127.0.0.2:9/mcp")
+        elif WAY == "sse" and self.path == "/mcp":
+            self.answer(405)
+        elif number is None:
+            self.answer(202)
+        elif method == "initialize":
+            SESSIONS.add(f"s{len(SESSIONS)}")
+            self.reply(number, {"result": GREETING}, mcp_session_id=max(SESSIONS))
+        elif method == "tools/list":
+            self.reply(number, {"result": {"tools": [TOOL]}})
+        elif method == "tools/call" and WAY == "gone" and session not in SESSIONS:
+            self.answer(410)
+        elif method == "tools/call" and WAY == "page":
+            self.answer(200, b"<html><h1>Log in</h1></html>", content_type="text/html")
+        elif method == "tools/call":
+            auth = self.headers.get("authorization")
+            self.reply(number, {"result": {"content": [{"type": "text", "text": f"hi {auth}"}]}})
+            SESSIONS.clear()
+        else:
+            self.reply(number, {"error": {"code": -32601, "message": "no such method"}})
+
+    def reply(self, number: object, body: dict[str, Any], **headers: str) -> None:
+        data = json.dumps({"jsonrpc": "2.0", "id": number, **body}).encode()
+        if WAY == "sse":
+            STREAMS[-1].put(data)
+            self.answer(202)
+        else:
+            self.answer(200, data, **headers)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Not to stderr."""
+
+
+if len(sys.argv) > 2:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Odd)
+    server.daemon_threads = True
+    print(server.server_address[1], flush=True)
+    server.serve_forever()
+else:
+    stdio()
