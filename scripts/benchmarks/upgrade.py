@@ -166,7 +166,7 @@ class UpgradeClients(Clients):
     ) -> tuple[int, str, bytes]:
         """Makes a request until it is begun; returns the status, the id of its session, and the body. The status is 0
         where there is no answer."""
-        served = self._behind()
+        served, found = self._behind(), (0, "", b"")
         for _ in range(MOST_AGAIN):
             try:
                 async with self._http(served) as client:
@@ -177,11 +177,12 @@ class UpgradeClients(Clients):
                     )
             except httpx2.HTTPError as error:
                 return 0, "", repr(error).encode()
+            found = answer.status_code, answer.headers.get("Mcp-Session-Id", ""), answer.content
             if answer.status_code not in LATER and STOPPING not in answer.content:
                 break
             self._counts["told_to_ask_again"] += 1
             await asyncio.sleep(AGAIN_SECONDS)
-        return answer.status_code, answer.headers.get("Mcp-Session-Id", ""), answer.content
+        return found
 
 
 class Upgrade:

@@ -213,8 +213,8 @@ async def test_changes_are_told_to_whom_they_concern(tmp_path: Path) -> None:
 async def test_who_is_not_given_a_server_whole_has_nothing_of_it_but_tools(
     tmp_path: Path, rules: dict[str, Any]
 ) -> None:
-    from cellblock.serve.client import Owner
     from cellblock.serve.mcp.front import Front
+    from cellblock.serve.service import Owner
 
     def given(broker: Broker) -> list[list[str]]:
         front = Front(broker, lambda _: Owner("cli", "stdio"))

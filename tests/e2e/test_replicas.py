@@ -240,6 +240,9 @@ async def test_sessions_go_on_while_postgresql_is_away(two: Fleet, postgres: Pos
             assert (await served.ask(headers=headers, body=message("ping", 5))).status == 200
     finally:
         postgres.start()
+    # The tests behind this one have both brokers.
+    for one in two.daemons:
+        await one.until_says("/readyz", lambda answer: answer.body == b"ok\n")
 
 
 @pytest.mark.thorough

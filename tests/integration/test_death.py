@@ -290,13 +290,13 @@ async def test_the_end_of_cellblock_run_leaves_nothing(tmp_path: Path, number: s
         left = await all_of(process.pid, *parts)
         process.send_signal(number)
         code = await within(process.wait())
-        output = await within(process.stdout.read()) if process.stdout is not None else b""
+        output, said = await within(process.communicate())
         await gone(left)
     assert output == b""
     if number is signal.SIGKILL:
         assert code == -number
     else:
-        assert code == 128 + (signal.SIGINT if number is signal.SIGINT else signal.SIGTERM)
+        assert code == 128 + (signal.SIGINT if number is signal.SIGINT else signal.SIGTERM), said
         assert list((tmp_path / "s" / "run").glob("*")) == []
         assert any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl"))
 

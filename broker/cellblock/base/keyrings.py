@@ -12,13 +12,12 @@ from __future__ import annotations
 import concurrent.futures
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar, cast
 
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.state_dir import default_state_dir, in_the_way, prepare_state_dir
-from cellblock.base.threads import is_done_within, start_daemon
+from cellblock.base.threads import start_daemon
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import write_private
 
@@ -60,7 +59,7 @@ class _Backend(Protocol):
 
 
 class Keyring:
-    """Keeps entries by name, each a text. What ends in `_now` is for where no loop runs.
+    """Keeps entries by name, each a text. All of it blocks; a keyring that hangs keeps no process alive.
 
     Args:
         bound: Longest wait for an answer, in seconds.
@@ -69,62 +68,34 @@ class Keyring:
     def __init__(self, bound: float) -> None:
         self._bound = bound
 
-    async def find(self) -> str | None:
+    def find(self) -> str | None:
         """Returns the name of the keyring, or None when there is none that keeps secrets."""
         try:
-            return await self._awaited(_name)
+            return self._asked(_name)
         except KeyringError:
             return None
 
-    async def get(self, entry: str) -> str | None:
+    def get(self, entry: str) -> str | None:
         """Returns an entry's text; None when it is not there.
 
         Raises:
             KeyringError: No keyring, or it is locked or hangs.
         """
-        return await self._awaited(partial(_get, entry))
+        return self._asked(_get, entry)
 
-    async def set(self, entry: str, text: str) -> None:
+    def set(self, entry: str, text: str) -> None:
         """Writes an entry and reads it back. Raises as `get`."""
-        await self._awaited(partial(_set, entry, text))
+        self._asked(_set, entry, text)
 
-    async def delete(self, entry: str) -> None:
+    def delete(self, entry: str) -> None:
         """Removes an entry. Raises as `get`; not when it is not there."""
-        await self._awaited(partial(_delete, entry))
-
-    def find_now(self) -> str | None:
-        """Returns the keyring's name as `find` does; blocks."""
-        try:
-            return self._waited(_name)
-        except KeyringError:
-            return None
-
-    def get_now(self, entry: str) -> str | None:
-        """Returns an entry's text as `get` does, and raises as it does; blocks."""
-        return self._waited(partial(_get, entry))
-
-    def set_now(self, entry: str, text: str) -> None:
-        """Writes an entry as `set` does; blocks."""
-        self._waited(partial(_set, entry, text))
-
-    def delete_now(self, entry: str) -> None:
-        """Removes an entry as `delete` does; blocks."""
-        self._waited(partial(_delete, entry))
+        self._asked(_delete, entry)
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _awaited(self, work: Callable[[], T]) -> T:
-        # Its thread is a daemon: one that hangs must not keep the process alive.
-        future = start_daemon("cellblock-keyring", work)
-        await is_done_within(future, self._bound)
-        return self._result(future)
-
-    def _waited(self, work: Callable[[], T]) -> T:
-        future = start_daemon("cellblock-keyring", work)
+    def _asked(self, work: Callable[..., T], *args: str) -> T:
+        future = start_daemon("cellblock-keyring", work, *args)
         concurrent.futures.wait([future], self._bound)
-        return self._result(future)
-
-    def _result(self, future: concurrent.futures.Future[T]) -> T:
         if not future.done():
             raise KeyringError(f"The keyring has not answered within {self._bound:g} s.", hint="Unlock it.")
         try:
@@ -199,7 +170,7 @@ class NamedSecrets:
     @property
     def place(self) -> str | None:
         """Names the keyring; None when there is none that keeps secrets."""
-        return self._keyring.find_now()
+        return self._keyring.find()
 
     def get(self, name: str) -> str | None:
         """Returns a secret; None when there is none of this name.
@@ -207,19 +178,19 @@ class NamedSecrets:
         Raises:
             KeyringError: There is no keyring, or it is locked or hangs.
         """
-        return self._keyring.get_now(_PREFIX + name)
+        return self._keyring.get(_PREFIX + name)
 
     def put(self, name: str, value: str) -> None:
         """Keeps a secret, in the place of an older one. Raises KeyringError as `get`, and ConfigError."""
         prepare_state_dir(default_state_dir())
-        self._keyring.set_now(_PREFIX + name, value)
+        self._keyring.set(_PREFIX + name, value)
         with _folder() as folder:
             write_private(folder, name, b"")
 
     def remove(self, name: str) -> bool:
         """Forgets a secret, and says whether there was one. Raises KeyringError as `get`, and ConfigError."""
         known = name in self.names() or self.get(name) is not None
-        self._keyring.delete_now(_PREFIX + name)
+        self._keyring.delete(_PREFIX + name)
         if known and mark_of(name).exists():
             with _folder() as folder:
                 folder.remove(name)

@@ -70,7 +70,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 
 
 class Redactor:
-    """Replaces the secrets of one server's configuration (`configured_secrets`), and whatever was put in there for a
+    """Replaces the secrets of one server's configuration (`secret_values`), and whatever was put in there for a
     reference such as `${env:NAME}`."""
 
     def __init__(self, config: ServerConfig) -> None:

@@ -111,10 +111,10 @@ def load_key(state_dir: Path, settings: AuthSettings, *, make: bool = True) -> b
 def _made(folder: Folder, file: Path, settings: AuthSettings) -> bytes:
     keyring, key = Keyring(KEYRING_SECONDS), secrets.token_bytes(KEY_BYTES)
     told: dict[str, Any] = {"version": 1, "key": _text(key)}
-    if settings.keyring == "auto" and keyring.find_now():
+    if settings.keyring == "auto" and keyring.find():
         entry = f"journals-{secrets.token_hex(8)}"
         try:
-            keyring.set_now(entry, _text(key))
+            keyring.set(entry, _text(key))
         except KeyringError as error:
             logger.warning("the key of the journals is kept in a file: %s", error.message)
         else:
@@ -124,7 +124,7 @@ def _made(folder: Folder, file: Path, settings: AuthSettings) -> bytes:
     # Another broker was faster.
     if "entry" in told:
         with contextlib.suppress(KeyringError):
-            keyring.delete_now(told["entry"])
+            keyring.delete(told["entry"])
     return _key_in(read_private(folder, KEY_FILE, MAX_FILE_BYTES), file, settings)
 
 
@@ -139,7 +139,7 @@ def _key_in(data: bytes, file: Path, settings: AuthSettings) -> bytes:
     text, entry = told.get("key"), told.get("entry")
     if isinstance(entry, str):
         try:
-            text = Keyring(KEYRING_SECONDS).get_now(entry)
+            text = Keyring(KEYRING_SECONDS).get(entry)
         except KeyringError as error:
             raise StoreError(f"the key of the journals cannot be had: {error.message}") from None
         if text is None:

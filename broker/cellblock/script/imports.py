@@ -14,7 +14,7 @@ from typing import Final
 from tree_sitter import Node
 
 from cellblock.script.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, hidden_result, likely_result
-from cellblock.script.trees import TOO_DEEP, field, parse, too_deep
+from cellblock.script.trees import TOO_DEEP, arguments_of, field, parse, too_deep
 from cellblock.script.type_blanking import blank_types
 from cellblock.script.unawaited import Unawaited, unawaited_calls
 
@@ -204,8 +204,6 @@ def _calls(arguments: list[Node]) -> list[Node]:
 
 
 def _first_argument(call: Node) -> Node | None:
-    arguments = field(call, "arguments")
-    children = arguments.named_children if arguments is not None else []
-    first = next((child for child in children if child.type != "comment"), None)
+    first = next(iter(arguments_of(call)), None)
     # Without an expression the engine has a syntax error to tell.
     return None if first is None or first.type in ("spread_element", "ERROR") else first

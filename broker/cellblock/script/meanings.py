@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from tree_sitter import Node
 
-from cellblock.script.trees import field, operator_of
+from cellblock.script.trees import arguments_of, field, operator_of
 
 PREFIX: Final = "@codemode/"
 
@@ -229,7 +229,7 @@ class Meanings:
         return next((found for node in nodes if (found := self._of(node)) is not None), None)
 
     def _of_call(self, call: Node) -> Meaning | None:
-        function, given = field(call, "function"), self._arguments(call)
+        function, given = field(call, "function"), arguments_of(call)
         if function is None:
             return None
         if function.type == "import":
@@ -303,7 +303,7 @@ class Meanings:
             only = values[0] if len(values) == 1 and values[0].parameter < 0 and not values[0].path else None
             node = (self._bare(only.value) if only is not None else None) or node
         if node.type == "call_expression" and self._text(field(node, "function")) == b"Promise.all":
-            node = next(iter(self._arguments(node)), node)
+            node = next(iter(arguments_of(node)), node)
         return node if node.type in ("object", "array") else None
 
     def _part(self, made: Node, step: _Step) -> Node | None:
@@ -334,15 +334,10 @@ class Meanings:
                 node = next((child for child in node.named_children if child.type != "comment"), None)
             elif node.type == "call_expression" and self._text(field(node, "function")) == b"await":
                 # What the grammar makes of `await (f())`.
-                node = next(iter(self._arguments(node)), None)
+                node = next(iter(arguments_of(node)), None)
             else:
                 break
         return node
-
-    def _arguments(self, call: Node) -> list[Node]:
-        arguments = field(call, "arguments")
-        children = arguments.named_children if arguments is not None else []
-        return [child for child in children if child.type != "comment"]
 
     # ---- where a name is declared --------------------------------------------------------------------
 
@@ -422,7 +417,7 @@ class Meanings:
                 if field(around, "object") != node:
                     return
                 if self._text(field(around, "property")) == b"then" and around.parent is not None:
-                    callback = next(iter(self._arguments(around.parent)), None)
+                    callback = next(iter(arguments_of(around.parent)), None)
                     names += self._names_in(field(callback, "parameters") or field(callback, "parameter"))
             elif around.type not in _AROUND | {
                 "pair",

@@ -122,6 +122,13 @@ def field(node: Node | None, *names: str) -> Node | None:
     return node
 
 
+def arguments_of(call: Node | None) -> list[Node]:
+    """Gives the arguments of a call, without comments; none of what is no call."""
+    arguments = field(call, "arguments")
+    children = arguments.named_children if arguments is not None else []
+    return [child for child in children if child.type != "comment"]
+
+
 def operator_of(node: Node) -> str:
     """Gives the operator of an expression; empty where it has none."""
     operator = field(node, "operator")

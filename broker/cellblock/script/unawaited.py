@@ -19,7 +19,7 @@ from typing import Final, Literal
 from tree_sitter import Node
 
 from cellblock.script.meanings import FUNCTIONS, PREFIX, Meanings
-from cellblock.script.trees import field, operator_of
+from cellblock.script.trees import arguments_of, field, operator_of
 
 SERVERS_PREFIX: Final = f"{PREFIX}servers/"
 
@@ -123,7 +123,7 @@ def _each_calls(root: Node, source: bytes, meanings: Meanings) -> Iterator[Node]
         call = called.parent if called is not None and called.type == "member_expression" else None
         if call is None or call.type != "call_expression" or field(call, "function") != called:
             continue
-        callback = _first_argument(call)
+        callback = next(iter(arguments_of(call)), None)
         if callback is not None and callback.type == "identifier":
             callback = meanings.function(callback)
         if _waits(callback, source):
@@ -146,13 +146,6 @@ def _waits(function: Node | None, source: bytes) -> bool:
         if node.type not in FUNCTIONS and _AWAIT.search(source, node.start_byte, node.end_byte):
             stack += node.children
     return False
-
-
-def _first_argument(call: Node) -> Node | None:
-    arguments = field(call, "arguments")
-    return next(
-        (child for child in (arguments.named_children if arguments else ()) if child.type != "comment"), None
-    )
 
 
 def _use_of_each(call: Node, source: bytes) -> Kind | None:
@@ -281,7 +274,7 @@ def _of_callback(function: Node, source: bytes) -> Kind | None:
     """Says what becomes of a call's promise that a callback gives: a list of them, from `map`; nothing, from
     `forEach`."""
     call = function.parent.parent if function.parent is not None else None
-    if call is None or call.type != "call_expression" or _first_argument(call) != function:
+    if call is None or call.type != "call_expression" or next(iter(arguments_of(call)), None) != function:
         return None
     method = _text(field(call, "function", "property"), source)
     if method == b"forEach":

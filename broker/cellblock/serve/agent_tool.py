@@ -17,13 +17,12 @@ from cellblock.base.errors import InvalidRequest
 from cellblock.run.caller import Caller
 from cellblock.run.media import Media
 from cellblock.run.response import RunResponse
-from cellblock.serve.client import Owner
 from cellblock.serve.mcp.context import Declared, declarations_in_budget, description, made_beside
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.surface import INPUT_SCHEMA
 from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME
 from cellblock.serve.run_output import tool_result
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Owner, RunService
 from cellblock.tools.catalog.model import Catalog
 
 Api = Literal["mcp", "openai", "anthropic"]

@@ -26,7 +26,7 @@ from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, OUTPUTS_FOLDER
 from cellblock.base.store import LocalStore, Store, Tables, as_text
 from cellblock.base.threads import DaemonThread
-from cellblock.serve.client import Owner
+from cellblock.serve.service import Owner
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -308,10 +308,14 @@ class KeptOutputs:
         size = PAGE_BYTES
         cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
         pages = enumerate((data[start:end] for start, end in itertools.pairwise(cuts)), 1)
-        return [(kept.output_id, page, self._sealed(kept, page, body)) for page, body in pages]
-
-    def _sealed(self, kept: Kept, page: int, body: bytes) -> bytes:
-        return self._store.sealed(_place(kept.owner, kept.output_id, page), body)
+        return [
+            (
+                kept.output_id,
+                page,
+                self._store.sealed(_place(kept.owner, kept.output_id, page), body),
+            )
+            for page, body in pages
+        ]
 
     def _read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str | None]:
         database = self._database()

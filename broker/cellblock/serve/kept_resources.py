@@ -9,8 +9,8 @@ from typing import Any, Final
 import mcp_types as types
 from mcp import MCPError
 
-from cellblock.serve.client import Owner
 from cellblock.serve.kept_outputs import Kept, KeptOutputs, NotKept
+from cellblock.serve.service import Owner
 
 PREFIX: Final = "cellblock://outputs/"
 

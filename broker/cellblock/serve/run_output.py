@@ -18,9 +18,9 @@ from cellblock.base.settings.sections import OutputSettings
 from cellblock.run.large_results import LargeResult, document, not_read
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse
-from cellblock.serve.client import Owner
 from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output
 from cellblock.serve.kept_resources import output_uri, resource_link
+from cellblock.serve.service import Owner
 
 logger = logging.getLogger("cellblock.serve")
 

@@ -1,4 +1,4 @@
-"""Says what a front-end needs of the broker, and what of a configuration it goes by."""
+"""Says whose a client's request is, what a front-end needs of the broker, and what of a configuration it goes by."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mcp.server.context import ServerRequestContext
+
+from cellblock.base.json import is_object
 from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings, SchemaSettings
 from cellblock.run.caller import Caller
 from cellblock.run.policy.counts import Counts
@@ -22,6 +25,36 @@ if TYPE_CHECKING:
     from cellblock.base.store import Store
     from cellblock.record.parked_runs import ParkedRuns
     from cellblock.tools.upstream.registry import Registry
+
+
+Context = ServerRequestContext[dict[str, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Names the principal and the connection that a request is from.
+
+    `principal` is on whose behalf it is, as `cellblock.policy` knows clients. `client` is its connection, the same for
+    all requests of one; clients share the workers fairly.
+    """
+
+    principal: str
+    client: str
+
+
+OwnerOf = Callable[[Context], Owner]
+
+
+def client_name(context: Context) -> str:
+    """Returns what the client of a request says that it is called; nothing proves it. Empty where it has not said
+    it."""
+    if context.method == "initialize":
+        info: object = (context.params or {}).get("clientInfo")
+        name: object = info.get("name") if is_object(info) else None
+    else:
+        known = context.session.client_params
+        name = known.client_info.name if known is not None else None
+    return name if isinstance(name, str) else ""
 
 
 @dataclass(frozen=True, slots=True)

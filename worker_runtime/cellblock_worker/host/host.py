@@ -96,7 +96,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         self._workers: set[Worker] = set()
         self._runs: dict[bytes, Worker] = {}
-        self._untold: dict[bytes, asyncio.TimerHandle] = {}
+        self._lease_notices: dict[bytes, asyncio.TimerHandle] = {}
         self._reusable = ReusableWorkers(self._serve)
         self._key_prefix = ""
         self._waiting = Turns()
@@ -249,7 +249,7 @@ class Host:
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """Relays a message of a run as it is."""
         if (link := self._link_of.get(worker.token)) is not None:
-            self._need_not_tell(worker.token)
+            self._drop_notice(worker.token)
             self._relay(link, worker.token, raw_header, body)
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
@@ -419,7 +419,7 @@ class Host:
     def _lease(self, worker: Worker, waiting: Waiting) -> None:
         token, run, body, _ = waiting
         self._runs[token] = worker
-        self._untold[token] = self._loop.call_later(LASTS_SECONDS, self._tell_lease, token)
+        self._lease_notices[token] = self._loop.call_later(LASTS_SECONDS, self._tell_lease, token)
         gives_way = self._waiting.gives_way(run.lane, time.monotonic())
         worker.lease(token, run, body, gives_way=gives_way)
         if worker.key:
@@ -427,15 +427,13 @@ class Host:
 
     def _tell_lease(self, token: bytes) -> None:
         """Tells a run's broker that it has a worker, unless the broker knows."""
-        if (timer := self._need_not_tell(token)) is not None and (
-            link := self._link_of.get(token)
-        ) is not None:
+        if (timer := self._drop_notice(token)) is not None and (link := self._link_of.get(token)) is not None:
             wall_seconds = self._loop.time() - timer.when() + LASTS_SECONDS
             self._relay(link, token, protocol.Leased(wall_ms=int(wall_seconds * 1000)).packed())
 
-    def _need_not_tell(self, token: bytes) -> asyncio.TimerHandle | None:
+    def _drop_notice(self, token: bytes) -> asyncio.TimerHandle | None:
         """Forgets a run whose broker hears something of it, or its end."""
-        timer = self._untold.pop(token, None)
+        timer = self._lease_notices.pop(token, None)
         if timer is not None:
             timer.cancel()
         return timer
@@ -529,7 +527,7 @@ class Host:
     def _end(self, token: bytes, ended: protocol.Ended, body: bytes = b"") -> None:
         link = self._link_of.pop(token, None)
         self._target.ended(token)
-        self._need_not_tell(token)
+        self._drop_notice(token)
         if link is not None:
             self._relay(link, token, ended.packed(), body)
             if self.places is not None:

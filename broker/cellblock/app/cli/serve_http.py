@@ -137,7 +137,7 @@ async def _ending_when_idle(
 
 def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages:
     """Makes the dashboard and the metrics, and what they count from."""
-    shows = section.shown
+    shows = section.dashboard_shows
     # Members of a team do not end each other's servers.
     is_own = section.http.oauth is None
     facts, tally = broker.facts(), Tally()

@@ -111,7 +111,7 @@ def _dashboard(part: Mapping[str, Any], http: Mapping[str, Any]) -> Any:
     return "scripts" if scripts else "logs"
 
 
-class Kept(NamedTuple):
+class AlwaysIs(NamedTuple):
     """Says what is always in force of a setting that may have restricted or opened something, and what to do where a
     file says otherwise: an error."""
 
@@ -119,7 +119,7 @@ class Kept(NamedTuple):
     hint: str
 
 
-REMOVED: Final[Mapping[str, str | Kept]] = {
+REMOVED: Final[Mapping[str, str | AlwaysIs]] = {
     "pool.realtime": "no process has real-time priority",
     "max_code_bytes": "Cellblock uses 1,048,576",
     "typecheck_hold_ms": "Cellblock uses typecheck_timeout_ms, else 30",
@@ -145,16 +145,16 @@ REMOVED: Final[Mapping[str, str | Kept]] = {
     "policy.max_questions": "Cellblock uses 20",
     "schemas.stable_after": "Cellblock uses 20",
     "schemas.sample_every": "Cellblock uses 16",
-    "schemas.servers.*.tools": Kept({}, "Say it for the whole server."),
-    "schemas.servers.*.keep_samples": Kept(
+    "schemas.servers.*.tools": AlwaysIs({}, "Say it for the whole server."),
+    "schemas.servers.*.keep_samples": AlwaysIs(
         True, "Say it for all servers, in cellblock.schemas, or take it out."
     ),
     "schemas.servers.*.unbox": "schemas.unbox holds for all servers",
-    "metrics.enabled": Kept(True, "Take it out: /metrics asks for the token."),
+    "metrics.enabled": AlwaysIs(True, "Take it out: /metrics asks for the token."),
     "frontend.first_reference_chars": "Cellblock uses 12,000",
     "journal.parked_ttl_ms": "Cellblock uses journal.expire_ms",
     "replicas": "a balancer finds the broker of a session by state.broker (docs/howto-replicas.md)",
-    "upstream.servers.*.single": Kept(
+    "upstream.servers.*.single": AlwaysIs(
         False,
         "Run this server once, behind HTTP, and give all brokers its url (docs/howto-replicas.md).",
     ),
@@ -217,7 +217,7 @@ def _without(
     value: object,
     keys: Sequence[str],
     path: tuple[str, ...],
-    said: str | Kept,
+    said: str | AlwaysIs,
     problems: list[Problem],
 ) -> object:
     if not is_object(value):
@@ -232,7 +232,7 @@ def _without(
     return left
 
 
-def _problem(path: tuple[str, ...], said: str | Kept, value: object) -> Problem:
+def _problem(path: tuple[str, ...], said: str | AlwaysIs, value: object) -> Problem:
     if isinstance(said, str):
         return Problem(path, f"no longer a setting; {said}", "Take it out.", "warning", at_key=True)
     severity = "warning" if value == said.value else "error"

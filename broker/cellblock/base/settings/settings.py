@@ -122,7 +122,7 @@ class CellblockSettings(RunSettings):
         return in_new_form(data) if is_object(data) else data
 
     @property
-    def shown(self) -> Dashboard:
+    def dashboard_shows(self) -> Dashboard:
         """Returns what the dashboard shows."""
         if self.dashboard is not None:
             return self.dashboard

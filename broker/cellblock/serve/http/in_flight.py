@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.base.tasks import at_most
-from cellblock.serve.client import Context, Owner
 from cellblock.serve.http.caller import Caller
 from cellblock.serve.http.refusal import Refused, busy, header
 from cellblock.serve.http.sessions import SESSION_HEADER, VERSION_HEADER
+from cellblock.serve.service import Context, Owner
 
 RETRY_SECONDS: Final = 5
 """Says when to ask again while the daemon is stopping; by then its successor runs, or nothing does."""
@@ -52,22 +52,16 @@ class Exchange:
         if self._cancel is not None:
             self._cancel()
 
-    @contextlib.contextmanager
-    def carried_by(self, cancel: Callable[[], object]) -> Generator[None]:
-        """Has `cancel` called when the exchange ends inside the block."""
-        self._cancel = cancel
-        if self._ended:
-            cancel()
-        try:
-            yield
-        finally:
-            self._cancel = None
-
     async def carry(self, context: Context, call_next: CallNext) -> HandlerResult:
         """Runs a handler, and cancels it when the exchange ends before it."""
         with anyio.CancelScope() as work:
-            with self.carried_by(work.cancel):
+            self._cancel = work.cancel
+            if self._ended:
+                work.cancel()
+            try:
                 return await call_next(context)
+            finally:
+                self._cancel = None
         raise MCPError(types.INTERNAL_ERROR, self._ended or "Cancelled.")
 
 

@@ -173,7 +173,7 @@ class Pages:
         open_metrics: Whether the metrics ask for no token.
         secure: Whether browsers reach us over TLS.
         servers: For `cellblock restart`; None where nobody may.
-        kept: The runs that are kept after their end; None where they are not shown.
+        kept: The runs that are kept after their end.
         parked: The runs that wait for a person; None where nobody may answer them here.
         clock: Seconds on a clock that never goes back.
     """
@@ -186,7 +186,7 @@ class Pages:
         open_metrics: bool = False,
         secure: bool = False,
         servers: Servers | None = None,
-        kept: KeptRuns | None = None,
+        kept: KeptRuns,
         parked: WaitingRuns | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -253,7 +253,7 @@ class Pages:
         run_id: str = request.path_params["run"]
         run = view.board.run(run_id)
         try:
-            if self._kept is not None and (run is None or run["state"] == "ended"):
+            if run is None or run["state"] == "ended":
                 run = await self._kept.run(run_id) or run
         except StoreError as error:
             logger.warning("a kept run cannot be shown: %s", error)
@@ -261,7 +261,7 @@ class Pages:
 
     async def _kept_page(self, _: Request) -> Response:
         try:
-            return json_page({"runs": [] if self._kept is None else await self._kept.recent()})
+            return json_page({"runs": await self._kept.recent()})
         except StoreError as error:
             return json_page({"runs": [], "error": str(error)})
 

@@ -33,13 +33,13 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.sections import MIB, HttpSettings
 from cellblock.base.tasks import at_most, beside, end_tasks
-from cellblock.serve.client import Context
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
 from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
 from cellblock.serve.http.caller import Authenticator
 from cellblock.serve.http.connections import BoundedConnection, Connections
 from cellblock.serve.http.guards import (
     Guarded,
+    RateLimit,
     mcp_methods,
     no_named_tokens,
     one_length,
@@ -51,14 +51,13 @@ from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight
 from cellblock.serve.http.logins import Logins
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Guards, Pages, public_routes, signed_in
-from cellblock.serve.http.rates import RateLimit
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
 from cellblock.serve.http.token import OwnTokens, ensure_tokens
 from cellblock.serve.kept_outputs import keeping
 from cellblock.serve.mcp.list_changes import LISTEN
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Context, RunService
 from cellblock.serve.stdio.socket_front import SocketFront
 
 logger = logging.getLogger("cellblock.serve")

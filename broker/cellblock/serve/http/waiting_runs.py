@@ -88,22 +88,20 @@ class WaitingRuns:
             return {"runs": [], "decides": decides, "error": str(error)}
         return {"runs": runs, "decides": decides}
 
-    async def decided(self, path: str, by: str | None, body: bytes) -> dict[str, Any]:
+    async def decided(self, path: str, by: str, body: bytes) -> dict[str, Any]:
         """Passes on what a person decides about a parked run, and says what it has done.
 
         Args:
             path: The run and the decision, as `ID/approve`.
-            by: As for `listed`.
+            by: Who that is.
             body: JSON; `calls` has the names of the questions, without it all that wait are meant; `form` what is
                 filled in where a server asks.
 
         Raises:
-            Refused: It is malformed, not this person's to take, or of no run that waits so.
+            Refused: It is malformed, or of no run that waits so.
             NotAnswered: It does not answer what a server asks.
         """
         run_id, _, word = path.partition("/")
-        if by is None:
-            raise Refused(HTTPStatus.FORBIDDEN)
         if not run_id or (word not in ANSWERS and word != CANCEL):
             raise Refused(HTTPStatus.NOT_FOUND)
         calls, form = _decision_in(body)

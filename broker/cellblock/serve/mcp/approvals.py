@@ -36,12 +36,6 @@ APPROVAL: Final = "approval"
 _KEY: Final = "question-"
 _ANSWERS: Final[dict[str, Answer]] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 
-_VERDICTS: Final = {
-    "accept": Verdict.ACCEPTED,
-    "decline": Verdict.DECLINED,
-    "cancel": Verdict.CANCELLED,
-}
-
 
 def question_text(question: Question) -> str:
     """Words the question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
@@ -135,6 +129,8 @@ def elicitor(ask: Ask) -> Approver:
         if isinstance(answer, types.ErrorData):
             logger.info("the client does not ask its user: %s", answer.code)
             return Verdict.CANNOT_ASK
-        return _VERDICTS[answer.action] if isinstance(answer, types.ElicitResult) else Verdict.CANCELLED
+        return (
+            Verdict(_ANSWERS[answer.action]) if isinstance(answer, types.ElicitResult) else Verdict.CANCELLED
+        )
 
     return approve

@@ -4,16 +4,16 @@ every place where any servers or tools are named."""
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.context import CallNext, HandlerResult
 
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.policy import CLAIMED
-from cellblock.serve.client import Context, Owner, OwnerOf, client_name
 from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.use import UseLog
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Context, Owner, OwnerOf, RunService, client_name
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 
 if TYPE_CHECKING:
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 STDIO_CLIENT: Final = "stdio"
 """Names the client of a process that serves over stdio: it serves one."""
 
+INITIALIZED: Final = "notifications/initialized"
+
 GREETINGS: Final = ("initialize", "server/discover")
 """Lists the methods whose results have the instructions."""
+
+Handler = Callable[[Context, Any], Awaitable[Any]]
+"""Answers a request of a method, or takes a notification."""
 
 
 def stdio_owner(context: Context) -> Owner:

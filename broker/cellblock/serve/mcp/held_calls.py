@@ -9,7 +9,7 @@ call may have run; it is never made a second time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from cellblock.run.questions import IS_OVER
 from cellblock.serve.mcp.approvals import APPROVAL
 from cellblock.serve.mcp.live import LiveRun
 from cellblock.serve.mcp.request_state import RequestStates
+from cellblock.serve.mcp.requests_back import Ask
 from cellblock.tools.schemas.replies import misfit
 
 MAX_HELD: Final = 64
@@ -59,28 +60,35 @@ class _Question:
 
 
 class HeldCall:
-    """Makes one call in a task of its own, and asks its client; see `HeldCalls.new`.
+    """Makes one call in a task of its own, and asks its client; see `HeldCalls.begin`.
 
     Attributes:
         may_have_run: Whether its server has asked, and so has the call.
         expiry: Ends the call whose client stays away.
     """
 
-    def __init__(self, principal: str, live: LiveRun | None, asking: set[HeldCall]) -> None:
+    def __init__(
+        self,
+        principal: str,
+        live: LiveRun | None,
+        asking: set[HeldCall],
+        work: Callable[[Ask], Coroutine[Any, Any, Any]],
+    ) -> None:
         self.principal, self.live = principal, live
         self.may_have_run = False
         self.expiry: asyncio.TimerHandle | None = None
         self._asking = asking
-        self._work: asyncio.Task[Any] | None = None
         self._questions: dict[str, _Question] = {}
         self._asked = 0
         self._wake = asyncio.Event()
+        self._work = asyncio.create_task(work(self.ask))
+        self._work.add_done_callback(self._ended)
 
     async def ask(
         self, request: types.InputRequest, result: type[BaseModel], bound: float, *, key: str = ""
     ) -> BaseModel | types.ErrorData:
         """Waits for the client to be back with an answer, as `Ask` has it."""
-        if self._work is None or self._work.done():
+        if self._work.done():
             return types.ErrorData(code=types.INVALID_REQUEST, message=IS_OVER)
         if self not in self._asking and len(self._asking) >= MAX_HELD:
             return types.ErrorData(code=types.INVALID_REQUEST, message=TOO_MANY)
@@ -96,14 +104,8 @@ class HeldCall:
         finally:
             del self._questions[name]
 
-    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Begins the call."""
-        self._work = asyncio.create_task(work)
-        self._work.add_done_callback(self._ended)
-
     async def is_over(self) -> bool:
         """Waits until the call is over, or its client is to go away with questions; says which."""
-        assert self._work is not None
         while not self._work.done():
             if any(question.is_open for question in self._questions.values()):
                 await asyncio.wait([self._work], timeout=GATHER_SECONDS)
@@ -114,7 +116,6 @@ class HeldCall:
 
     def result(self) -> Any:
         """Returns what the call that is over came to, or raises it."""
-        assert self._work is not None
         return self._work.result()
 
     def take_away(self) -> tuple[types.InputRequests, float]:
@@ -145,8 +146,7 @@ class HeldCall:
 
     def give_up(self) -> None:
         """Ends the call."""
-        if self._work is not None:
-            self._work.cancel()
+        self._work.cancel()
 
     def _ended(self, work: asyncio.Task[Any]) -> None:
         self._asking.discard(self)
@@ -174,14 +174,17 @@ class HeldCalls:
         self._away: dict[str, HeldCall] = {}
         self._asking: set[HeldCall] = set()
 
-    def new(self, principal: str, live: LiveRun | None) -> HeldCall:
-        """Returns a call that has not begun.
+    def begin(
+        self, principal: str, live: LiveRun | None, work: Callable[[Ask], Coroutine[Any, Any, Any]]
+    ) -> HeldCall:
+        """Begins a call.
 
         Args:
             principal: Whose it is; nobody else can go on with it.
             live: Tells its client of it, whenever that is here.
+            work: Makes it; is given what asks its client.
         """
-        return HeldCall(principal, live, self._asking)
+        return HeldCall(principal, live, self._asking, work)
 
     async def outcome(self, call: HeldCall) -> Any:
         """Returns what a call comes to while its client is here: its result, or an `InputRequiredResult`. Cancelled, it

@@ -16,14 +16,21 @@ from typing import Final
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
-from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    ToolsListChanged,
+    event_to_notification,
+)
 
 from cellblock.base.tasks import TaskSet
-from cellblock.serve.client import Context, Owner
 from cellblock.serve.kept_resources import output_uri
 from cellblock.serve.mcp.context import made_beside, resource_uri, text_of
 from cellblock.serve.mcp.front import Front
+from cellblock.serve.service import Context, Owner
 from cellblock.tools.catalog.model import Catalog
 
 logger = logging.getLogger("cellblock.serve")
@@ -86,11 +93,15 @@ class Shown:
     starting: frozenset[str] = field(default=frozenset(), compare=False)
 
 
+Tell = Callable[[ServerEvent], Awaitable[None]]
+"""Tells a client of an event."""
+
+
 @dataclass(eq=False, slots=True)
 class _Audience:
     owner: Owner
     shown: Shown
-    tell: Callable[[Shown, Shown], Awaitable[None]]
+    tell: Tell
 
 
 class ListChanges:
@@ -151,40 +162,29 @@ class ListChanges:
             # Said once more, it is no other client.
             return
 
-        async def tell(before: Shown, after: Shown) -> None:
-            if before.description != after.description:
-                await session.send_tool_list_changed()
-            if before.resources.keys() != after.resources.keys():
-                await session.send_resource_list_changed()
-                if self._proxied is not None:
-                    await session.send_prompt_list_changed()
+        async def tell(event: ServerEvent) -> None:
+            # Of a resource's content it is told where it has subscribed to that.
+            if not isinstance(event, ResourceUpdated):
+                await session.send_notification(event_to_notification(event, {}))
 
         audience = await self._join(context, tell)
         connection.exit_stack.callback(self._audiences.discard, audience)
 
     async def listen(
-        self, context: Context, params: types.SubscriptionsListenRequestParams
+        self,
+        context: Context,
+        params: types.SubscriptionsListenRequestParams,
+        bus: InMemorySubscriptionBus | None = None,
     ) -> types.SubscriptionsListenResult:
-        """Handles `subscriptions/listen`: the client is told until it hangs up, or `close`.
+        """Handles `subscriptions/listen`: the client is told until it hangs up, or `close`; also of what others give to
+        the bus.
 
         Raises:
             MCPError: Too many listen already.
         """
-        bus = InMemorySubscriptionBus()
-
-        async def tell(before: Shown, after: Shown) -> None:
-            if before.description != after.description:
-                await bus.publish(ToolsListChanged())
-            if before.resources.keys() != after.resources.keys():
-                await bus.publish(ResourcesListChanged())
-                if self._proxied is not None:
-                    await bus.publish(PromptsListChanged())
-            for uri, text in after.resources.items():
-                if before.resources.get(uri, text) != text:
-                    await bus.publish(ResourceUpdated(uri))
-
+        bus = bus or InMemorySubscriptionBus()
         stream = ListenHandler(bus)
-        audience = await self._join(context, tell)
+        audience = await self._join(context, bus.publish)
         try:
             if len(self._streams) >= MAX_STREAMS:
                 raise MCPError(types.INTERNAL_ERROR, f"{MAX_STREAMS} streams of changes are open already.")
@@ -201,7 +201,7 @@ class ListChanges:
 
     # ---- inside ------------------------------------------------------------------------------------------
 
-    async def _join(self, context: Context, tell: Callable[[Shown, Shown], Awaitable[None]]) -> _Audience:
+    async def _join(self, context: Context, tell: Tell) -> _Audience:
         owner = self._front.owner_of(context)
         catalog = self._front.known_catalog_of(owner.principal)
         await made_beside(catalog)
@@ -230,7 +230,20 @@ class ListChanges:
             before, audience.shown = audience.shown, self._shown(audience.owner, catalog)
             # That a server has started is no change, if it has what it was shown with.
             if self._shown(audience.owner, catalog, before.starting) != before:
-                self._telling.start(told(audience.tell, before, audience.shown))
+                self._telling.start(told(audience.tell, *self._events(before, audience.shown)))
+
+    def _events(self, before: Shown, after: Shown) -> list[ServerEvent]:
+        events: list[ServerEvent] = []
+        if before.description != after.description:
+            events.append(ToolsListChanged())
+        if before.resources.keys() != after.resources.keys():
+            events.append(ResourcesListChanged())
+            if self._proxied is not None:
+                events.append(PromptsListChanged())
+        for uri, text in after.resources.items():
+            if before.resources.get(uri, text) != text:
+                events.append(ResourceUpdated(uri))
+        return events
 
     def _shown(self, owner: Owner, catalog: Catalog, as_starting: frozenset[str] = frozenset()) -> Shown:
         key = id(catalog), owner.principal, as_starting
@@ -252,10 +265,11 @@ class ListChanges:
         return replace(shown, resources={**shown.resources, **{output_uri(one): "" for one in outputs}})
 
 
-async def told(tell: Callable[..., Awaitable[None]], *change: object) -> None:
-    """Waits until a client has been told of a change, or cannot be told."""
+async def told(tell: Tell, *events: ServerEvent) -> None:
+    """Waits until a client has been told of events, or cannot be told."""
     try:
         async with asyncio.timeout(TELL_SECONDS):
-            await tell(*change)
+            for event in events:
+                await tell(event)
     except Exception as error:  # noqa: BLE001 - one client that cannot be told is its own loss
         logger.info("a client cannot be told of a change: %s", type(error).__name__)

@@ -20,7 +20,7 @@ from cellblock.base.errors import shorten
 from cellblock.base.kept import Newest
 from cellblock.run.events import Observer
 from cellblock.run.response import Level, LogEntry, TraceEntry
-from cellblock.serve.client import Context, OwnerOf
+from cellblock.serve.service import Context, OwnerOf
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -68,7 +68,6 @@ class LogLevels:
         self._levels = Newest[str, types.LoggingLevel](MAX_CLIENTS)
 
     async def set(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        """Handles `logging/setLevel`."""
         self._levels[self._owner_of(context).client] = params.level
         return types.EmptyResult()
 

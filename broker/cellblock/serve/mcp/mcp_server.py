@@ -21,12 +21,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.sections import Profile
 from cellblock.base.tasks import beside
-from cellblock.serve.client import Context, OwnerOf
-from cellblock.serve.mcp.front import Front, stdio_owner
+from cellblock.serve.mcp.front import INITIALIZED, Front, Handler, stdio_owner
 from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tool_name import ToolNames
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Context, OwnerOf, RunService
 
 if TYPE_CHECKING:
     from cellblock.serve.kept_outputs import KeptOutputs
@@ -40,33 +39,33 @@ def _changes(profile: Profile) -> NotificationOptions:
 
 TRACE_KEYS: Final = ("traceparent", "tracestate")
 
-METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
-    "tools/list": (types.PaginatedRequestParams, "list_tools"),
-    "resources/list": (types.PaginatedRequestParams, "list_resources"),
-    "resources/templates/list": (types.PaginatedRequestParams, "templates"),
-    "resources/read": (types.ReadResourceRequestParams, "read_resource"),
-    "tools/call": (types.CallToolRequestParams, "call_tool"),
-    "subscriptions/listen": (types.SubscriptionsListenRequestParams, "listen"),
-    "logging/setLevel": (types.SetLevelRequestParams, "set_level"),
+METHODS: Final[dict[str, type[types.RequestParams]]] = {
+    "tools/list": types.PaginatedRequestParams,
+    "resources/list": types.PaginatedRequestParams,
+    "resources/templates/list": types.PaginatedRequestParams,
+    "resources/read": types.ReadResourceRequestParams,
+    "tools/call": types.CallToolRequestParams,
+    "subscriptions/listen": types.SubscriptionsListenRequestParams,
+    "logging/setLevel": types.SetLevelRequestParams,
 }
-"""Maps methods to the methods of the surface that answer them."""
+"""Maps methods to their parameters."""
 
-PROXY_METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
-    "resources/subscribe": (types.SubscribeRequestParams, "subscribe"),
-    "resources/unsubscribe": (types.UnsubscribeRequestParams, "unsubscribe"),
-    "prompts/list": (types.PaginatedRequestParams, "list_prompts"),
-    "prompts/get": (types.GetPromptRequestParams, "get_prompt"),
-    "completion/complete": (types.CompleteRequestParams, "complete"),
+PROXY_METHODS: Final[dict[str, type[types.RequestParams]]] = {
+    "resources/subscribe": types.SubscribeRequestParams,
+    "resources/unsubscribe": types.UnsubscribeRequestParams,
+    "prompts/list": types.PaginatedRequestParams,
+    "prompts/get": types.GetPromptRequestParams,
+    "completion/complete": types.CompleteRequestParams,
 }
-"""Maps the requests that the profile `proxy` alone has to their parameters and handlers."""
+"""Maps the methods that the profile `proxy` alone has to their parameters."""
 
-TASK_METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
-    "tasks/get": (TaskParams, "get_task"),
-    "tasks/update": (UpdateTaskParams, "update_task"),
-    "tasks/cancel": (TaskParams, "cancel_task"),
+TASK_METHODS: Final[dict[str, type[types.RequestParams]]] = {
+    "tasks/get": TaskParams,
+    "tasks/update": UpdateTaskParams,
+    "tasks/cancel": TaskParams,
 }
-"""Maps the requests of the Tasks extension to their parameters and handlers, which the profile `proxy` does not have:
-it runs no scripts."""
+"""Maps the methods of the Tasks extension to their parameters. The profile `proxy` does not have them: it runs no
+scripts."""
 
 
 class FrontServer(Server[dict[str, Any]]):
@@ -99,10 +98,9 @@ class FrontServer(Server[dict[str, Any]]):
         else:
             methods = METHODS | TASK_METHODS
             self.extensions[EXTENSION] = {}
-        for method, (params, name) in methods.items():
-            self.add_request_handler(method, params, self._at_surface(name))
-        initialized = self._at_surface("greeted")
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
+        for method, params in methods.items():
+            self.add_request_handler(method, params, self._at_surface(method))
+        self.add_notification_handler(INITIALIZED, types.NotificationParams, self._at_surface(INITIALIZED))
         self.middleware.append(self._front.greet)
         self._renew_greeting()
         if config.traced:
@@ -165,20 +163,23 @@ class FrontServer(Server[dict[str, Any]]):
         finally:
             unwatch()
 
-    def _at_surface(self, method: str) -> Any:
-        """Returns a handler that hands on to a method of the surface, when there is one."""
+    def _at_surface(self, method: str) -> Handler:
+        """Returns a handler that hands on to the surface, when there is one."""
 
         async def handle(ctx: Context, params: Any) -> Any:
-            if self._surface is None:
-                await self._opened.wait()
-            return await getattr(self._surface, method)(ctx, params)
+            surface = self._surface or await self._opened_surface()
+            return await surface.handlers[method](ctx, params)
 
         return handle
 
-    async def _follow_changes(self) -> None:
+    async def _opened_surface(self) -> Surface | Proxy:
         await self._opened.wait()
         assert self._surface is not None
-        async with self._surface.changes.followed():
+        return self._surface
+
+    async def _follow_changes(self) -> None:
+        surface = await self._opened_surface()
+        async with surface.changes.followed():
             await asyncio.Event().wait()
 
     def _renew_greeting(self) -> None:

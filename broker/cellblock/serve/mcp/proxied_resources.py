@@ -15,8 +15,8 @@ import mcp_types as types
 from mcp import MCPError
 
 from cellblock.base.errors import CellblockError, ScriptError
-from cellblock.serve.client import Context
 from cellblock.serve.mcp.front import Front
+from cellblock.serve.service import Context
 from cellblock.tools.catalog.model import ServerEntry
 from cellblock.tools.catalog.requests import CAPABILITIES, COMPLETE, GET_PROMPT, READ, Kind, RequestEntry
 from cellblock.tools.upstream.definitions import shown
@@ -61,26 +61,22 @@ class ProxiedResources:
         return {f"{one.server_id} {one.session} {one.revision}": "" for one in servers.values()}
 
     async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
-        """Handles `resources/list`."""
         found = await self._first(context, "resources")
         return types.ListResourcesResult(resources=[one.entry for one in found.values()])
 
     async def templates(self, context: Context, _params: Paged) -> types.ListResourceTemplatesResult:
-        """Handles `resources/templates/list`."""
         found = await self._first(context, "resourceTemplates")
         return types.ListResourceTemplatesResult(resource_templates=[one.entry for one in found.values()])
 
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """Handles `resources/read`."""
         server = await self.server_of(context, params.uri)
         result: types.ReadResourceResult = await self.ask(context, server, READ, {"uri": params.uri})
         # Whatever its server says: who may read it, differs from client to client.
         return result.model_copy(update={"cache_scope": "private"})
 
     async def list_prompts(self, context: Context, _params: Paged) -> types.ListPromptsResult:
-        """Handles `prompts/list`."""
         found = await self._prompts(context, fresh=True)
         prompts = [one.entry.model_copy(update={"name": name}) for name, one in found.items()]
         return types.ListPromptsResult(prompts=prompts)
@@ -88,13 +84,11 @@ class ProxiedResources:
     async def get_prompt(
         self, context: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        """Handles `prompts/get`."""
         one = await self._prompt(context, params.name)
         given = {"name": one.entry.name, "arguments": params.arguments or {}}
         return await self.ask(context, one.server, GET_PROMPT, given)
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        """Handles `completion/complete`."""
         given = params.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
         if isinstance(params.ref, types.PromptReference):
             one = await self._prompt(context, params.ref.name)

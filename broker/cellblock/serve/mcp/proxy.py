@@ -13,13 +13,14 @@ import json
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 import mcp_types as types
 from mcp import MCPError
 from mcp.server.context import CallNext, HandlerResult
+from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -32,8 +33,7 @@ from cellblock.run.caller import Caller
 from cellblock.run.payload import PayloadError
 from cellblock.run.policy.asking import Grantee
 from cellblock.run.unwrap import unwrap
-from cellblock.serve.client import Context
-from cellblock.serve.mcp.front import Front
+from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.held_calls import HeldCalls
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.live import LiveCall, LogLevels, wants_progress
@@ -42,6 +42,7 @@ from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests, can_be_a
 from cellblock.serve.mcp.resource_updates import ResourceUpdates
 from cellblock.serve.mcp.run_tool import caller_of, states_of, told
 from cellblock.serve.run_output import tokens_for
+from cellblock.serve.service import Context
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.tools.catalog.requests import RequestEntry
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
@@ -86,8 +87,11 @@ class _Calls:
             return await told(held.live, context, self._held.outcome(held))
         live = self._live(context)
         if in_rounds(context) and can_be_asked(context):
-            held = self._held.new(owner.principal, live)
-            held.begin(self._made(params, caller_of(context, owner, live, held.ask)))
+            held = self._held.begin(
+                owner.principal,
+                live,
+                lambda ask: self._made(params, caller_of(context, owner, live, ask)),
+            )
             return await told(live, context, self._held.outcome(held))
         work = self._made(params, caller_of(context, owner, live, by_requests(context)))
         return await told(live, context, work)
@@ -136,22 +140,26 @@ class Proxy:
         ).get_or_make
         self._promised: set[str] = set()
         self._calls = _Calls(front, self._found)
-        self.set_level: Final = self._calls.levels.set
         resources = ProxiedResources(front, self._asked)
         self._updates = ResourceUpdates(front, resources)
-        self.list_resources: Final = resources.list_resources
-        self.templates: Final = resources.templates
-        self.read_resource: Final = resources.read_resource
-        self.list_prompts: Final = resources.list_prompts
-        self.get_prompt: Final = resources.get_prompt
-        self.complete: Final = resources.complete
-        self.subscribe: Final = self._updates.subscribe
-        self.unsubscribe: Final = self._updates.unsubscribe
         self.changes: Final = ListChanges(front, resources.lists)
-        self.greeted: Final = self.changes.greeted
+        self.handlers: Final[Mapping[str, Handler]] = {
+            INITIALIZED: self.changes.greeted,
+            "tools/list": self.list_tools,
+            "tools/call": self.call_tool,
+            "resources/list": resources.list_resources,
+            "resources/templates/list": resources.templates,
+            "resources/read": resources.read_resource,
+            "resources/subscribe": self._updates.subscribe,
+            "resources/unsubscribe": self._updates.unsubscribe,
+            "prompts/list": resources.list_prompts,
+            "prompts/get": resources.get_prompt,
+            "completion/complete": resources.complete,
+            "subscriptions/listen": self.listen,
+            "logging/setLevel": self._calls.levels.set,
+        }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
-        """Handles `tools/list`."""
         await self._service.about_to_answer()
         catalog = self._front.known_catalog(context)
         tools: list[types.Tool] = []
@@ -167,7 +175,6 @@ class Proxy:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Handles `tools/call`."""
         await self._service.about_to_answer()
         one = self._found(params.name, self._front.principal_of(context))
         try:
@@ -186,9 +193,9 @@ class Proxy:
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Handles `subscriptions/listen`."""
-        async with self._updates.told(context, params):
-            return await self.changes.listen(context, params)
+        bus = InMemorySubscriptionBus()
+        async with self._updates.told(context, params, bus):
+            return await self.changes.listen(context, params, bus)
 
     async def place_large(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Puts a large value's token in its place (a middleware of the SDK): the SDK would refuse it there."""

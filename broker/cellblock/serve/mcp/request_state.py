@@ -15,7 +15,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from cellblock.base.database import StoreError
 
@@ -64,16 +64,6 @@ class RequestStates:
     async def read(self, word: str, principal: str) -> tuple[str, int] | None:
         """Returns the run and the round that a word names; None for one that is forged, another principal's or too
         old."""
-        if (found := await self._signed_in(word)) is None:
-            return None
-        # Earlier releases signed their broker's name, too.
-        run_id, number, whose, until, *_ = found
-        if not hmac.compare_digest(whose, digest_of(principal)) or self._clock() > until:
-            return None
-        return run_id, number
-
-    async def _signed_in(self, word: str) -> list[Any] | None:
-        """Returns what is signed in a word; None for one that is forged."""
         version, _, rest = word.partition(".")
         body, _, tag = rest.partition(".")
         if len(word) > MAX_CHARS or version != VERSION:
@@ -84,7 +74,11 @@ class RequestStates:
             return None
         if not any(hmac.compare_digest(given, right) for right in await self._tags(data)):
             return None
-        return json.loads(data)
+        # Earlier releases signed their broker's name, too.
+        run_id, number, whose, until, *_ = json.loads(data)
+        if not hmac.compare_digest(whose, digest_of(principal)) or self._clock() > until:
+            return None
+        return run_id, number
 
     async def _tags(self, data: bytes) -> Iterator[bytes]:
         """Gives the tag by each key, that of the one which signs first."""

@@ -17,8 +17,8 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from cellblock.serve.client import Context
 from cellblock.serve.mcp.live import LiveRun
+from cellblock.serve.service import Context
 from cellblock.tools.upstream.outstanding import ANSWER_BOUND_SECONDS
 from cellblock.tools.upstream.requester import LATER
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, event_to_notification
+from mcp.server.subscriptions import InMemorySubscriptionBus
+from mcp.shared.subscriptions import ResourceUpdated, ServerEvent, event_to_notification
 
 from cellblock.base.tasks import TaskSet
-from cellblock.serve.client import Context
 from cellblock.serve.mcp.front import Front
-from cellblock.serve.mcp.list_changes import Gathering, told
+from cellblock.serve.mcp.list_changes import Gathering, Tell, told
 from cellblock.serve.mcp.proxied_resources import ProxiedResources
+from cellblock.serve.service import Context
 from cellblock.tools.catalog.requests import SUBSCRIBE
 
 logger = logging.getLogger("cellblock.serve")
@@ -36,7 +37,7 @@ _FOLLOWED: Final = "cellblock/resources"
 @dataclass(eq=False, slots=True)
 class _Follower:
     principal: str
-    tell: Callable[[str], Awaitable[None]]
+    tell: Tell
 
 
 class ResourceUpdates:
@@ -57,7 +58,11 @@ class ResourceUpdates:
         connection = session._connection  # pyright: ignore[reportPrivateUsage]
         follower = connection.state.get(_FOLLOWED)
         if follower is None:
-            follower = _Follower(self._front.principal_of(context), session.send_resource_updated)
+
+            async def tell(event: ServerEvent) -> None:
+                await session.send_notification(event_to_notification(event, {}))
+
+            follower = _Follower(self._front.principal_of(context), tell)
             connection.state[_FOLLOWED] = follower
             connection.exit_stack.callback(self._leave, follower)
         await self._join(context, follower, params.uri)
@@ -66,7 +71,6 @@ class ResourceUpdates:
     async def unsubscribe(
         self, context: Context, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
-        """Handles `resources/unsubscribe`."""
         follower = context.session._connection.state.get(_FOLLOWED)  # pyright: ignore[reportPrivateUsage]
         if follower is not None:
             self._leave(follower, params.uri)
@@ -74,16 +78,13 @@ class ResourceUpdates:
 
     @asynccontextmanager
     async def told(
-        self, context: Context, params: types.SubscriptionsListenRequestParams
+        self,
+        context: Context,
+        params: types.SubscriptionsListenRequestParams,
+        bus: InMemorySubscriptionBus,
     ) -> AsyncGenerator[None]:
         """Tells a client of 2026-07-28 of the resources that its stream is for, until the block ends."""
-        stamp = {SUBSCRIPTION_ID_META_KEY: context.request_id}
-
-        async def tell(uri: str) -> None:
-            event = event_to_notification(ResourceUpdated(uri), stamp)
-            await context.session.send_notification(event, context.request_id)
-
-        follower = _Follower(self._front.principal_of(context), tell)
+        follower = _Follower(self._front.principal_of(context), bus.publish)
         try:
             for uri in params.notifications.resource_subscriptions or ():
                 try:
@@ -128,4 +129,4 @@ class ResourceUpdates:
             for follower in self._followers.get((server, uri), ()):
                 given = self._front.whole_servers(follower.principal, "resources")
                 if any(one.config_name == server for one in given):
-                    self._work.start(told(follower.tell, uri))
+                    self._work.start(told(follower.tell, ResourceUpdated(uri)))

@@ -17,7 +17,6 @@ from mcp import MCPError
 from cellblock.run.caller import Caller
 from cellblock.run.policy.asking import Grantee
 from cellblock.run.response import RunResponse
-from cellblock.serve.client import Context, Owner
 from cellblock.serve.mcp.approvals import answers_in, elicitor, parked_requests
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.live import LiveRun, LogLevels, wants_progress
@@ -33,7 +32,7 @@ from cellblock.serve.mcp.requests_back import (
 )
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks, has_tasks, unreadable
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Context, Owner, RunService
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ requests on to here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import mcp_types as types
@@ -15,18 +16,18 @@ from mcp import MCPError
 from cellblock.base.errors import InvalidRequest
 from cellblock.run.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
 from cellblock.run.response import RunResponse
-from cellblock.serve.client import Context, client_name
 from cellblock.serve.kept_resources import PREFIX, TEMPLATE, read_resource, resources_of
 from cellblock.serve.mcp.context import made_beside, resource_uri, server_of_uri, text_of
 from cellblock.serve.mcp.extended import TOOLS, ExtendedTools
 from cellblock.serve.mcp.first_reference import SHORT_SIGHTED, FirstReferences
-from cellblock.serve.mcp.front import Front
+from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.run_tool import RunTool
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.mcp.tool_name import TOOL_NAME, ToolNames
 from cellblock.serve.run_output import has_error, tool_result
+from cellblock.serve.service import Context, client_name
 
 DECLARATION_TYPE: Final = "text/typescript"
 
@@ -104,14 +105,21 @@ class Surface:
         self._marks_errors = shown.is_error == "diagnostics"
         self._extended = ExtendedTools(front.service) if shown.profile == "extended" else None
         self.changes: Final = ListChanges(front)
-        self.set_level: Final = self._runs.levels.set
-        self.greeted: Final = self.changes.greeted
-        self.get_task: Final = self._tasks.get
-        self.update_task: Final = self._tasks.update
-        self.cancel_task: Final = self._tasks.cancel
+        self.handlers: Final[Mapping[str, Handler]] = {
+            INITIALIZED: self.changes.greeted,
+            "tools/list": self.list_tools,
+            "tools/call": self.call_tool,
+            "tasks/get": self._tasks.get,
+            "tasks/update": self._tasks.update,
+            "tasks/cancel": self._tasks.cancel,
+            "resources/list": self.list_resources,
+            "resources/templates/list": self.templates,
+            "resources/read": self.read_resource,
+            "subscriptions/listen": self.listen,
+            "logging/setLevel": self._runs.levels.set,
+        }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
-        """Handles `tools/list`."""
         await self._service.about_to_answer()
         catalog = self._front.known_catalog(context)
         await made_beside(catalog)
@@ -133,7 +141,6 @@ class Surface:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult | Task:
-        """Handles `tools/call`."""
         extended = self._extended
         if extended is not None and extended.has(params.name):
             return await extended.call(params.name, params.arguments or {}, self._front.catalog(context))
@@ -171,12 +178,10 @@ class Surface:
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Handles `subscriptions/listen`."""
         async with self._tasks.told(context, params) as stream:
             return await self.changes.listen(stream, params)
 
     async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
-        """Handles `resources/list`."""
         await self._service.about_to_answer()
         kept = self._front.kept
         return types.ListResourcesResult(
@@ -195,7 +200,6 @@ class Surface:
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """Handles `resources/read`."""
         owner, uri, kept = self._front.owner_of(context), str(params.uri), self._front.kept
         if kept is not None and uri.startswith(PREFIX):
             return await read_resource(kept, owner, uri)

@@ -29,12 +29,12 @@ from cellblock.base.json import is_array
 from cellblock.base.tasks import beside
 from cellblock.run.hook import CANCELLED
 from cellblock.run.response import RunResponse
-from cellblock.serve.client import Context
 from cellblock.serve.mcp.approvals import answers_in, parked_requests
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.request_state import digest_of, text_of
 from cellblock.serve.mcp.requests_back import can_answer
 from cellblock.serve.mcp.task_models import EXTENSION, Task, TaskNotification, TaskParams, UpdateTaskParams
+from cellblock.serve.service import Context
 from cellblock.tools.schemas.replies import WrongAnswer
 
 if TYPE_CHECKING:
@@ -111,7 +111,6 @@ class Tasks:
         return task.model_copy(update={"result_type": "task", "input_requests": None})
 
     async def get(self, context: Context, params: TaskParams) -> Task:
-        """Handles `tasks/get`."""
         _, task = await self._required(context, params)
         return task
 

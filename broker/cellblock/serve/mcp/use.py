@@ -17,6 +17,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, FiniteFloat, TypeAdapter
 
+from cellblock.base.kept import Newest
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.private_files import read_private, write_private
 
@@ -55,7 +56,7 @@ class UseLog:
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
         self._seen: set[tuple[str, str]] = set()
-        self._ranks: dict[str, tuple[float, list[str]]] = {}
+        self._ranks = Newest[str, tuple[float, list[str]]](MAX_PRINCIPALS)
         self._writing: asyncio.Task[None] | None = None
         self._waiting: list[tuple[str, str]] = []
 
@@ -67,8 +68,6 @@ class UseLog:
             today = _today()
             uses = (read_uses(self._state_dir) or {}).get(principal[:MAX_NAME_CHARS], {})
             order = sorted(uses, key=lambda server_id: (-_weight(uses[server_id], today), server_id))
-            if len(self._ranks) >= MAX_PRINCIPALS:
-                self._ranks.clear()
             held = self._ranks[principal] = (now, order)
         return held[1]
 

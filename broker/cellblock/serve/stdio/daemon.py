@@ -10,7 +10,7 @@ import select
 import ssl
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
 from cellblock.base.daemon_socket import (
@@ -53,9 +53,6 @@ class NotThere(DaemonUnavailable):
 
 class NoSocket(NotThere):
     """Tells that no daemon of this user listens on the socket."""
-
-
-_Gone = TypeVar("_Gone", bound=DaemonUnavailable)
 
 
 class Link:
@@ -149,7 +146,7 @@ class Daemon:
             ConfigError: It serves another configuration, or something else is in the socket's place.
         """
         if self.address is None or self._state_dir is None:
-            raise self._gone(NoSocket, "it has no socket")
+            raise self.gone("it has no socket", NoSocket)
         try:
             connection = connected(self._state_dir, self.address)
         except InTheWay as error:
@@ -160,7 +157,7 @@ class Daemon:
                 hint="Use another --state-dir.",
             ) from None
         except (FileNotFoundError, NotADirectoryError, ConnectionError):
-            raise self._gone(NoSocket, "nobody listens there") from None
+            raise self.gone("nobody listens there", NoSocket) from None
         except OSError as error:
             raise self.gone(error.strerror or str(error)) from None
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_MESSAGE_BYTES)
@@ -264,7 +261,7 @@ class Daemon:
                     answer = await client.get(urljoin(self.url, "/livez"))
                 except httpx2.ConnectError as error:
                     # Whoever listened has gone meanwhile.
-                    return self._gone(NotThere, _why(error))
+                    return self.gone(_why(error), NotThere)
             if answer.status_code == 200 and answer.text.startswith("ok"):
                 where = "" if self._state_dir is None else f" in {self._state_dir / FOLDER}"
                 return DaemonUnavailable(
@@ -275,9 +272,12 @@ class Daemon:
                 )
         return self._other("")
 
-    def gone(self, why: str) -> DaemonUnavailable:
+    def gone(self, why: str, kind: type[DaemonUnavailable] = DaemonUnavailable) -> DaemonUnavailable:
         """Makes the error that says that the daemon cannot be reached."""
-        return self._gone(DaemonUnavailable, why)
+        return kind(
+            f"No daemon answers at {self.url}: {why}.",
+            hint="Start it with `cellblock serve --http`, or have it run with `cellblock service`.",
+        )
 
     # ---- inside ------------------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class Daemon:
             raise self.gone(f"it is silent for {HELLO_SECONDS:g} s") from None
         except (EOFError, ConnectionError):
             # As one that is killed does.
-            raise self._gone(NotThere, "it has hung up") from None
+            raise self.gone("it has hung up", NotThere) from None
         except (ValueError, LookupError, TypeError, AttributeError, asyncio.LimitOverrunError):
             raise self._other("") from None
         if refused == STOPPING:
@@ -337,12 +337,6 @@ class Daemon:
 
     def _other(self, how: str) -> DaemonUnavailable:
         return DaemonUnavailable(f"{self.url} is no Cellblock daemon{how}.", hint="Check --url.")
-
-    def _gone(self, kind: type[_Gone], why: str) -> _Gone:
-        return kind(
-            f"No daemon answers at {self.url}: {why}.",
-            hint="Start it with `cellblock serve --http`, or have it run with `cellblock service`.",
-        )
 
 
 def _why(error: Exception) -> str:

@@ -7,6 +7,7 @@ upstream servers, until its client closes its pipe, or for as long as one that h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -99,24 +100,15 @@ FAREWELL_SECONDS: Final = 2.0
 """Bounds the time for the last answers to a client that has closed its stdin, before they are dropped."""
 
 
-class Flow(asyncio.Protocol):
-    """Knows whether more may be written to stdout, and whether anybody reads it."""
+class _Reported(asyncio.StreamReaderProtocol):
+    """Calls `on_lost` when nobody can read stdout any more."""
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
+        super().__init__(asyncio.StreamReader())
         self._on_lost = on_lost
-        self.writable = asyncio.Event()
-        self.writable.set()
-        self.lost = False
-
-    def pause_writing(self) -> None:
-        self.writable.clear()
-
-    def resume_writing(self) -> None:
-        self.writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
-        self.writable.set()
+        super().connection_lost(exc)
         self._on_lost()
 
 
@@ -127,9 +119,8 @@ class StdoutLines:
     def __init__(
         self,
         fd: int,
-        flow: Flow,
         pipe: IO[bytes],
-        transport: asyncio.WriteTransport | None,
+        writer: asyncio.StreamWriter | None,
         splices: Splices | None,
         on_written: Callable[[], None],
     ) -> None:
@@ -137,8 +128,7 @@ class StdoutLines:
         self._pipe = pipe
         self._on_written = on_written
         self._splices = splices
-        self._flow = flow
-        self._transport = transport
+        self._writer = writer
         self._farewell: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -158,21 +148,20 @@ class StdoutLines:
         sys.stdout.flush()
         fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
         os.dup2(2, 1)
-        flow = Flow(on_lost)
         # The transport closes its own copy, and may do so late; ours is there to give fd 1 back.
         pipe = os.fdopen(os.dup(fd), "wb", buffering=0)
         mode = os.fstat(fd).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-            return cls(fd, flow, pipe, None, splices, on_written)
-        transport, _ = await asyncio.get_running_loop().connect_write_pipe(lambda: flow, pipe)
+            return cls(fd, pipe, None, splices, on_written)
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.connect_write_pipe(lambda: _Reported(on_lost), pipe)
         # `flush` is over when everything is in the pipe, so nothing is left to be lost at the end.
         transport.set_write_buffer_limits(high=0)
-        return cls(fd, flow, pipe, transport, splices, on_written)
+        writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        return cls(fd, pipe, writer, splices, on_written)
 
     def write(self, line: bytes) -> None:
         """Gives a line to the loop. What nobody can read is dropped."""
-        if self._flow.lost:
-            return
         # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
         for piece in [line] if self._splices is None else self._splices.spliced(line):
             self._put(piece)
@@ -181,13 +170,13 @@ class StdoutLines:
 
     async def copy(self, data: bytes) -> None:
         """Writes data as it is, and waits until stdout has taken it, or nobody reads any more."""
-        if not self._flow.lost:
-            self._put(data)
-            await self.flush()
+        self._put(data)
+        await self.flush()
 
     async def flush(self) -> None:
         """Waits until stdout has taken all lines, or nobody reads any more."""
-        await self._flow.writable.wait()
+        if self._writer is not None:
+            await flushed(self._writer)
 
     def say_farewell(self) -> None:
         """Bounds what is left to be written, since the client is going: what it does not read within `FAREWELL_SECONDS`
@@ -205,15 +194,22 @@ class StdoutLines:
         os.close(self._fd)
 
     def _put(self, piece: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(piece)
+        if self._writer is not None:
+            if not self._writer.is_closing():
+                self._writer.write(piece)
             return
         while piece:
             piece = piece[self._pipe.write(piece) :]
 
     def _drop(self) -> None:
-        if self._transport is None:
+        if self._writer is None:
             self._pipe.close()
-        elif not self._flow.lost:
+        elif not self._writer.is_closing():
             # A transport that has lost its pipe must not be aborted: it raises AttributeError.
-            self._transport.abort()
+            self._writer.transport.abort()
+
+
+async def flushed(writer: asyncio.StreamWriter) -> None:
+    """Waits until all that is written is taken, or nobody reads any more."""
+    with contextlib.suppress(ConnectionError):
+        await writer.drain()

@@ -36,15 +36,14 @@ from cellblock.base.json import is_object
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.policy import NAMED
 from cellblock.base.tasks import TaskSet, at_most
-from cellblock.serve.client import Owner
 from cellblock.serve.http.caller import NO_ONE
 from cellblock.serve.http.in_flight import SCOPE_KEY, Activity, Exchange, InFlight
 from cellblock.serve.http.token import SUBJECT, OwnTokens
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.misread import as_id
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Owner, RunService
 from cellblock.serve.stdio.client_streams import FromClient, ToClient
-from cellblock.serve.stdio.lines import MAX_LINE_BYTES, ClientLines
+from cellblock.serve.stdio.lines import MAX_LINE_BYTES, ClientLines, flushed
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -148,7 +147,7 @@ class SocketFront:
             logger.warning("a connection on the daemon's socket is closed: %s", error or type(error).__name__)
         finally:
             async with at_most(FAREWELL_SECONDS):
-                await _flushed(writer)
+                await flushed(writer)
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
     def _refusal(self, principal: str | None) -> str | None:
@@ -208,7 +207,7 @@ class _Output:
         self._writer.write(b"\n")
 
     async def flush(self) -> None:
-        await _flushed(self._writer)
+        await flushed(self._writer)
 
 
 class _Session:
@@ -259,10 +258,3 @@ class _Session:
         """Ends what the client has asked for: it has hung up, or the daemon ends."""
         for key in list(self._open):
             self.answered(key)
-
-
-async def _flushed(writer: asyncio.StreamWriter) -> None:
-    try:
-        await writer.drain()
-    except ConnectionError:
-        return

@@ -50,13 +50,13 @@ class TooLarge(ValueError):
     """Tells that declarations are over `MAX_DECLARATION_BYTES`."""
 
 
-@lru_cache(maxsize=4)
-def environment(folder: Path = compiler.FOLDER) -> str:
+@lru_cache(maxsize=1)
+def environment() -> str:
     """Declares what is there whatever a script imports: the sandbox's globals, and the fixed `@codemode`
     modules."""
     table: dict[str, str] = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))["allowed"]
     standard = set(_INTRINSIC)
-    for library in folder.glob("lib.*.d.ts"):
+    for library in compiler.FOLDER.glob("lib.*.d.ts"):
         standard.update(_DECLARED.findall(library.read_text(encoding="utf-8")))
     written = _written_globals()
     globals_ = [written.get(name, f"declare var {name}: any;\n") for name in table if name not in standard]

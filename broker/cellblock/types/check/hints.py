@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final, cast
 
 from cellblock.base.json import is_array
@@ -56,28 +55,31 @@ MAX_SLIPS: Final = 2
 MAX_SLIP_CHARS: Final = 64
 """Bounds the characters of names that are compared letter by letter."""
 
-_ALIKE: Final = (
-    "title name label subject summary heading headline caption",
-    "body content text description message details note",
-    "due deadline date when",
-    "id key uid uuid identifier number ref",
-    "created date time timestamp since opened",
-    "updated modified changed edited",
-    "status state phase stage",
-    "done completed finished closed resolved",
-    "url link href uri website address",
-    "author user owner creator by login username",
-    "assignee owner user responsible",
-    "items results data list entries records rows values elements",
-    "count total length size number amount",
-    "price cost amount total",
-    "email mail address",
-    "path file filename filepath",
-    "folder directory dir parent",
-    "tags labels categories topics",
-    "kind type category class",
-    "first start begin from",
-    "last end until to",
+_ALIKE: Final = tuple(
+    frozenset(line.split())
+    for line in (
+        "title name label subject summary heading headline caption",
+        "body content text description message details note",
+        "due deadline date when",
+        "id key uid uuid identifier number ref",
+        "created date time timestamp since opened",
+        "updated modified changed edited",
+        "status state phase stage",
+        "done completed finished closed resolved",
+        "url link href uri website address",
+        "author user owner creator by login username",
+        "assignee owner user responsible",
+        "items results data list entries records rows values elements",
+        "count total length size number amount",
+        "price cost amount total",
+        "email mail address",
+        "path file filename filepath",
+        "folder directory dir parent",
+        "tags labels categories topics",
+        "kind type category class",
+        "first start begin from",
+        "last end until to",
+    )
 )
 """Holds words for the same thing in the outputs of tools; a word may be in several lines."""
 
@@ -300,7 +302,7 @@ def likely_members(wanted: str, members: Sequence[str]) -> list[str]:
     ranks: dict[str, int] = {}
     for member in sorted(members):
         others = _words(member)
-        for line in _alike():
+        for line in _ALIKE:
             if words & line and others & line:
                 # The closest in the list of likely words.
                 ranks[member] = min(len(others - line), ranks.get(member, len(others)))
@@ -325,8 +327,3 @@ def likely_of_language(wanted: str, members: Sequence[str], *, array: bool) -> s
 
 def _words(name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORDS.findall(name[:64]))
-
-
-@lru_cache(maxsize=1)
-def _alike() -> tuple[frozenset[str], ...]:
-    return tuple(frozenset(line.split()) for line in _ALIKE)

@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -120,7 +120,7 @@ class LoginStore:
         if envelope is None:
             return None
         if isinstance(entry := envelope.get("entry"), str):
-            text = await self._from_keyring(self._keyring.get(entry))
+            text = await self._from_keyring(_asked(self._keyring.get, entry))
             if text is None:
                 return None
             self.kept_in = "keyring"
@@ -148,10 +148,10 @@ class LoginStore:
             await self._share(record, text)
             return
         entry = self._entry()
-        if self._settings.keyring == "auto" and (entry or await self._keyring.find()):
+        if self._settings.keyring == "auto" and (entry or await _asked(self._keyring.find)):
             name = entry or f"{self._name}-{secrets.token_hex(4)}"
             try:
-                await self._keyring.set(name, text)
+                await _asked(self._keyring.set, name, text)
             except KeyringError as error:
                 logger.warning("a login is kept in a file: %s", error.message)
             else:
@@ -167,7 +167,7 @@ class LoginStore:
         with self._worded("removed"), contextlib.suppress(FileNotFoundError):
             await asyncio.to_thread(self._shelf.remove, self._name)
         if entry is not None:
-            await self._from_keyring(self._keyring.delete(entry))
+            await self._from_keyring(_asked(self._keyring.delete, entry))
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -283,6 +283,11 @@ class LoginStore:
         except KeyringError as error:
             hint = "Unlock the keyring, or set cellblock.auth.keyring to off and log in again."
             raise LoginStoreError(error.message, hint=hint) from None
+
+
+async def _asked(work: Callable[..., T], *args: object) -> T:
+    """Asks the keyring beside the loop."""
+    return await asyncio.wrap_future(start_daemon("cellblock-keyring", work, *args))
 
 
 def _given_up(locking: Future[contextlib.ExitStack]) -> None:

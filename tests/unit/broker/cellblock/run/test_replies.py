@@ -35,10 +35,10 @@ from cellblock.run.media import Media, taken_out
 from cellblock.run.replies import HELD_FACTOR, Replies, encode_error
 from cellblock.run.response import LogEntry, RunResponse
 from cellblock.serve import run_output
-from cellblock.serve.client import Owner
 from cellblock.serve.http.bodies import Spliced
 from cellblock.serve.kept_outputs import KeptOutputs
 from cellblock.serve.run_output import tool_result
+from cellblock.serve.service import Owner
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from support.memory_host import turns

@@ -25,8 +25,8 @@ from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.serve import kept_outputs
-from cellblock.serve.client import Owner
 from cellblock.serve.kept_outputs import Kept, KeptOutputs, NotKept, Output, keeping
+from cellblock.serve.service import Owner
 from support.postgresql import Postgres
 from support.shared_rows import KEY, AnyStore
 from support.waits import until, until_found, within
@@ -184,7 +184,7 @@ HUNG = """
 import asyncio, pathlib, sys, threading
 from cellblock.base.store import LocalStore
 from cellblock.base.settings.sections import OutputSettings
-from cellblock.serve.client import Owner
+from cellblock.serve.service import Owner
 from cellblock.serve import kept_outputs
 from cellblock.serve.kept_outputs import Output
 

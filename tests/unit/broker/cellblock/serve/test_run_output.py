@@ -16,9 +16,9 @@ from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.store import LocalStore
 from cellblock.run.response import Diagnostic, LogEntry, RunResponse
 from cellblock.serve import kept_outputs
-from cellblock.serve.client import Owner
 from cellblock.serve.kept_outputs import KeptOutputs, keeping
 from cellblock.serve.run_output import preview, tool_result
+from cellblock.serve.service import Owner
 
 ME = Owner("cli", "here")
 

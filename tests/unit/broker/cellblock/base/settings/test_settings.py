@@ -536,4 +536,4 @@ def test_a_team_has_a_dashboard_only_where_its_file_switches_it_on() -> None:
         ("logs", "logs"),
     ):
         section = {"http": {"oauth": oauth}} | ({} if dashboard is None else {"dashboard": dashboard})
-        assert of_wiki(**section).cellblock.shown == shown
+        assert of_wiki(**section).cellblock.dashboard_shows == shown

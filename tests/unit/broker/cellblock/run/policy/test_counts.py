@@ -17,7 +17,7 @@ from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.run.policy import counts as counts_module
 from cellblock.run.policy.counts import Counts
-from cellblock.serve.http.rates import RateLimit
+from cellblock.serve.http.guards import RateLimit
 from support.postgresql import Cutting, Postgres
 from support.shared_rows import KEY
 from support.waits import until

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import MCPError
 from mcp.server.auth.provider import AccessToken
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
@@ -142,10 +143,12 @@ async def test_draining_waits_for_what_is_in_flight_and_then_ends_it() -> None:
     entered = asyncio.Event()
 
     async def working(scope: Any, receive: Any, send: Any) -> None:
-        over = asyncio.Event()
-        with scope["cellblock.exchange"].carried_by(over.set):
+        async def handled(_: Any) -> None:
             entered.set()
-            await over.wait()
+            await asyncio.Event().wait()
+
+        with pytest.raises(MCPError, match="The daemon is stopping"):
+            await scope["cellblock.exchange"].carry(None, handled)
 
     in_flight = InFlight()
     request = asyncio.create_task(ask(Drained(working, in_flight), "POST"))

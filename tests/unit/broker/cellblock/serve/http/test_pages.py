@@ -38,6 +38,11 @@ class NothingWaits:
         return {"runs": [], "decides": by is not None}
 
 
+class NothingKept:
+    async def run(self, run_id: str) -> None:
+        return None
+
+
 class Clock:
     now = 1000.0
 
@@ -55,7 +60,11 @@ def pages(clock: Clock) -> Pages:
     tally = Tally()
     parked = cast(Any, NothingWaits())
     return Pages(
-        View(StillBroker(), tally, Board(10), "1"), Metrics(tally, StillBroker()), parked=parked, clock=clock
+        View(StillBroker(), tally, Board(10), "1"),
+        Metrics(tally, StillBroker()),
+        kept=cast(Any, NothingKept()),
+        parked=parked,
+        clock=clock,
     )
 
 
@@ -127,7 +136,12 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
-    pages = Pages(View(StillBroker(), Tally(), Board(1), "1"), Metrics(Tally(), StillBroker()), secure=True)
+    pages = Pages(
+        View(StillBroker(), Tally(), Board(1), "1"),
+        Metrics(Tally(), StillBroker()),
+        kept=cast(Any, NothingKept()),
+        secure=True,
+    )
     assert "; Secure" in log_in(pages, code_of(pages))[1]["set-cookie"]
 
 

@@ -12,8 +12,7 @@ from starlette.responses import PlainTextResponse
 from cellblock.base.store import LocalStore
 from cellblock.run.policy import counts as counts_module
 from cellblock.run.policy.counts import Counts
-from cellblock.serve.http.guards import Guarded
-from cellblock.serve.http.rates import MAX_CLIENTS, RateLimit
+from cellblock.serve.http.guards import MAX_CLIENTS, Guarded, RateLimit
 from cellblock.serve.http.refusal import Refusals
 from support.asgi import ADA, ask
 from support.waits import until

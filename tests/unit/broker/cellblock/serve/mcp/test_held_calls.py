@@ -12,6 +12,7 @@ from mcp import MCPError
 from cellblock.serve.mcp import held_calls
 from cellblock.serve.mcp.held_calls import MAY_HAVE_RUN, HeldCalls
 from cellblock.serve.mcp.request_state import RequestStates
+from cellblock.serve.mcp.requests_back import Ask
 from support.waits import within
 
 FORM = types.ElicitRequest(
@@ -32,20 +33,15 @@ class Calls(HeldCalls):
         self.ended = asyncio.Event()
 
     async def call(self, *, times: int = 1, at_once: bool = False, bound: float = 60) -> Any:
-        held = self.new("ann", None)
-
-        async def work() -> list[Any]:
+        async def work(ask: Ask) -> list[Any]:
             try:
                 if at_once:
-                    return await asyncio.gather(
-                        *(held.ask(FORM, types.ElicitResult, bound) for _ in range(times))
-                    )
-                return [await held.ask(FORM, types.ElicitResult, bound) for _ in range(times)]
+                    return await asyncio.gather(*(ask(FORM, types.ElicitResult, bound) for _ in range(times)))
+                return [await ask(FORM, types.ElicitResult, bound) for _ in range(times)]
             finally:
                 self.ended.set()
 
-        held.begin(work())
-        return await within(self.outcome(held))
+        return await within(self.outcome(self.begin("ann", None, work)))
 
     async def again(self, asked: types.InputRequiredResult, *answers: Any, principal: str = "ann") -> Any:
         given = dict(zip(asked.input_requests or {}, answers, strict=False))
@@ -97,17 +93,16 @@ async def test_so_many_calls_ask_at_the_same_time(monkeypatch: pytest.MonkeyPatc
 
 async def test_a_client_that_leaves_ends_its_call() -> None:
     calls = Calls()
-    held, began = calls.new("ann", None), asyncio.Event()
+    began = asyncio.Event()
 
-    async def work() -> None:
+    async def work(_: Ask) -> None:
         try:
             began.set()
             await asyncio.Event().wait()
         finally:
             calls.ended.set()
 
-    held.begin(work())
-    waiting = asyncio.create_task(calls.outcome(held))
+    waiting = asyncio.create_task(calls.outcome(calls.begin("ann", None, work)))
     await within(began.wait())
     waiting.cancel()
     await within(calls.ended.wait())

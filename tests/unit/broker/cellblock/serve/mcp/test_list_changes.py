@@ -23,11 +23,11 @@ from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
 from cellblock.run.policy.policy import Policy
 from cellblock.run.response import LogEntry, TraceEntry
-from cellblock.serve.client import Owner
 from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.mcp import list_changes, live, surface
 from cellblock.serve.mcp.live import MAX_SHOWN_CHARS, MAX_WAITING, LiveRun, LogLevels, one_line
 from cellblock.serve.mcp.mcp_server import FrontServer
+from cellblock.serve.service import Owner
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from support.entries import settings
 from support.waits import until, within

@@ -19,11 +19,11 @@ from cellblock.base.questions import Answer, ParkedQuestion, QuestionId
 from cellblock.record.views import ParkedStatus
 from cellblock.run.hook import CANCELLED, LOST
 from cellblock.run.response import RunResponse
-from cellblock.serve.client import Owner
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.request_state import RequestStates, digest_of, text_of
 from cellblock.serve.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tasks import Tasks
+from cellblock.serve.service import Owner
 
 RUN, ANN, BOB = "0123456789abcdef", "token:ann", "token:bob"
 FORMS = {"elicitation": {"form": {}}}

@@ -16,7 +16,7 @@ from cellblock.base.offload.pool import Apart
 from cellblock.serve.misread import Misread
 from cellblock.serve.stdio import lines
 from cellblock.serve.stdio.client_streams import FromClient, ToClient, message_of
-from cellblock.serve.stdio.lines import ClientLines, Flow, LineTooLong, StdoutLines
+from cellblock.serve.stdio.lines import ClientLines, LineTooLong, StdoutLines
 
 CALL = '{"jsonrpc":"2.0","id":11,"method":"tools/call","params":'
 
@@ -79,7 +79,7 @@ class Client:
         reader.feed_eof()
         self._file = folder / "stdout"
         self._pipe = self._file.open("wb", buffering=0)
-        self.answers = ToClient(StdoutLines(-1, Flow(lambda: None), self._pipe, None, None, lambda: None))
+        self.answers = ToClient(StdoutLines(-1, self._pipe, None, None, lambda: None))
         self.opened = asyncio.Event()
         self.stream = FromClient(ClientLines(reader, None), self.answers, self._opened, self._no_apart)
 
