@@ -69,8 +69,14 @@ async def test_progress_extends_the_time_of_a_call(tmp_path: Path) -> None:
     assert await said_by(tmp_path, started("busy"), call_timeout_ms=1_000) == ["hi"]
 
 
-async def test_what_is_no_json_becomes_null(tmp_path: Path) -> None:
-    assert await said_by(tmp_path, started("nan")) == [{"a": None, "b": 1.5}]
+async def test_what_is_no_json_becomes_null_and_is_told(tmp_path: Path) -> None:
+    async with Broker(settings(tmp_path, {"odd": started("nan")})) as broker:
+        await broker.settled()
+        response = await within(broker.run(HELLO.replace("TIMES", "2")))
+    assert succeeded(response) == [{"a": None, "b": 1.5}] * 2
+    (told,) = response.diagnostics
+    assert told.code == "TOOL_RESULT_NOTE"
+    assert "The result of hello of odd: NaN is no JSON: null stands in its place." in told.message
 
 
 async def test_a_page_that_is_refused_keeps_those_before(

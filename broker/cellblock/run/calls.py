@@ -29,10 +29,12 @@ from cellblock.run.events import CallFacts
 from cellblock.run.hook import Facts
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
-from cellblock.run.response import TraceEntry
+from cellblock.run.response import Diagnostic, TraceEntry
 from cellblock.run.run_clock import RunClock
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.wire.results import ToolResult
 
 logger = logging.getLogger("cellblock.run")
 
@@ -46,6 +48,9 @@ must not take all that a server can do."""
 
 NOTED_ANSWERS: Final = 32
 """Bounds the answers that a run keeps until who learns from them is told."""
+
+MAX_REMARKS: Final = 10
+"""Bounds what a response says of results of tools."""
 
 NOTED_BYTES: Final = 256 * 1024
 """Bounds the bytes of the answers that a run keeps until who learns from them is told: one large answer is told of at
@@ -94,6 +99,9 @@ class ToolCalls:
         questions: Questions | None = None,
     ) -> None:
         self.calls: list[CallFacts] = []
+        self.remarks: dict[str, Diagnostic] = {}
+        """Holds what the response says of results, each once."""
+
         self._questions = questions
         self._context = context
         self._reply = reply
@@ -226,6 +234,8 @@ class ToolCalls:
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self._answer(call_id, call, ok=True, body=found.body)
+            if isinstance(result, ToolResult):
+                self._remark(call, result)
             call.result = found.body
             self._note(_Answered(call.server, server.config_name, tool, found))
         except ScriptError as error:
@@ -363,6 +373,12 @@ class ToolCalls:
                 learner.offer(config_name, tool, found.kind, found.body)
         self._noted.clear()
         self._noted_bytes = 0
+
+    def _remark(self, call: CallFacts, result: ToolResult) -> None:
+        for text in result.remarks():
+            if len(self.remarks) < MAX_REMARKS:
+                said = f"The result of {shown(call.tool)} of {call.server}: {text}"
+                self.remarks[said] = Diagnostic(severity="info", code="TOOL_RESULT_NOTE", message=said)
 
     def _finish(self, call: CallFacts) -> None:
         call.over = True

@@ -408,6 +408,7 @@ class Run:
         self._context.watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
         is_parked = self._life.cause is Cause.PARKED
         own, notices = self._settled.diagnostics, with_unawaited(self._log.notices, self._script)
+        notices = [*notices, *self._calls.remarks.values()]
         diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
         final, kept = self._killed_for, self._context.kept
         is_lost = self._is_lost(ended)

@@ -11,8 +11,9 @@ import contextvars
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final, Protocol
 
 import anyio
 import anyio.abc
@@ -28,7 +29,6 @@ from mcp.shared.dispatcher import (
     coerce_request_id,
     run_notify_intercept,
 )
-from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import MCP_METHOD_HEADER, mcp_param_headers
 from mcp.shared.transport_context import TransportContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -123,35 +123,6 @@ class Wire(Protocol):
     async def run(self, connection: Connection) -> None:
         """Reads until the connection ends."""
         ...
-
-
-_NO_WAY_BACK: Final = TransportContext(kind="cellblock", can_send_request=False)
-
-
-@dataclass(slots=True)
-class _Incoming:
-    """Implements the SDK's `DispatchContext` for one message of the server; nothing is asked back through it."""
-
-    request_id: types.RequestId | None
-    transport: TransportContext = field(
-        default_factory=lambda: TransportContext(kind="cellblock", can_send_request=False)
-    )
-    can_send_request: bool = False
-    message_metadata: None = None
-    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
-
-    async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> dict[str, Any]:
-        raise NoBackChannelError(method)
-
-    async def notify(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> None:
-        """Sends nothing."""
-
-    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Sends nothing."""
 
 
 class Connection(Dispatcher[TransportContext]):
@@ -442,7 +413,7 @@ class Connection(Dispatcher[TransportContext]):
 
     async def _tell(self, message: Notification) -> None:
         assert self._on_notify is not None
-        await self._on_notify(cast("Any", _Incoming(None)), message.method, message.params)
+        await self._on_notify(_from_server(None), message.method, message.params)
 
     async def _handle(self, asked: Request) -> None:
         """Answers a request of the server."""
@@ -452,7 +423,7 @@ class Connection(Dispatcher[TransportContext]):
                 if asked.too_large:
                     raise MCPError(types.INVALID_REQUEST, TOO_LARGE)
                 assert self._on_request is not None
-                result = await self._on_request(cast("Any", _Incoming(asked.id)), asked.method, asked.params)
+                result = await self._on_request(_from_server(asked.id), asked.method, asked.params)
                 answer = messages.result(asked.id, result)
             except MCPError as error:
                 answer = messages.error(asked.id, error.code, error.message, error.data)
@@ -462,3 +433,8 @@ class Connection(Dispatcher[TransportContext]):
                 self._handled.pop(asked.id, None)
             with suppress(MCPError):
                 await self._wire.post(answer, {}, "")
+
+
+def _from_server(number: types.RequestId | None) -> Any:
+    """Makes what the SDK's session reads of a `DispatchContext`: nothing is asked back through it."""
+    return SimpleNamespace(request_id=number)

@@ -278,14 +278,20 @@ class Registry:
     async def refreshed(self, code: str, bound: float) -> None:
         """Waits, at most `bound` seconds, until the tools of every server that a script names are those announced
         (Code Mode specification, section 8.1), and takes over what was approved since the last run."""
-        stale = [
+        awaited = [
             session.fresh()
             for name, session in self.sessions.items()
             if session.stale and (self._paths[name] in code or _NAMES_ANY in code)
         ]
-        if stale:
+        # One that is away is tried at once where a script names it (section 3.2.3).
+        awaited += [
+            session.tried()
+            for name, session in self.sessions.items()
+            if session.state is State.WAITING and self._paths[name] in code
+        ]
+        if awaited:
             async with at_most(bound):
-                await asyncio.gather(*stale)
+                await asyncio.gather(*awaited)
         if self._reviewer is not None:
             named = [name for name, path in self._paths.items() if path in code or _NAMES_ANY in code]
             approved = [name for name in named if self._reviewer.approved_meanwhile(name)]

@@ -1,4 +1,4 @@
-"""Makes an observation of the bytes that a script was given, under guards: nothing large or deep is parsed."""
+"""Makes an observation of the bytes that a script was given, under a guard: nothing deep is parsed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.observation import MAX_DISAGREEMENT_CHARS, NOT_GIVEN, GivenCheck, Observation
 from cellblock.types.learning.shape import NAME
-
-MAX_SAMPLE_BYTES: Final = 4 * 1024 * 1024
-"""Sets the largest result that is looked at: parsing it takes about 20 ms of the learner's thread."""
 
 MAX_DOCUMENT_DEPTH: Final = 512
 """Sets the deepest JSON that is parsed, for scripts and for what is learnt; Python's parser takes some 900 levels."""
@@ -106,8 +103,6 @@ def observe(
         keep_sample: Whether a small result is kept with it.
     """
     skipped = Observation(skipped=1, first_seen=now, last_seen=now)
-    if len(body) > MAX_SAMPLE_BYTES:
-        return skipped
     try:
         value = _parsed(body.decode())
         document = parse_document(value) if kind == "text" else value

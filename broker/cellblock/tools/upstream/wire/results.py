@@ -15,6 +15,9 @@ _blocks = msgspec.json.Decoder(list[Raw])
 
 NULL = b"null"
 
+MOST_BLOCKS = 64
+"""Bounds the blocks beside a value that are looked at."""
+
 
 @dataclass(frozen=True, eq=False)
 class ToolResult:
@@ -76,6 +79,22 @@ class ToolResult:
         if len(self.blocks) != 1:
             return None
         return text_of(self.blocks[0])
+
+    def remarks(self) -> list[str]:
+        """Says what a script that gets the value is not told by it: what was mended, and what stands beside it."""
+        said = [*self.notes]
+        if self.structured is not None:
+            types = {
+                bytes(fields_of(block).get("type", b'""'))
+                for block in self.blocks[:MOST_BLOCKS]
+                if block[:1] == b"{"
+            }
+            beside = sorted(
+                name for name in ("image", "audio", "resource") if b'"%s"' % name.encode() in types
+            )
+            if beside:
+                said.append(f"Beside its value the tool gave what scripts do not get: {', '.join(beside)}.")
+        return said
 
     def whole(self) -> bytes:
         """Gives the result as its server sent it, as JSON, without what is of the protocol alone."""

@@ -324,6 +324,13 @@ def test_an_error_is_raised_with_its_text_and_the_whole_result() -> None:
         value_of(result(isError=True, structuredContent=["it failed"]))
 
 
+def test_what_stands_beside_a_value_is_told() -> None:
+    assert result(IMAGE, text("a"), structuredContent={"a": 1}).remarks() == [
+        "Beside its value the tool gave what scripts do not get: image."
+    ]
+    assert result(IMAGE).remarks() == result(text("a"), structuredContent=1).remarks() == []
+
+
 def test_error_texts_are_never_empty_and_never_long() -> None:
     with pytest.raises(ToolCallError, match="no message"):
         value_of(result(isError=True))
