@@ -49,7 +49,7 @@ async def record(
         CellblockError: The run was not started, or is too large to be recorded.
         InvalidRequest: The request is malformed.
     """
-    journal = Journal.recording()
+    journal = Journal()
     request = request_of(code, limits=limits or None, requestedCapabilities=requested_capabilities)
     response = (await broker.run_request(request, journal=journal)).decoded()
     try:

@@ -16,9 +16,8 @@ from cellblock.app.replay import Live, differences, replay
 from cellblock.base.errors import Certainty
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording, UnreadableRecording
-from cellblock.run.caller import Caller
 from cellblock.run.hook import pieces
-from cellblock.run.policy.asking import Question, Verdict
+from cellblock.run.policy.asking import Caller, Question, Verdict
 from cellblock.run.response import RunResponse
 from cellblock.testing import read_recording
 from support.brokers import ready
@@ -189,7 +188,7 @@ def a_day_earlier(recording: Recording) -> Recording:
 @pytest.mark.parametrize("name", LIMITED)
 async def test_a_run_that_a_limit_has_ended_is_replayed_to_it(place: World, name: str) -> None:
     code, limit, most = LIMITED[name]
-    journal = Journal.recording()
+    journal = Journal()
     request = {"code": f"{TOOLS}{SLEEP}{code}", "limits": {limit: most}}
     first = await within(place.live.run_request(request, journal=journal))
     assert codes(first) == ["SANDBOX_LIMIT"]
@@ -198,7 +197,7 @@ async def test_a_run_that_a_limit_has_ended_is_replayed_to_it(place: World, name
 
 
 async def test_what_a_script_has_seen_is_known_though_it_asks_for_nothing(place: World) -> None:
-    journal = Journal.recording()
+    journal = Journal()
     code = f"{SLEEP} await sleep(3); const out = [Math.random()]; await new Promise(() => {{}});"
     task = asyncio.create_task(place.live.run_request({"code": code}, journal=journal))
     await until(lambda: journal.events_from(0)[0].endswith("t1"), "its timer is known")
@@ -207,7 +206,7 @@ async def test_what_a_script_has_seen_is_known_though_it_asks_for_nothing(place:
 
 
 async def test_what_led_to_an_entry_is_known_with_it(place: World) -> None:
-    journal = Journal.recording()
+    journal = Journal()
     code = f"{TOOLS}{CALL} console.log('now'); for (;;);"
     request = {"code": code, "limits": {"maxCpuMs": 300}}
     response = await within(place.live.run_request(request, journal=journal))
@@ -224,12 +223,12 @@ async def test_a_resumed_run_has_the_machines_clock(place: World) -> None:
 
 
 async def test_a_limit_is_come_to_again(place: World) -> None:
-    journal = Journal.recording()
+    journal = Journal()
     code = f"{TOOLS}console.log('before'); for (let i = 0; ; i++) await answer({{ key: `m${{i}}`, site: i, ms: 0 }});"
     await within(place.live.run_request({"code": code, "limits": {"maxToolCalls": 3}}, journal=journal))
     recording = journal.snapshot()
     assert recording.ended == "stopped"
-    again = Journal.replaying_offline(recording)
+    again = Journal(recording, offline=True)
     request = again.request | {"limits": {"maxToolCalls": 3}}
     response = await within(place.offline.run_request(request, journal=again))
     assert codes(response) == ["SANDBOX_LIMIT"]
@@ -296,7 +295,7 @@ async def test_limits_of_another_release_are_told(place: World) -> None:
 async def test_a_recording_that_has_no_end_says_so(place: World) -> None:
     whole = await within(place.record(f"{TOOLS}await answer({{ key: 'e', site: 1, ms: 1 }}); await null;"))
     part = replace(whole, ended=None, response=None, events="".join(whole.events.partition("a1")[:2]))
-    journal = Journal.replaying_offline(part)
+    journal = Journal(part, offline=True)
     response = await within(place.offline.run_request(journal.request, journal=journal))
     assert codes(response) == ["REPLAY_ENDED"]
 
@@ -305,7 +304,7 @@ async def test_until_stops_before_a_call(place: World) -> None:
     call = "await answer({ key: `u${n}`, site: n, ms: 0 });"
     code = f"{TOOLS}for (const n of [1, 2, 3]) {{ console.log(n); {call} }}"
     recording = await within(place.record(code))
-    journal = Journal.replaying_offline(recording, until=2)
+    journal = Journal(recording, offline=True, until=2)
     response = await within(place.offline.run_request(journal.request, journal=journal))
     assert codes(response) == ["REPLAY_STOPPED"]
     assert [entry.message for entry in response.logs] == ["1", "2"]
@@ -320,10 +319,10 @@ async def test_a_changed_script_gets_the_recorded_answers(place: World) -> None:
     recording = await within(place.record(code))
     before = dict(place.tools.ledger)
     fixed = code.replace("one.nothing", "[one.count, new Date().getFullYear() > 2000]")
-    journal = Journal.replaying_offline(recording, other_script=fixed)
+    journal = Journal(recording, offline=True, other_script=fixed)
     response = await within(place.offline.run_request(journal.request, journal=journal))
     assert response.result == [1, True]
-    journal = Journal.replaying_offline(recording, other_script=fixed.replace("site: 1", "site: 2"))
+    journal = Journal(recording, offline=True, other_script=fixed.replace("site: 1", "site: 2"))
     response = await within(place.offline.run_request(journal.request, journal=journal))
     assert codes(response) == ["REPLAY_DIVERGED"]
     assert "no answer for call 1, local.answer" in response.diagnostics[0].message
@@ -343,7 +342,7 @@ async def test_a_call_without_an_answer_is_asked_about(tmp_path: Path, verdict: 
     made = settings(tmp_path / "state", servers, typecheck="off")
     code = 'import { echo, give } from "@codemode/servers/plain"; await echo({ a: 1 });'
     async with ready(made) as broker:
-        journal = Journal.recording()
+        journal = Journal()
         await within(broker.run_request({"code": code}, journal=journal))
     script = f"{code} globalThis.__codemode_result__ = await give({{ b: 2 }}).catch((error) => error.name);"
     live = Live(made, Grantee("cli", approver))
@@ -364,7 +363,7 @@ async def test_a_run_is_cut_while_it_waits_and_goes_on_elsewhere(place: World) -
         "const second = await answer({ key: 'p2', site: 2, ms: 60000 });\n"
         "globalThis.__codemode_result__ = [first.count, second, noise];"
     )
-    journal = Journal.recording()
+    journal = Journal()
     task = asyncio.create_task(place.live.run_request({"code": code}, journal=journal))
     await within(_asked(place, "p2"))
     recording = Recording.unpack(journal.snapshot().pack())
@@ -385,7 +384,7 @@ async def test_a_run_is_cut_while_it_waits_and_goes_on_elsewhere(place: World) -
     assert gone_on.response["result"][:2] == [1, "yes"]
     # It certainly was not made: it is made now.
     calls = [recording.calls[0], replace(recording.calls[1], certainty=Certainty.NOT_STARTED)]
-    journal = Journal.resuming(replace(recording, calls=calls))
+    journal = Journal(replace(recording, calls=calls))
     task = asyncio.create_task(place.live.run_request(journal.request, journal=journal))
     await within(_asked(place, "p2", times=2))
     task.cancel()
@@ -455,7 +454,7 @@ async def test_a_script_that_tampers_is_recorded_as_it_is(place: World, code: st
 
 
 async def test_who_ran_it_under_which_grants_is_recorded(place: World) -> None:
-    journal = Journal.recording()
+    journal = Journal()
     request = {"code": "1", "grants": {"tools": ["local.answer"]}}
     await within(place.live.run_request(request, Caller(grantee=Grantee("team:ci")), journal=journal))
     recording = Recording.unpack(journal.snapshot().pack())
@@ -464,7 +463,7 @@ async def test_who_ran_it_under_which_grants_is_recorded(place: World) -> None:
 
 
 async def test_snapshots_need_a_run_that_has_begun(place: World) -> None:
-    journal = Journal.recording()
+    journal = Journal()
     with pytest.raises(ValueError, match="has not begun"):
         journal.snapshot()
     response: Any = await within(place.live.run_request({"code": "import 'nowhere';"}, journal=journal))

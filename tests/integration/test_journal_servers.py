@@ -67,7 +67,7 @@ async def test_runs_with_real_servers_are_replayed_and_gone_on_with(
         "everything": server_everything,
     }
     async with ready(settings(tmp_path / "state", servers, typecheck="off")) as broker:
-        journal = Journal.recording()
+        journal = Journal()
         response = await within(broker.run_request({"code": code}, journal=journal))
         assert response.ok, response.diagnostics
         recording = journal.snapshot()
@@ -76,7 +76,7 @@ async def test_runs_with_real_servers_are_replayed_and_gone_on_with(
         # At a cut after the write: what was written is not written again, and the rest is called.
         written = next(call.id for call in recording.calls if call.tool == "write_file")
         part = next(cut for cut in cuts(recording) if cut.events.endswith(f"a{written}"))
-        resumed = Journal.resuming(part)
+        resumed = Journal(part)
         response = await within(broker.run_request(resumed.request, journal=resumed))
         assert response.ok, response.diagnostics
         assert changed_at(folder, tmp_path / "memory.jsonl") == before

@@ -12,7 +12,7 @@ import pytest
 from cellblock import Broker, ConfigError, Grantee
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.state_dir import JOURNALS
-from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
 from support.brokers import ready
 from support.commands import cellblock, in_this_process

@@ -77,7 +77,9 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
         await until(lambda: not broker.running and len(workers_of(host)) <= 1, "their processes are gone")
         response = await within(broker.run(code, durable=True, client="other"), 60)
         assert response.result == {"result": LARGE} and response.usage.run_id is not None, response
-        kept = await broker.keeper._journals.read(response.usage.run_id)  # pyright: ignore[reportPrivateUsage]
+        kept = await broker.keeper._journals.asked(
+            lambda store: store.read(response.usage.run_id or ""), None
+        )  # pyright: ignore[reportPrivateUsage]
         assert kept is not None and "recording" in [piece.kind for piece in kept[1]]
         assert len(await broker.parked()) == CAPACITY
     await asyncio.wait(runs)

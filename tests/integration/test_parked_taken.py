@@ -24,7 +24,7 @@ from cellblock.record.journals import open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.place import Place
 from cellblock.record.store import JournalStore
-from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Caller
 from support.local_tools import MADE, read, write
 from support.params import mostly
 from support.parked_runs import response_of

@@ -21,6 +21,7 @@ from cellblock.record.rows import Head
 from cellblock.run.response import RunResponse
 from support.cellblock_zygote import forked_python, started
 from support.local_tools import IMPORTS, MADE, read, write
+from support.opened_journals import heads_of
 from support.postgresql import Postgres
 from support.waits import until, until_found, within
 
@@ -159,7 +160,7 @@ async def kept_as(broker: Broker, state: str) -> Head:
     """The only run, as soon as it is written down in this state."""
 
     async def look() -> Head | None:
-        return next((one for one in await broker.parked_runs._journals.heads() if one.state == state), None)
+        return next((one for one in await heads_of(broker.parked_runs._journals) if one.state == state), None)
 
     return await until_found(look, f"it is {state}")
 
@@ -192,7 +193,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         store = broker.parked_runs
 
         async def outcome() -> RunResponse | None:
-            (head,) = await store._journals.heads()
+            (head,) = await heads_of(store._journals)
             return await store.outcome(head.id)
 
         response = await until_found(outcome, "it has ended")

@@ -15,7 +15,7 @@ import pytest
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Caller
 from cellblock.serve.mcp.mcp_server import FrontServer
 from support.brokers import ready
 from support.entries import forked_server, settings

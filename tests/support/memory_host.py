@@ -15,13 +15,12 @@ from cellblock.base.offload.pool import Apart
 from cellblock.base.offload.share import share_of_one
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.pool.pool import Pool
-from cellblock.run.caller import Caller
 from cellblock.run.context import RunContext
 from cellblock.run.events import RunEvents, RunWatch, Watcher
 from cellblock.run.executor import Executor
 from cellblock.run.hook import RunKeeper
 from cellblock.run.plan import make_plan
-from cellblock.run.policy.asking import EMBEDDING, Grantee
+from cellblock.run.policy.asking import EMBEDDING, Caller, Grantee
 from cellblock.run.request import Limits
 from cellblock.run.response import RunResponse
 from cellblock.run.run_clock import RunClock

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from cellblock.base.database import StoreError
 from cellblock.base.questions import Answer, QuestionId
@@ -21,12 +21,12 @@ from cellblock.base.settings.state import JournalSettings
 from cellblock.record.journal import Journal
 from cellblock.record.journals import SMALL_BYTES, Journals
 from cellblock.record.kept import Keeper
-from cellblock.record.place import opened_journals
 from cellblock.record.rows import Head, Piece, TakenAway, waiting_in
 from cellblock.record.store import JournalStore
 from cellblock.run.hook import KeptRun, Parked
 from cellblock.run.policy.asking import Verdict
 from cellblock.tools.catalog.model import Catalog
+from support.opened_journals import opened_journals
 
 T = TypeVar("T")
 
@@ -140,13 +140,13 @@ class MemoryJournals(Journals):
         done.set_result(is_written)
         return done
 
-    async def is_over(self, writing: Future[Any], bound: float = 0.0) -> bool:
+    async def is_written(self, writing: Future[bool], bound: float = 0.0) -> bool:
         del bound
         if not writing.done():
             over = asyncio.get_running_loop().create_future()
             writing.add_done_callback(lambda _: over.done() or over.set_result(None))
             await over
-        return True
+        return writing.result()
 
     async def asked(self, ask: Callable[[JournalStore], T], default: T) -> T:
         del default

@@ -18,9 +18,9 @@ from cellblock.app.config.load import parse_settings
 from cellblock.app.replay import differences
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
-from cellblock.run.caller import Caller
 from cellblock.run.hook import pieces
 from cellblock.run.plan import recorded_plan
+from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
 from cellblock.script.imports import BLANK_BOUND_SECONDS, PARSE_BOUND_SECONDS, find_imports
 from support.brokers import ready
@@ -71,13 +71,13 @@ class World:
 
     async def record(self, code: str) -> Recording:
         """Runs a script, and gives its recording as another process would read it."""
-        journal = Journal.recording()
+        journal = Journal()
         await self.live.run_request({"code": code}, Caller(requester=self.user), journal=journal)
         return Recording.unpack(journal.snapshot().pack())
 
     async def replay(self, recording: Recording) -> tuple[RunResponse, list[dict[str, Any]]]:
         """Replays a recording; gives the response, and where it is not the recorded one."""
-        journal = Journal.replaying_offline(recording)
+        journal = Journal(recording, offline=True)
         response = await self.offline.run_request(journal.request, journal=journal)
         again = journal.snapshot()
         assert recording.response is not None
@@ -92,7 +92,7 @@ class World:
 
     async def resume(self, recording: Recording) -> Recording:
         """Goes on from the end of a recording, with the tools; gives the whole."""
-        journal = Journal.resuming(recording)
+        journal = Journal(recording)
         await self.live.run_request(journal.request, Caller(requester=self.user), journal=journal)
         return Recording.unpack(journal.snapshot().pack())
 
@@ -124,7 +124,7 @@ def cuts(recording: Recording) -> list[Recording]:
 
 def changed(recording: Recording, code: str) -> Recording:
     """The recording, as if it were of another script."""
-    journal = Journal.replaying_offline(recording, other_script=code)
+    journal = Journal(recording, offline=True, other_script=code)
     imports = find_imports(code.encode(), PARSE_BOUND_SECONDS, BLANK_BOUND_SECONDS)
     body = recorded_plan(journal, code, imports).body
     return replace(recording, request={**recording.request, "code": code}, body=body)

@@ -14,9 +14,8 @@ from cellblock.base.questions import ParkedQuestion
 from cellblock.record.recording import Recording
 from cellblock.record.rows import WAITING, parked_questions
 from cellblock.record.store import MAX_ADOPTED
-from cellblock.run.caller import Caller
 from cellblock.run.hook import KeptRun
-from cellblock.run.policy.asking import Verdict
+from cellblock.run.policy.asking import Caller, Verdict
 from cellblock.run.response import RunResponse
 from cellblock.run.states import State
 from cellblock_worker.wire import protocol
@@ -143,7 +142,7 @@ class History(RuleBasedStateMachine):
             if run.parked
             and not run.dropped
             and run.park is not None
-            and not self.keeper.held.holds(run.park.head.id)
+            and run.park.head.id not in self.keeper.held._held  # pyright: ignore[reportPrivateUsage]
             # A broker that has died is the only one from which a run is had back.
             if not run.park.is_taken or self.deaths < MAX_ADOPTED
         ]

@@ -15,9 +15,8 @@ from cellblock.app.reload import applicable, described, keeping
 from cellblock.base.admission import DEFAULT_CLIENT
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.settings.settings import Settings, TypecheckMode
-from cellblock.run.caller import Caller
 from cellblock.run.events import Watcher
-from cellblock.run.policy.asking import Grantee
+from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.request import request_of
 from cellblock.run.response import RunResponse
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry

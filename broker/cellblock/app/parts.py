@@ -31,8 +31,8 @@ from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
 from cellblock.base.internal import internal
 from cellblock.base.settings.settings import Settings
 from cellblock.base.tasks import TaskSet
-from cellblock.run.caller import EMBEDDER, Caller
 from cellblock.run.events import RunEvents
+from cellblock.run.policy.asking import EMBEDDER, Caller
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.response import RunResponse

@@ -15,9 +15,8 @@ from cellblock.base.settings.settings import Settings
 from cellblock.base.versions import installed
 from cellblock.record.journal import Journal
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.run.caller import Caller
 from cellblock.run.journaled import STOPPED
-from cellblock.run.policy.asking import COMMAND_LINE, Grantee
+from cellblock.run.policy.asking import COMMAND_LINE, Caller, Grantee
 from cellblock.run.response import RunResponse
 
 MAX_DIFFERENCES: Final = 20
@@ -94,7 +93,7 @@ async def replay(
         HostUnavailable: The worker host cannot be started.
     """
     on_miss = "no" if live is None else "asks" if live.asks else "yes"
-    journal = Journal.replaying_offline(recording, other_script=script, until=until, live_on_miss=on_miss)
+    journal = Journal(recording, offline=True, other_script=script, until=until, live_on_miss=on_miss)
     async with Broker(_settings(recording) if live is None else live.settings) as broker:
         if live is not None:
             await broker.settled()

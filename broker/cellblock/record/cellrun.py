@@ -21,9 +21,9 @@ from cellblock.record.recording import (
     Recording,
     UnreadableRecording,
     checked,
-    digest_of,
     recording_of,
 )
+from cellblock.run.hook import digest_of
 
 MAX_BYTES: Final = 128 * 1024 * 1024
 """Bounds the size of a file that is read; a journal holds a quarter of it, and JSON escapes."""

@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
 from typing import Final
@@ -37,10 +36,9 @@ from cellblock.record.rows import (
 from cellblock.record.store import UNENDED_SECONDS, JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.record.views import ParkedRun
-from cellblock.run.caller import Caller
 from cellblock.run.executor import Executor
 from cellblock.run.hook import CANCELLED, EXPIRED, LOST, REFUSED_FOR_NOW
-from cellblock.run.policy.asking import Grantee
+from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry
 
@@ -94,8 +92,6 @@ class GoingOn:
         self._unsure: set[str] = set()
         self._callers: dict[str, Caller] = {}
         """Holds who waits here for runs that go on: they are asked what is asked next."""
-        self._here: Counter[str] = Counter()
-        """Counts how often each run goes on here."""
         self._told: set[str] = set()
         self._no_room: set[str] = set()
         """Names runs that have found no room: others come before they are tried again."""
@@ -330,7 +326,7 @@ class GoingOn:
                 if self._leaving:
                     return
                 # One that could not be taken at first may have been taken since.
-                if self._owner.is_own(owner) and self._here[run_id]:
+                if self._owner.is_own(owner) and run_id in self.awake:
                     continue
                 await self._one(run_id, self._adopt_one(run_id, owner), owner)
 
@@ -422,8 +418,6 @@ class GoingOn:
         except (StoreError, asyncio.CancelledError):
             self._unsure.add(run_id)
             raise
-        if kept is not None:
-            self._here[run_id] += 1
         return kept
 
     def _begin(self, kept: Kept) -> None:
@@ -442,21 +436,18 @@ class GoingOn:
     async def _carry_on(self, kept: Kept, caller: Caller | None) -> RunResponse:
         """Goes on with a run that was taken, to its response or its next park. Raises InvalidRequest: The limits that
         are in force now do not allow it."""
-        try:
-            async with self._places if caller is None else contextlib.nullcontext():
-                whose = caller or Caller(kept.client, Grantee(kept.principal))
-                while True:
-                    try:
-                        response = await self._runs.run(kept.journal.request, whose, kept=kept)
-                    except InvalidRequest:
-                        self._journals.do(lambda store: store.give_up(kept.run_id, self._owner.name, LOST))
-                        raise
-                    refused = {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW
-                    if not refused or self._held.is_closed:
-                        return response
-                    await asyncio.sleep(AGAIN_SECONDS)
-        finally:
-            self._here -= Counter([kept.run_id])
+        async with self._places if caller is None else contextlib.nullcontext():
+            whose = caller or Caller(kept.client, Grantee(kept.principal))
+            while True:
+                try:
+                    response = await self._runs.run(kept.journal.request, whose, kept=kept)
+                except InvalidRequest:
+                    self._journals.do(lambda store: store.give_up(kept.run_id, self._owner.name, LOST))
+                    raise
+                refused = {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW
+                if not refused or self._held.is_closed:
+                    return response
+                await asyncio.sleep(AGAIN_SECONDS)
 
 
 def _needed_logins(store: JournalStore) -> list[tuple[str, ParkedQuestion]]:

@@ -111,10 +111,6 @@ class HeldCalls:
             for question in [question for question in held.questions if question in answers]:
                 held.questions.pop(question).answered(answers[question])
 
-    def holds(self, run_id: str) -> bool:
-        """Says whether calls of a run are here."""
-        return run_id in self._held
-
     @property
     def carrying(self) -> list[asyncio.Task[None]]:
         """Returns the tasks that end when the calls of a run have ended, and that is written."""

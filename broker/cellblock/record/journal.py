@@ -17,13 +17,14 @@ from cellblock.base.errors import Certainty
 from cellblock.base.offload.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget, OverBudget
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.settings.policy import Grant
-from cellblock.record.recording import RecordedCall, Recording, catalog_of, digest_of, names_of
+from cellblock.record.recording import Recording, catalog_of, names_of
 from cellblock.run.hook import (
     STOPPED,
     Facts,
-    Recorded,
+    RecordedCall,
     RequestKind,
     Stop,
+    digest_of,
     diverged,
     has_order,
     is_events,
@@ -102,8 +103,16 @@ class _Noted:
 
 
 class Journal:
-    """Records a run, replays a recording, or does one after the other; implements `run.hook.RunJournal`. Made by one of
-    its class methods.
+    """Records a run, replays a recording, or does one after the other; implements `run.hook.RunJournal`.
+
+    Args:
+        past: What is replayed; None: it is a new run. The run comes to its end and then goes on, recorded as before.
+        client: Whose run it is.
+        offline: Whether the run calls no tool: what is not recorded ends it, unless it is to be made.
+        other_script: Is run offline in place of the recorded one. Its calls find their answers by tool and input.
+        until: Number of the call, from 1, before which an offline run is to stop.
+        live_on_miss: Whether a call of another script that has no recorded answer is made, and asked about before.
+        room: As the attribute; None: the process's.
 
     Attributes:
         past: What is replayed; None in a new run.
@@ -118,16 +127,16 @@ class Journal:
 
     def __init__(
         self,
-        past: Recording | None,
+        past: Recording | None = None,
+        client: str = "",
         *,
         offline: bool = False,
         other_script: str | None = None,
         until: int | None = None,
         live_on_miss: Literal["no", "asks", "yes"] = "no",
         room: JournalRoom | None = None,
-        client: str = "",
     ) -> None:
-        self.room = room
+        self.room = None if offline else room or ROOM
         self._client = client
         self.size = 0
         """Counts the bytes of inputs, answers and events that the journal holds."""
@@ -136,7 +145,7 @@ class Journal:
         self.replaying = past is not None
         self.lost: str | None = None
         self.most_bytes = MAX_BYTES
-        self.may_repeat: Callable[[Recorded], bool] = lambda call: False
+        self.may_repeat: Callable[[RecordedCall], bool] = lambda call: False
         self.on_change: Callable[[RecordedCall], None] | None = None
         self.offline = offline
         self._other_script = other_script
@@ -161,40 +170,11 @@ class Journal:
                 held += len(call.input) + len(call.answer)
             elif call.ok is not None:
                 self._answers[call.server, call.tool, call.input_digest].append(call)
-        if room is not None:
+        if self.room is not None:
             self._hold(held)
 
     def __del__(self) -> None:
         self.let_go()
-
-    @classmethod
-    def recording(cls, client: str = "") -> Journal:
-        """Makes the journal of a new run of a client, which is recorded."""
-        return cls(None, room=ROOM, client=client)
-
-    @classmethod
-    def resuming(cls, past: Recording, client: str = "") -> Journal:
-        """Makes the journal of a run that comes to the end of a recording and then goes on, recorded as before."""
-        return cls(past, room=ROOM, client=client)
-
-    @classmethod
-    def replaying_offline(
-        cls,
-        past: Recording,
-        *,
-        other_script: str | None = None,
-        until: int | None = None,
-        live_on_miss: Literal["no", "asks", "yes"] = "no",
-    ) -> Journal:
-        """Makes the journal of a run that calls no tool: what is not recorded ends it, unless it is to be made.
-
-        Args:
-            past: What is replayed.
-            other_script: Is run in place of the recorded one. Its calls find their answers by tool and input.
-            until: Number of the call, from 1, before which the run is to stop.
-            live_on_miss: Whether a call of another script that has no recorded answer is made, and asked about before.
-        """
-        return cls(past, offline=True, other_script=other_script, until=until, live_on_miss=live_on_miss)
 
     # ---- for the executor ----------------------------------------------------------------------------
 

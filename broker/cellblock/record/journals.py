@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from cellblock.base.database import Away, StoreError
 from cellblock.base.offload.budget import ByteBudget, OverBudget
@@ -22,7 +22,7 @@ from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_keys import derived_key
 from cellblock.base.threads import DaemonThread, is_done_within
 from cellblock.record.place import KEY_BYTES, Place
-from cellblock.record.rows import AnyPiece, Head, OneRunFailed, Piece
+from cellblock.record.rows import AnyPiece, Head, OneRunFailed
 from cellblock.record.store import JournalStore
 
 logger = logging.getLogger("cellblock.journal")
@@ -137,33 +137,9 @@ class Journals:
 
         While the disk has let somebody wait in vain, or PostgreSQL is away, nobody else waits.
         """
-        return await self.is_over(writing, bound) and writing.result()
-
-    async def is_over(self, writing: Future[Any], bound: float = WRITE_BOUND_SECONDS) -> bool:
-        """Waits as `is_written`, and says whether the writing has been tried to the end."""
         if not writing.done() and not self._hangs and self._place.trouble is None:
             self._hangs = not await is_done_within(writing, bound)
-        return writing.done()
-
-    async def heads(
-        self, principal: str | None = None, *, before: float | None = None, limit: int = 100
-    ) -> list[Head]:
-        """Returns the heads of kept runs, as `JournalStore.heads` does. Raises StoreError, also for a disk that does
-        not answer."""
-        return await self.asked(lambda store: store.heads(principal, before=before, limit=limit), [])
-
-    async def read(self, run_id: str, principal: str | None = None) -> tuple[Head, list[Piece]] | None:
-        """Returns a kept run and its pieces, as `JournalStore.read` does. Raises as `heads`."""
-        return await self.asked(lambda store: store.read(run_id, principal), None)
-
-    async def delete(self, run_id: str, principal: str | None = None) -> bool:
-        """Deletes a kept run, as `JournalStore.delete` does. Raises as `heads`."""
-        return await self.asked(lambda store: store.delete(run_id, principal), default=False)
-
-    async def tidied(self) -> None:
-        """Waits until the journals keep nothing that is too old or too much. Raises StoreError."""
-        while await self.asked(lambda store: store.tidy(), default=False):
-            pass
+        return writing.done() and writing.result()
 
     async def asked(self, ask: Callable[[JournalStore], T], default: T) -> T:
         """Returns what the store answers, or `default` where there is none yet: a look makes nothing.
@@ -177,7 +153,9 @@ class Journals:
                 return default
             return ask(self._opened())
 
-        return await self._done(work)
+        if (trouble := self._place.trouble) is not None:
+            raise Away(trouble)
+        return await self._in_thread(work)
 
     def do(self, work: Callable[[JournalStore], object]) -> Future[None] | None:
         """Has work done with the store, behind what was written before. Never raises.
@@ -335,11 +313,6 @@ class Journals:
             self._store = None
 
     # ---- inside: the loop ------------------------------------------------------------------------------
-
-    async def _done(self, work: Callable[[], T]) -> T:
-        if (trouble := self._place.trouble) is not None:
-            raise Away(trouble)
-        return await self._in_thread(work)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:

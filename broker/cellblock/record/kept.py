@@ -18,13 +18,28 @@ from cellblock.base.offload.budget import OverBudget
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import Given, QuestionId, Round, unpack_round
 from cellblock.base.settings.state import JournalMode, JournalSettings
-from cellblock.record import pieces
 from cellblock.record.held_calls import HeldCalls
 from cellblock.record.journal import ROOM, Journal, NoRoom
 from cellblock.record.journals import SMALL_BYTES, Journals
 from cellblock.record.owner import RunOwner
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.record.rows import WAITING, AnyPiece, Foreign, Head, Piece, sent_piece, waiting_in
+from cellblock.record.rows import (
+    WAITING,
+    AnyPiece,
+    Foreign,
+    Head,
+    Piece,
+    answer_piece,
+    events_piece,
+    late_answer_piece,
+    needed_in,
+    recording_in,
+    request_piece,
+    sending_piece,
+    sent_piece,
+    waiting_in,
+    whole,
+)
 from cellblock.record.store import JournalStore
 from cellblock.record.views import head_data, shown
 from cellblock.run.board import Data, LiveRun, whole_run
@@ -149,7 +164,7 @@ class Kept(KeptRun):
         writing.add_done_callback(lambda _: journal.forget())
 
     async def before_call(self, call_id: int) -> None:
-        await self._certainly(partial(pieces.sending_piece, call_id))
+        await self._certainly(partial(sending_piece, call_id))
 
     async def sends(self, call_id: int) -> None:
         await self._certainly(partial(sent_piece, call_id))
@@ -245,7 +260,7 @@ class Kept(KeptRun):
         self._held.cancel(run_id)
 
     def came(self, call_id: int, call: CallFacts, ok: bool, body: bytes) -> None:
-        self._held.came(self.run_id, call_id, pieces.late_answer_piece(call_id, call, body, ok=ok))
+        self._held.came(self.run_id, call_id, late_answer_piece(call_id, call, body, ok=ok))
 
     def asks(self, question: OpenQuestion) -> None:
         self._held.asks(self.run_id, question)
@@ -258,9 +273,9 @@ class Kept(KeptRun):
         if self.journal.on_change is not None:
             # What was noted since the last step: the next one is of another journal.
             events, _ = self.journal.events_from(self._events)
-            self._write_steps(partial(pieces.events_piece, events), len(events))
+            self._write_steps(partial(events_piece, events), len(events))
         self.journal.let_go()
-        self._journal = self._limited(Journal.resuming(recording, self.client))
+        self._journal = self._limited(Journal(recording, self.client))
         self._events = 0
         self.resumed += 1
         if self._head is not None:
@@ -280,9 +295,9 @@ class Kept(KeptRun):
         """Writes down the answer of a call, for which nobody need wait; a request is written with what comes of it."""
         events, self._events = self.journal.events_from(self._events)
         if call.ok is None:
-            self._steps.add(partial(pieces.request_piece, call, events), len(call.input) + len(events))
+            self._steps.add(partial(request_piece, call, events), len(call.input) + len(events))
         else:
-            self._write_steps(partial(pieces.answer_piece, call, events), len(call.answer) + len(events))
+            self._write_steps(partial(answer_piece, call, events), len(call.answer) + len(events))
 
     def _write_steps(self, last: Callable[[], Piece], size: int = 0) -> None:
         """Writes a step of the run, behind the steps that are not written yet."""
@@ -330,7 +345,7 @@ def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[AnyPiece]
 
 def _recorded(snapshot: Callable[[], Recording]) -> list[AnyPiece]:
     try:
-        return pieces.whole(snapshot())
+        return whole(snapshot())
     except ValueError as error:
         # It was too large, or its script has texts without UTF-8: what a person looks at is kept all the same.
         logger.info("a run is kept without a recording: %s", error)
@@ -374,7 +389,7 @@ class Keeper:
         mode = self.settings.for_client(principal)
         if mode == "off" or (mode == "parked" and not (may_park or durable)):
             return None
-        kept = self._kept(principal, Journal.recording(client))
+        kept = self._kept(principal, Journal(client=client))
         kept.keeps, kept.client = mode, client
         kept.is_durable = durable or mode == "all"
         kept.parks = may_park or durable
@@ -409,17 +424,17 @@ class Keeper:
         client = (parked.client if parked is not None else "") or head.principal
         try:
             with ROOM.holding(client, head.bytes):
-                self._refuse_without(pieces.needed_in(store.read(run_id, kinds=("recording",)), parked))
+                self._refuse_without(needed_in(store.read(run_id, kinds=("recording",)), parked))
                 found = take(store)
                 if found is None:
                     return None
                 head, kept = found
-                recording = pieces.recording_in(kept)
+                recording = recording_in(kept)
             if recording is None:
                 raise UnreadableRecording(
                     "The run was written down without a recording.", hint="Run the script again."
                 )
-            return self._reopened(head, kept, Journal.resuming(recording, client))
+            return self._reopened(head, kept, Journal(recording, client))
         except OverBudget as error:
             raise NoRoom(str(error)) from None
         except UnreadableRecording as error:
@@ -451,7 +466,10 @@ class Keeper:
 
     async def recent(self) -> list[Data]:
         """Returns the newest kept runs of everybody, in short. Raises StoreError."""
-        return [head_data(head) for head in await self._journals.heads(limit=MAX_SHOWN)]
+        return [
+            head_data(head)
+            for head in await self._journals.asked(lambda store: store.heads(limit=MAX_SHOWN), [])
+        ]
 
     async def run(self, run_id: str) -> Data | None:
         """Returns a kept run as `Board.run` does, with its script and owner; None when there is none.

@@ -20,9 +20,9 @@ from cellblock.record.owner import RunOwner
 from cellblock.record.rows import KINDS, WAITING, Foreign, Head
 from cellblock.record.store import MAX_LISTED, JournalStore
 from cellblock.record.views import ParkedRun, ParkedStatus, kept_response, parked_response, parked_run
-from cellblock.run.caller import Caller
 from cellblock.run.executor import Executor
 from cellblock.run.hook import CANCELLED, EXPIRED
+from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry
 

@@ -17,7 +17,7 @@ from cellblock.base.json import is_object
 from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.state import JournalSettings
-from cellblock.base.store import LocalStore, Store, opened_file
+from cellblock.base.store import LocalStore, Store
 from cellblock.record.store import JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
 from cellblock_worker.base.folders import Folder, InTheWay
@@ -57,13 +57,6 @@ class Place:
     def trouble(self) -> str | None:
         """Says why the journals cannot be asked now; None: they can."""
         return self._store.trouble
-
-
-def opened_journals(
-    path: Path, keys: Callable[[], Sequence[bytes]], settings: JournalSettings, *, checked: bool = True
-) -> JournalStore:
-    """Opens one file of journals; made with mode 0600 when absent. Raises StoreError."""
-    return JournalStore(opened_file(path, JOURNAL_TABLES, checked=checked), keys, settings)
 
 
 logger = logging.getLogger("cellblock.journal")

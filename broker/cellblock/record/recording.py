@@ -7,70 +7,24 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from hashlib import blake2b
 from typing import Any, Final, cast
 
 import msgpack
 from pydantic import TypeAdapter, ValidationError
 
-from cellblock.base.errors import CellblockError, Certainty
+from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_object
-from cellblock.run.hook import RequestKind, is_events
+from cellblock.run.hook import RecordedCall, is_events
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 
 FORMAT_VERSION: Final = 1
 """Goes up with any change that an older release would misread. A recording of another version is refused."""
-
-DIGEST_BYTES: Final = 16
 
 _SEED: Final = re.compile("[0-9a-f]{64}")
 
 
 class UnreadableRecording(CellblockError):
     """Tells that bytes are no recording that this release can replay; the message says why."""
-
-
-@dataclass(slots=True, kw_only=True)
-class RecordedCall:
-    """Describes one request of a script, and its answer.
-
-    Args:
-        id: As the sandbox gives them: calls and queries share the numbers 1, 2, 3 …
-        kind: A tool call, or a discovery request.
-        server: The server's id; empty for a query.
-        tool: The tool's name in MCP; a query's operation.
-        input: JSON as the worker sent it; empty where there was no argument.
-        digest: Of the input, in hex; empty until somebody asks for `input_digest`.
-        ok: Whether the answer is a value; None while there is none.
-        answer: JSON as the worker was sent it.
-        duration_ms: How long it took; this and the next two are as in the trace.
-        error: One of a few fixed phrases.
-        certainty: What is certain about a call without an answer.
-    """
-
-    id: int
-    kind: RequestKind
-    server: str
-    tool: str
-    input: bytes = b""
-    digest: str = field(default="", compare=False)
-    ok: bool | None = None
-    answer: bytes = b""
-    duration_ms: int = 0
-    error: str | None = None
-    certainty: Certainty = Certainty.NOT_STARTED
-
-    @property
-    def name(self) -> str:
-        """Names the tool or the request that was asked for, for messages."""
-        return f"{self.server}.{self.tool}" if self.kind == "call" else self.tool
-
-    @property
-    def input_digest(self) -> str:
-        """Returns the digest of the input, in hex. Of a large one it takes milliseconds, so the loop leaves it to the
-        journals' thread."""
-        self.digest = self.digest or digest_of(self.input)
-        return self.digest
 
 
 @dataclass(slots=True, kw_only=True)
@@ -217,11 +171,6 @@ def _is_plan(body: bytes) -> bool:
     modules = plan.get("modules")
     are_urls = is_object(modules) and all(isinstance(url, str) for url in modules.values())
     return isinstance(plan.get("main"), str) and are_urls and is_object(plan.get("refused"))
-
-
-def digest_of(data: bytes) -> str:
-    """Gives the digest of an input, in hex."""
-    return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 # ---- the names of a catalog ------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal, cast
 
 from cellblock.base.questions import ParkedQuestion
-from cellblock.record import pieces
 from cellblock.record.recording import RecordedCall, UnreadableRecording
-from cellblock.record.rows import Head, Piece, parked_questions
+from cellblock.record.rows import Head, Piece, parked_questions, recording_in
 from cellblock.run.board import Data
 from cellblock.run.hook import Parked
 from cellblock.run.outcome import run_parked
@@ -105,7 +104,7 @@ def response_in(kept: Sequence[Piece]) -> RunResponse | None:
     Raises:
         UnreadableRecording: Another release has made it.
     """
-    recording = pieces.recording_in(kept)
+    recording = recording_in(kept)
     if recording is None or recording.response is None:
         return None
     # The recorded one is what a replay comes to; what was said beside it, such as what became of its processes, is not.
@@ -141,7 +140,7 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     """
     if (facts := _facts_in(kept)) is not None:
         return facts
-    recording = pieces.recording_in(kept)
+    recording = recording_in(kept)
     calls = [] if recording is None else [call for call in recording.calls if call.kind == "call"]
     state = head.state if head.state == "parked" else head.outcome or NO_END
     waits = list[Data]()

@@ -21,12 +21,11 @@ from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
 from cellblock.run.answers import Answers
 from cellblock.run.call_inputs import CallInputs
-from cellblock.run.caller import EMBEDDER, Caller
 from cellblock.run.context import RunContext
 from cellblock.run.direct import call_directly, learn
 from cellblock.run.events import RunEvents, RunWatch
 from cellblock.run.generation import Generation
-from cellblock.run.hook import KeptRun, Recorded, RunJournal, RunKeeper
+from cellblock.run.hook import KeptRun, RecordedCall, RunJournal, RunKeeper
 from cellblock.run.outcome import run_losses
 from cellblock.run.plan import (
     Plan,
@@ -34,14 +33,13 @@ from cellblock.run.plan import (
     make_plan,
     named_servers,
     recorded_plan,
-    refused_plan,
 )
-from cellblock.run.policy.asking import COMMAND_LINE, EarlierQuestions
+from cellblock.run.policy.asking import COMMAND_LINE, EMBEDDER, Caller, EarlierQuestions
 from cellblock.run.policy.grants import UNRESTRICTED, Grants
 from cellblock.run.policy.policy import Policy
 from cellblock.run.policy.rules import RunRules
 from cellblock.run.request import RunRequest, read_request
-from cellblock.run.response import Diagnostic, RunResponse
+from cellblock.run.response import Diagnostic, RunResponse, error_diagnostic
 from cellblock.run.reuse import ReuseKeys, is_reused
 from cellblock.run.run import Run
 from cellblock.run.side_checks import SideCheck, SideChecks
@@ -538,14 +536,16 @@ def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tup
         case _Refused():
             return error.diagnostics
         case TooComplex():
-            return refused_plan(str(error)).errors
+            hint = "Write a shorter, flatter script; let it fetch data through tools."
+            why = f"The script was not started: {error}."
+            return (error_diagnostic("SCRIPT_TOO_COMPLEX", why, hint),)
         case Overloaded():
             return (_not_started("OVERLOADED", error.message, error.hint),)
         case HostUnavailable():
             return (_not_started("WORKER_UNAVAILABLE", error.message, error.hint),)
 
 
-def _may_repeat(catalog: Catalog, goes_on: Collection[int], call: Recorded) -> bool:
+def _may_repeat(catalog: Catalog, goes_on: Collection[int], call: RecordedCall) -> bool:
     """Says of a call that may have run whether it may be made again: only where the user has said so, or its server has
     answered it with a question in a round, and waits for nothing."""
     if call.id in goes_on:

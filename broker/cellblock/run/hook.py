@@ -11,7 +11,8 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from cellblock.base.errors import Certainty
@@ -73,27 +74,62 @@ REFUSED_FOR_NOW: Final = frozenset(("OVERLOADED", "WORKER_UNAVAILABLE"))
 STOPPED: Final = "stopped"
 """Names the end of a run whose worker the broker has killed for what its script did, such as a call too many."""
 
+DIGEST_BYTES: Final = 16
+
 RequestKind = Literal["call", "query"]
 """Names what a script may ask for: a tool call, or a discovery request."""
 
 
-class Facts(Protocol):
-    """Describes a call while it is under way or when it is recorded."""
+@dataclass(slots=True, kw_only=True)
+class RecordedCall:
+    """Describes one request of a script, and its answer.
 
-    error: str | None
-    certainty: Certainty
-    duration_ms: int
-
-
-class Recorded(Facts, Protocol):
-    """Describes a recorded request, with its answer if it had one (`ok` is None where it had none)."""
+    Args:
+        id: As the sandbox gives them: calls and queries share the numbers 1, 2, 3 …
+        kind: A tool call, or a discovery request.
+        server: The server's id; empty for a query.
+        tool: The tool's name in MCP; a query's operation.
+        input: JSON as the worker sent it; empty where there was no argument.
+        digest: Of the input, in hex; empty until somebody asks for `input_digest`.
+        ok: Whether the answer is a value; None while there is none.
+        answer: JSON as the worker was sent it.
+        duration_ms: How long it took; this and the next two are as in the trace.
+        error: One of a few fixed phrases.
+        certainty: What is certain about a call without an answer.
+    """
 
     id: int
     kind: RequestKind
     server: str
     tool: str
-    ok: bool | None
-    answer: bytes
+    input: bytes = b""
+    digest: str = field(default="", compare=False)
+    ok: bool | None = None
+    answer: bytes = b""
+    duration_ms: int = 0
+    error: str | None = None
+    certainty: Certainty = Certainty.NOT_STARTED
+
+    @property
+    def name(self) -> str:
+        """Names the tool or the request that was asked for, for messages."""
+        return f"{self.server}.{self.tool}" if self.kind == "call" else self.tool
+
+    @property
+    def input_digest(self) -> str:
+        """Returns the digest of the input, in hex. Of a large one it takes milliseconds, so the loop leaves it to the
+        journals' thread."""
+        self.digest = self.digest or digest_of(self.input)
+        return self.digest
+
+
+Facts = CallFacts | RecordedCall
+"""Describes a call while it is under way or when it is recorded."""
+
+
+def digest_of(data: bytes) -> str:
+    """Gives the digest of an input, in hex."""
+    return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 class Past(Protocol):
@@ -143,7 +179,7 @@ class RunJournal(Protocol):
     offline: bool
     replaying: bool
     lost: str | None
-    may_repeat: Callable[[Recorded], bool]
+    may_repeat: Callable[[RecordedCall], bool]
 
     @property
     def past(self) -> Past | None:
@@ -193,7 +229,7 @@ class RunJournal(Protocol):
 
     def ask(
         self, call_id: int, kind: RequestKind, server: str, tool: str, body: bytes, place: str | None
-    ) -> Recorded | Stop | None:
+    ) -> RecordedCall | Stop | None:
         """Takes a request of the script, which stands at this place in it. Gives the recorded request; why the run must
         stop; or None: it is to be made."""
         ...
@@ -329,6 +365,13 @@ class RunKeeper(Protocol):
         """
         ...
 
+
+# ---- what the script of a journaled run has seen, as the text that its sandbox writes ------------------
+#
+# Each event is a letter and a whole number: `a3` the answer to request 3, `t2` timer 2, `i1` the end of the first
+# `import(…)`, `i0` that of the script's own, `e1` its end; `c5*3` are three readings of the clock 5 ms after the one
+# before (`*1` is left out). In a replay `@4:7` says where in the text that was sent the call stands that the events
+# come with.
 
 _EVENTS: Final = re.compile(r"(?:[atie]\d{1,10}|c\d{1,16}(?:\*\d{1,10})?)*+", re.ASCII)
 _PLACE: Final = re.compile(r"@(\d{1,9}):(\d{1,9})\Z")

@@ -11,7 +11,7 @@ from cellblock.base.json import is_object
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
 from cellblock.run.events import CallFacts
-from cellblock.run.hook import Recorded, RunJournal, Stop, diverged, without_place
+from cellblock.run.hook import RecordedCall, RunJournal, Stop, diverged, without_place
 from cellblock.run.outcome import limit_diagnostic
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, error_diagnostic
@@ -135,7 +135,7 @@ class Journaled:
         if (stop := self._journal.live()) is not None:
             self._kill(stopped(stop))
 
-    def _answer(self, call: Recorded, call_id: int) -> None:
+    def _answer(self, call: RecordedCall, call_id: int) -> None:
         ok, answer = call.ok, call.answer
         if ok is None and not self._journal.offline:
             ok, answer = False, encode_error(_may_have_run(call), self._most)
@@ -216,7 +216,7 @@ def another_run(failure: object, script: Script) -> Diagnostic:
     return stopped(diverged(what, None if place is None else script.place(*place)))
 
 
-def _may_have_run(call: Recorded) -> ToolCallError:
+def _may_have_run(call: RecordedCall) -> ToolCallError:
     return ToolCallError(
         f"{call.tool} was under way when the run was interrupted, and it is not known whether it took effect.",
         hint="Check whether the call took effect before you make it again.",

@@ -12,7 +12,7 @@ from cellblock.base.errors import shorten
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.hook import RunJournal
 from cellblock.run.response import Diagnostic, error_diagnostic
-from cellblock.script.imports import Imports, TooComplex
+from cellblock.script.imports import Imports
 from cellblock.script.lines import SCRIPT_NAME
 from cellblock.script.source import Script, prepare
 from cellblock.tools.catalog.model import Catalog, Withheld
@@ -64,26 +64,23 @@ def make_plan(
     `conventions`, `journaled`, `own_import` and `name` are as for `prepare`.
 
     A static import that cannot be satisfied would fail the whole module, so it is an error here and now; a
-    dynamic one becomes an exception at its place in the script.
+    dynamic one becomes an exception at its place in the script. Raises TooComplex.
     """
     import_url = fixed_modules()[IMPORT_SPECIFIER]
 
     def url_of(specifier: str) -> str | None:
         return urls.url_for(catalog, specifier) if specifier != IMPORT_SPECIFIER else None
 
-    try:
-        script = prepare(
-            code,
-            url_of,
-            import_url,
-            imports,
-            conventions=conventions,
-            journaled=journaled,
-            own_import=own_import,
-            name=name,
-        )
-    except TooComplex as error:
-        return refused_plan(str(error))
+    script = prepare(
+        code,
+        url_of,
+        import_url,
+        imports,
+        conventions=conventions,
+        journaled=journaled,
+        own_import=own_import,
+        name=name,
+    )
     modules: dict[str, str] = {}
     refused: dict[str, dict[str, Any]] = {}
     errors: list[Diagnostic] = []
@@ -121,19 +118,14 @@ def make_plan(
 
 def recorded_plan(journal: RunJournal, code: str, imports: Imports, name: str = SCRIPT_NAME) -> Plan:
     """Makes the plan of a run that goes on with a recorded one: its modules, and its script unless that is another.
-    `name` is as for `prepare`."""
+    `name` is as for `prepare`. Raises TooComplex."""
     past = journal.past
     assert past is not None
     recorded = json.loads(past.body)
     urls: dict[str, str] = recorded["modules"]
     import_url = fixed_modules()[IMPORT_SPECIFIER]
     conventions = past.conventions
-    try:
-        script = prepare(
-            code, urls.get, import_url, imports, conventions=conventions, journaled=True, name=name
-        )
-    except TooComplex as error:
-        return refused_plan(str(error))
+    script = prepare(code, urls.get, import_url, imports, conventions=conventions, journaled=True, name=name)
     if journal.plan_body is not None:
         return Plan(script, journal.plan_body, (), code)
     missing = [found for found in script.static if found.specifier not in urls]
@@ -180,16 +172,6 @@ def imported_withheld(script: Script, catalog: Catalog) -> dict[str, Withheld]:
     """Gives the tools of the servers that a script imports which it is not given, by the names it would use."""
     servers = imported_servers(catalog, script.specifiers)
     return {tool.export_name: tool for server in servers for tool in server.withheld}
-
-
-def refused_plan(why: str) -> Plan:
-    """Makes the plan of a script that is too complex to be run."""
-    error = error_diagnostic(
-        "SCRIPT_TOO_COMPLEX",
-        f"The script was not started: {why}.",
-        "Write a shorter, flatter script; let it fetch data through tools.",
-    )
-    return Plan(Script(""), b"", (error,))
 
 
 def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:

@@ -38,9 +38,8 @@ from cellblock.run.outcome import (
     with_certainty,
     with_unawaited,
 )
-from cellblock.run.parking import Parking
 from cellblock.run.queries import MAX_QUERIES, Queries
-from cellblock.run.questions import Questions
+from cellblock.run.questions import Parking, Questions
 from cellblock.run.replies import Replies
 from cellblock.run.response import Diagnostic, RunResponse, Usage
 from cellblock.run.run_clock import Deadline, RunClock

@@ -14,8 +14,8 @@ from typing import Any, Literal, cast, get_args
 from mcp_types import AudioContent, ImageContent
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.run.caller import Caller
 from cellblock.run.media import Media
+from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp.context import Declared, declarations_in_budget, description, made_beside
 from cellblock.serve.mcp.first_reference import FirstReferences

@@ -12,7 +12,7 @@ from mcp.server.context import ServerRequestContext
 
 from cellblock.base.json import is_object
 from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings, SchemaSettings
-from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy

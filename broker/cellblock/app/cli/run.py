@@ -30,8 +30,7 @@ from cellblock.observe.logs import logging_as_configured
 from cellblock.record.cellrun import MAX_BYTES, read, redacted, write
 from cellblock.record.journal import Journal
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
-from cellblock.run.caller import Caller
-from cellblock.run.policy.asking import COMMAND_LINE, Grantee
+from cellblock.run.policy.asking import COMMAND_LINE, Caller, Grantee
 from cellblock.run.request import read_request, request_of
 from cellblock.tools.catalog.model import Catalog
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
@@ -176,7 +175,7 @@ def record(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 async def _record(
     parsed: argparse.Namespace, settings: Settings, code: str, grants: dict[str, Any] | None
 ) -> int:
-    journal = Journal.recording()
+    journal = Journal()
     exit_code = await run_script(parsed, settings, code, grants, journal)
     try:
         recording = journal.snapshot()

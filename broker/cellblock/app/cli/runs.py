@@ -27,10 +27,9 @@ from cellblock.base.terminal import Painter, cell, harmless
 from cellblock.observe.audit import FILE_NAME, AuditLog
 from cellblock.observe.logs import logging_as_configured
 from cellblock.record.journals import open_store
-from cellblock.record.pieces import recording_in
 from cellblock.record.place import Place
 from cellblock.record.recording import Recording
-from cellblock.record.rows import WAITING, Head, Piece
+from cellblock.record.rows import WAITING, Head, Piece, recording_in
 from cellblock.record.store import JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, shown

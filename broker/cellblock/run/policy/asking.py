@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from cellblock.base.admission import DEFAULT_CLIENT
 from cellblock.base.questions import QuestionId, Round
+from cellblock.run.events import Watcher
+from cellblock.tools.upstream.requester import Requester
 
 
 class Verdict(Enum):
@@ -112,3 +115,24 @@ COMMAND_LINE: Final = "cli"
 """Names the principal of the command line, of which a process runs one script."""
 
 EMBEDDING: Final = Grantee("embedding")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Says for which client a run or a call is.
+
+    Args:
+        client: Whose it is; workers are shared fairly between clients.
+        grantee: Which grants it has, and who is asked for approval.
+        observer: Watches this run beside those who watch all.
+        requester: The client that upstream servers may ask during a call; None where nobody can be asked.
+    """
+
+    client: str = DEFAULT_CLIENT
+    grantee: Grantee = EMBEDDING
+    observer: Watcher | None = None
+    requester: Requester | None = None
+
+
+EMBEDDER: Final = Caller()
+"""Stands for the program that embeds the broker."""

@@ -19,7 +19,7 @@ from cellblock.tools.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.schemas.validation import Allowance
 
 if TYPE_CHECKING:
-    from cellblock.run.parking import Parking
+    from cellblock.run.questions import Parking
     from cellblock.run.run_clock import RunClock
 
 logger = logging.getLogger("cellblock.policy")

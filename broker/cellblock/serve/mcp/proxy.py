@@ -29,9 +29,8 @@ from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCa
 from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.offload.budget import OverBudget
-from cellblock.run.caller import Caller
 from cellblock.run.payload import PayloadError
-from cellblock.run.policy.asking import Grantee
+from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.unwrap import unwrap
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.held_calls import HeldCalls

@@ -14,8 +14,7 @@ from typing import Any, Final, TypeVar
 import mcp_types as types
 from mcp import MCPError
 
-from cellblock.run.caller import Caller
-from cellblock.run.policy.asking import Grantee
+from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp.approvals import answers_in, elicitor, parked_requests
 from cellblock.serve.mcp.front import Front

@@ -13,8 +13,8 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.callbacks import Listeners, tell
 from cellblock.base.settings.settings import UpstreamSettings
 from cellblock.pool.pool import Pool
-from cellblock.run.caller import Caller
 from cellblock.run.events import Observer
+from cellblock.run.policy.asking import Caller
 from cellblock.tools.upstream.session import UpstreamSession
 from support.memory_host import BOUND, HostedRun, World, codes, hold
 from support.waits import until, within

@@ -21,9 +21,10 @@ from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState
 from cellblock.record.journals import Journals, open_store
-from cellblock.record.place import Place, opened_journals
+from cellblock.record.place import Place
 from cellblock.record.rows import Head, Piece, WrongPiece
 from cellblock.record.store import JournalStore
+from support.opened_journals import delete_of, heads_of, opened_journals, read_of
 from support.postgresql import Postgres
 from support.waits import WAIT_BOUND_SECONDS, until
 
@@ -49,14 +50,14 @@ async def kept(tmp_path: Path) -> AsyncGenerator[Journals]:
 
 
 async def test_a_run_is_written_listed_read_and_deleted(kept: Journals, tmp_path: Path) -> None:
-    assert (await kept.heads(), await kept.read("r1"), await kept.delete("r1")) == ([], None, False)
+    assert (await heads_of(kept), await read_of(kept, "r1"), await delete_of(kept, "r1")) == ([], None, False)
     assert not (tmp_path / JOURNALS).exists(), "a look has made the file"
     assert await kept.is_written(kept.write(head(), pieces))
-    assert [one.id for one in await kept.heads("cli")] == ["r1"]
-    found = await kept.read("r1", "cli")
+    assert [one.id for one in await heads_of(kept, "cli")] == ["r1"]
+    found = await read_of(kept, "r1", "cli")
     assert found is not None and found[1] == PIECES
-    assert await kept.read("r1", "embedding") is None
-    assert await kept.delete("r1") and await kept.heads() == []
+    assert await read_of(kept, "r1", "embedding") is None
+    assert await delete_of(kept, "r1") and await heads_of(kept) == []
 
 
 async def test_what_waits_is_written_before_the_end(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ async def test_what_waits_is_written_before_the_end(tmp_path: Path) -> None:
     assert all(one.result() for one in writing)
     assert not await kept.is_written(kept.write(head("late"), pieces))
     with pytest.raises(StoreError, match="stopping"):
-        await kept.heads()
+        await heads_of(kept)
     store = open_store(Place(LocalStore(tmp_path), AUTH), JournalSettings())
     assert len(store.heads()) == 50
     store.close()
@@ -87,7 +88,7 @@ async def test_a_failing_disk_is_told_once_and_tried_again_later(
     assert await kept.is_written(kept.write(head("r8", ended=None, outcome=None), pieces, owner="b"))
     kept._next_try = 0.0
     assert await kept.is_written(kept.write(head("r9"), pieces))
-    assert {one.id for one in await kept.heads()} == {"r8", "r9"}
+    assert {one.id for one in await heads_of(kept)} == {"r8", "r9"}
 
 
 async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Journals, tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Jour
         assert await kept.is_written(
             kept.write(head(f"r{number}"), lambda: [Piece("recording", b"x" * 50_000)])
         )
-    assert await kept.delete("r0")  # the log is short: what is damaged below is read from the file
+    assert await delete_of(kept, "r0")  # the log is short: what is damaged below is read from the file
     file = tmp_path / JOURNALS
     with file.open("r+b") as opened:
         opened.truncate(8192)
@@ -105,7 +106,7 @@ async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Jour
     await kept.is_written(writing)
     kept._next_try = 0.0
     assert await kept.is_written(kept.write(head("r31"), pieces))
-    assert (await kept.heads())[0].id == "r31"
+    assert (await heads_of(kept))[0].id == "r31"
 
 
 async def test_one_run_that_is_too_large_is_no_reason_to_wait(
@@ -153,8 +154,8 @@ async def test_a_wrong_key_is_told_of_one_run_and_others_are_read(kept: Journals
     store.close()
     assert await kept.is_written(kept.write(head("ours"), pieces))
     with pytest.raises(WrongPiece):
-        await kept.read("theirs")
-    assert await kept.read("ours") is not None
+        await read_of(kept, "theirs")
+    assert await read_of(kept, "ours") is not None
 
 
 async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path)
     kept.start()
 
     async def is_empty() -> bool:
-        return await kept.heads() == []
+        return await heads_of(kept) == []
 
     while not await is_empty():
         pass
@@ -179,7 +180,7 @@ async def test_a_shorter_time_counts_for_what_is_kept_already(kept: Journals) ->
     assert await kept.is_written(kept.write(Head("r1", "cli", now - 60, now - 60, "ok"), pieces))
     kept.use(JournalSettings(mode="all", expire_ms=10_000))
     assert await kept.is_written(kept.write(head("r2"), pieces))
-    while [one.id for one in await kept.heads()] != ["r2"]:
+    while [one.id for one in await heads_of(kept)] != ["r2"]:
         pass
 
 
@@ -202,7 +203,7 @@ async def test_while_postgresql_is_away_writes_wait_and_whoever_asks_is_told(
     parking = shared.write(head("parked", ended=None, outcome=None, state="parked"), pieces)
     assert not await shared.is_written(waiting[0], 10 * WAIT_BOUND_SECONDS), "nobody waits in vain"
     with pytest.raises(Away, match="PostgreSQL"):
-        await shared.heads()
+        await heads_of(shared)
     with pytest.raises(TimeoutError):
         # Long enough for several tries.
         await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(waiting[0])), 1.0)
@@ -211,7 +212,7 @@ async def test_while_postgresql_is_away_writes_wait_and_whoever_asks_is_told(
     await until(lambda: parking.done() and all(one.done() for one in waiting), "it is written")
     assert all(one.result() for one in waiting)
     await until(lambda: shared._place.trouble is None, "it is seen that it is back")
-    assert {one.id for one in await shared.heads()} >= {"before", *(f"r{number}" for number in range(20))}
+    assert {one.id for one in await heads_of(shared)} >= {"before", *(f"r{number}" for number in range(20))}
     assert "PostgreSQL is there again" in caplog.text
 
 

@@ -20,6 +20,7 @@ from cellblock.record.place import Place
 from cellblock.run.events import RunFacts
 from cellblock.run.hook import KeptRun, Parked
 from support.memory_keeper import MemoryKeeper, begin
+from support.opened_journals import heads_of
 from support.postgresql import Postgres
 from support.waits import until
 
@@ -58,7 +59,7 @@ async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
-    assert await journals.heads() == []
+    assert await heads_of(journals) == []
     postgres.stop()
     try:
         await until(lambda: presence.trouble is not None, "it is seen")
@@ -66,7 +67,7 @@ async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     finally:
         postgres.start()
     await until(lambda: presence.trouble is None, "it is back")
-    assert [head.state for head in await journals.heads() if head.state != "ended"] == []
+    assert [head.state for head in await heads_of(journals) if head.state != "ended"] == []
     await journals.close()
 
 
@@ -80,10 +81,10 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
     with monkeypatch.context() as slow:
         written_too_late(slow)
         assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
-    (head,) = await journals.heads()
+    (head,) = await heads_of(journals)
     assert (head.state, head.outcome) == ("ended", "CANNOT_GO_ON")
     kept.run_ended(facts())
-    assert [head.state for head in await journals.heads()] == ["ended"]
+    assert [head.state for head in await heads_of(journals)] == ["ended"]
     await journals.close()
 
 
@@ -92,7 +93,7 @@ async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Pat
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)))
     assert await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     kept.take_back("CANCELLED")
-    (head,) = await journals.heads()
+    (head,) = await heads_of(journals)
     assert (head.state, head.outcome) == ("ended", "CANCELLED")
     await journals.close()
 

@@ -16,7 +16,6 @@ from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import JOURNALS
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer
 from cellblock.record.owner import Owner
-from cellblock.record.place import opened_journals
 from cellblock.record.rows import (
     WAITING,
     Foreign,
@@ -36,6 +35,7 @@ from cellblock.record.tables import JOURNAL_TABLES
 from cellblock.run.hook import Parked
 from cellblock.tools.schemas.replies import WrongAnswer
 from support.at_once import at_once
+from support.opened_journals import opened_journals
 
 NOW = 1_000_000_000.0
 KEY = bytes(range(32))

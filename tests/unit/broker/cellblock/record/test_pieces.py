@@ -14,11 +14,12 @@ import pytest
 from cellblock.base.errors import Certainty
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.settings.state import JournalSettings
-from cellblock.record import pieces
+from cellblock.record import rows as pieces
 from cellblock.record.journal import MAX_BYTES
-from cellblock.record.place import opened_journals
-from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording, digest_of
+from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.record.rows import ADDED_BYTES, Head, Piece
+from cellblock.run.hook import digest_of
+from support.opened_journals import opened_journals
 
 BEGUN = Recording(
     made_by="1",

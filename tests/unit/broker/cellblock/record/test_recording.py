@@ -18,10 +18,9 @@ from cellblock.record.recording import (
     Recording,
     UnreadableRecording,
     catalog_of,
-    digest_of,
     names_of,
 )
-from cellblock.run.hook import Parked, has_order, is_events, pieces, without_place
+from cellblock.run.hook import Parked, digest_of, has_order, is_events, pieces, without_place
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 
 SECRET = "hunter2-hunter2"

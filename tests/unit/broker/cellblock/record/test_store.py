@@ -18,10 +18,10 @@ from cellblock.base.settings.state import JournalSettings
 from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import JOURNALS
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer
-from cellblock.record.place import opened_journals
 from cellblock.record.rows import Head, Piece, TooLarge, WrongPiece
 from cellblock.record.store import PAGE_RUNS, UNENDED_SECONDS, JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
+from support.opened_journals import opened_journals
 
 OTHER_KEY = b"\1" * 32
 KEY = bytes(range(32))

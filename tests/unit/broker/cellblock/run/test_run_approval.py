@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from cellblock.base.questions import ParkedQuestion, QuestionId
-from cellblock.run import parking
+from cellblock.run import questions as run_questions
 from cellblock.run import run as run_module
-from cellblock.run.parking import Parking
 from cellblock.run.policy.asking import Grantee, Question, Verdict
+from cellblock.run.questions import Parking
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, World, codes
 from support.waits import within
@@ -210,7 +210,7 @@ class Place:
 
 async def gathered() -> None:
     """Passes the time in which what is asked at once is gathered."""
-    await asyncio.sleep(2 * parking.GATHER_SECONDS)
+    await asyncio.sleep(2 * run_questions.GATHER_SECONDS)
 
 
 async def test_it_parks_once_with_all_that_is_asked_at_once() -> None:

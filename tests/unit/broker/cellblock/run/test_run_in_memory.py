@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cellblock.run import queries
-from cellblock.run.caller import Caller
 from cellblock.run.events import Observer, RunFacts, Watcher
+from cellblock.run.policy.asking import Caller
 from cellblock.run.response import LogEntry, TraceEntry
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, World, codes, hold, turns

@@ -64,7 +64,7 @@ async def live_without_a_past(run: HostedRun) -> None:
 async def test_events_that_are_none_end_the_run(play: Play, make_world: MakeWorld) -> None:
     world = make_world()
     await world.host(play)
-    journal = Journal.recording()
+    journal = Journal()
     async with asyncio.timeout(BOUND):
         response = await world.executor.run({"code": "1"}, journal=journal)
     assert codes(response) == ["PROTOCOL_VIOLATION"]
@@ -93,7 +93,7 @@ async def test_events_without_end_end_the_run(make_world: MakeWorld) -> None:
     world = make_world()
     await world.host(play)
     async with asyncio.timeout(BOUND):
-        response = await world.executor.run({"code": "1"}, journal=Journal.recording())
+        response = await world.executor.run({"code": "1"}, journal=Journal())
     assert codes(response) == ["SANDBOX_LIMIT"]
 
 
@@ -107,7 +107,7 @@ async def test_events_may_come_with_each_entry(make_world: MakeWorld) -> None:
 
     world = make_world()
     await world.host(play)
-    journal = Journal.recording()
+    journal = Journal()
     async with asyncio.timeout(BOUND):
         response = await world.executor.run({"code": "1"}, journal=journal)
     assert response.ok
@@ -125,7 +125,7 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on(make_world: MakeWo
 
     world = make_world(limits={"max_tool_calls": 10})
     await world.host(play)
-    journal = Journal.recording()
+    journal = Journal()
     journal.most_bytes = 10 * size
     async with asyncio.timeout(BOUND):
         response = await world.executor.run({"code": "1"}, journal=journal)
@@ -175,11 +175,11 @@ def test_one_that_goes_on_takes_the_place_of_the_one_before() -> None:
 
 
 def test_what_is_recorded_is_answered_though_the_journal_is_lost() -> None:
-    first = Journal.recording()
+    first = Journal()
     filled(first, 10)
     first.answered(1, True, b"1")
     past = first.snapshot()
-    resumed = Journal.resuming(past)
+    resumed = Journal(past)
     resumed.most_bytes = 20
     resumed.note("a1" * 20)
     assert resumed.lost is not None
@@ -198,7 +198,7 @@ async def test_intents_and_answers_are_told(make_world: MakeWorld) -> None:
     world = make_world()
     await world.host(play)
     told: list[tuple[int, bool | None]] = []
-    journal = Journal.recording()
+    journal = Journal()
     journal.on_change = lambda call: told.append((call.id, call.ok))
     async with asyncio.timeout(BOUND):
         await world.executor.run({"code": "1"}, journal=journal)

@@ -223,7 +223,7 @@ class Histories(History):
         self.loop.run_until_complete(self.keeper.held.look())
         self.settle()
         for run in self.runs:
-            if run.park is not None and self.keeper.held.holds(run.park.head.id):
+            if run.park is not None and run.park.head.id in self.keeper.held._held:  # pyright: ignore[reportPrivateUsage]
                 assert all(self.tools.got[run.name, call] for call in run.said), run
 
     @precondition(lambda self: self.asking and not self.being_parked)
@@ -241,7 +241,7 @@ class Histories(History):
         else:
             self.keeper.held.cancel(head)
             self.settle()
-        assert not self.keeper.held.holds(head)
+        assert head not in self.keeper.held._held  # pyright: ignore[reportPrivateUsage]
         assert before == {call: self.tools.got[run.name, call] for call in run.calls}, run
 
     @precondition(lambda self: self.deaths < MAX_ADOPTED)

@@ -17,7 +17,7 @@ from cellblock.base.offload import pool
 from cellblock.base.offload.pool import AT_ONCE, RESERVED, Apart
 from cellblock.base.offload.share import Share, share_of_one
 from cellblock.base.offload.task import Answer, Task
-from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Caller
 from cellblock.script import source_apart
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.source_apart import INLINE_BYTES, analysed

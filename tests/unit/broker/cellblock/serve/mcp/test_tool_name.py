@@ -16,7 +16,7 @@ from cellblock.app.assembly import front_config
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.base.callbacks import Listeners
 from cellblock.base.settings.settings import FrontendSettings
-from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.policy import Policy
 from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.serve.mcp.mcp_server import FrontServer

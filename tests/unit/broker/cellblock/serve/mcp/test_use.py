@@ -14,7 +14,7 @@ from mcp_types import Implementation
 
 from cellblock.app.assembly import front_config
 from cellblock.base.callbacks import Listeners
-from cellblock.run.caller import Caller
+from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.policy import Policy
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp import first_reference, use

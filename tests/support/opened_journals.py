@@ -1,0 +1,43 @@
+"""Looks into journals as no product code does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cellblock.base.settings.state import JournalSettings
+from cellblock.base.store import opened_file
+from cellblock.record.journals import Journals
+from cellblock.record.rows import Head, Piece
+from cellblock.record.store import JournalStore
+from cellblock.record.tables import JOURNAL_TABLES
+
+
+def opened_journals(
+    path: Path, keys: Callable[[], Sequence[bytes]], settings: JournalSettings
+) -> JournalStore:
+    """Opens one file of journals; made with mode 0600 when absent."""
+    return JournalStore(opened_file(path, JOURNAL_TABLES), keys, settings)
+
+
+async def heads_of(journals: Journals, principal: str | None = None) -> list[Head]:
+    """Returns the runs that are kept."""
+    return await journals.asked(lambda store: store.heads(principal), [])
+
+
+async def read_of(
+    journals: Journals, run_id: str, principal: str | None = None
+) -> tuple[Head, list[Piece]] | None:
+    """Returns a run that is kept."""
+    return await journals.asked(lambda store: store.read(run_id, principal), None)
+
+
+async def delete_of(journals: Journals, run_id: str) -> bool:
+    """Deletes a run that is kept."""
+    return await journals.asked(lambda store: store.delete(run_id), default=False)
+
+
+async def tidied(journals: Journals) -> None:
+    """Waits until the journals keep nothing that is too old or too much."""
+    while await journals.asked(lambda store: store.tidy(), default=False):
+        pass
