@@ -377,7 +377,7 @@ class UpstreamSession:
                 self._client = self._connection = None
             if self._closing:
                 return
-            if probe_ended != self._handshake or self._ready_at is None:
+            if self._ready_at is None:
                 # What ended at our question may answer `initialize`; what did not answer that either may be newer.
                 self._handshake = probe_ended
             if probe_ended and self.attempts == 1:
