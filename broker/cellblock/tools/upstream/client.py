@@ -134,8 +134,8 @@ async def _agreed(
             connection.version = session.protocol_version
             stack.push_async_exit(opening.pop_all())
             return session, connection
-    if isinstance(failed, ConnectionLost) and not handshake:
-        raise ProbeEnded from None
+    if isinstance(failed, ConnectionLost) and failed.sent and not handshake:
+        raise ProbeEnded(failed.message) from None
     raise failed
 
 

@@ -74,7 +74,7 @@ AT_ONCE_SECONDS: Final = 0.5
 """Passes from an attempt that failed until a call starts the next one before its pause is over."""
 
 RELIST_SECONDS: Final = 1.0
-"""Sets the least time from one list of tools to the next, however often the server announces changes."""
+"""Sets the least time from one list of changed tools to the next, however often the server announces changes."""
 
 MOST_IDLE_LISTS: Final = 3
 QUIET_SECONDS: Final = 30.0
@@ -384,7 +384,7 @@ class UpstreamSession:
                 self._client = self._connection = None
             if self._closing:
                 return
-            if probe_ended != self._handshake or self._ready_at is None:
+            if self._ready_at is None:
                 # What ended at our question may answer `initialize`; what did not answer that either may be newer.
                 self._handshake = probe_ended
             if probe_ended and self.attempts == 1:
@@ -533,6 +533,7 @@ class UpstreamSession:
                 tell(self._on_update, uri)
 
     async def _refresh(self, client: ClientSession) -> None:
+        self._listed_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
                 assert self._connection is not None
@@ -548,7 +549,6 @@ class UpstreamSession:
             self._idle_lists += 1
 
     async def _learn(self, client: ClientSession, connection: Connection) -> ServerFacts:
-        self._listed_at = asyncio.get_running_loop().time()
         listing = Listing()
         if client.server_capabilities is not None and client.server_capabilities.tools is not None:
             listing = await list_tools(client, connection)

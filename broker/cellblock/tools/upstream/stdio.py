@@ -55,8 +55,8 @@ PASSED_VARIABLES: Final = (
         "SSH_AUTH_SOCK",
     ),
 )
-"""Lists what a started server gets of Cellblock's environment, beside what the SDK passes. None of it is a secret
-itself; keys and tokens are named in a server's own `env`."""
+"""Lists what a started server gets of Cellblock's environment, beside what the SDK passes. Of these, only a proxy's
+address may hold a password, which a server cannot do without; keys and tokens are named in its own `env`."""
 
 READ_BYTES: Final = 64 * 1024
 """Bounds the bytes of one read; a pipe holds no more."""
