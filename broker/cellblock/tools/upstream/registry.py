@@ -20,7 +20,7 @@ from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import at_most
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
-from cellblock.tools.catalog.requests import CAPABILITIES, Kind, RequestEntry
+from cellblock.tools.catalog.requests import CAPABILITIES, READ, Kind, RequestEntry
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import PythonTool, read_tool
 from cellblock.tools.upstream.connecting import State
@@ -327,8 +327,9 @@ class Registry:
         session = self._session_of(server)
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
         whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
-        is_tool = not isinstance(tool, RequestEntry)
-        return lambda arguments: session.call(tool.tool_name, arguments, **whom, is_tool=is_tool)
+        if isinstance(tool, RequestEntry):
+            whom["request"] = tool
+        return lambda arguments: session.call(tool.tool_name, arguments, **whom)
 
     def knows(self, server: str, tool: str = "") -> bool:
         """Says whether there is a server of this module path, connected or not; and this tool, where they are Python
@@ -508,6 +509,7 @@ class Registry:
             session=self._numbers[name],
             beside=() if refused or config.asks else self._beside(name, config, facts),
             revision=revision,
+            reads=self._reads(name, config),
         )
         self._entries[name] = (facts, entry)
         return entry
@@ -518,6 +520,15 @@ class Registry:
         if narrowed or (self._reviewer is not None and self._reviewer.quarantines(name)):
             return ()
         return tuple(one for one in facts.capabilities if one in CAPABILITIES.values())
+
+    def _reads(self, name: str, config: ServerConfig) -> ToolEntry | None:
+        """Returns what a script calls to read a resource, to which the entry's lists of tools apply as to a tool; with
+        a quarantine none, as resources have no pins."""
+        names = READ.tool_name, READ.export_name
+        quarantined = self._reviewer is not None and self._reviewer.quarantines(name)
+        if quarantined or config.refusal(*names) is not None:
+            return None
+        return replace(READ, asked=config.asks_about(*names), by_script=True)
 
     def _make_local_entry(self) -> ServerEntry:
         exports = export_names(self._local)
@@ -548,7 +559,10 @@ def _idle(config: ServerConfig, facts: ServerFacts, exports: Mapping[str, str]) 
     """Returns a warning for each name in the entry that is of no tool: a slip of the pen would restrict nothing."""
     tools = [(tool.name, exports.get(tool.name, tool.name)) for tool in facts.tools]
     tools += [(tool.name, tool.export_name) for tool in facts.left_out]
-    return [f"{text}, which is no tool of the server" for text in config.idle_names(tools)] if tools else []
+    if not tools:
+        return []
+    tools.append((READ.tool_name, READ.export_name))
+    return [f"{text}, which is no tool of the server" for text in config.idle_names(tools)]
 
 
 def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -24,7 +25,7 @@ from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import at_most, end_tasks
-from cellblock.tools.catalog.requests import SUBSCRIBE, Kind
+from cellblock.tools.catalog.requests import SUBSCRIBE, Kind, RequestEntry
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.beside import Beside
 from cellblock.tools.upstream.client import ProbeEnded, connected
@@ -37,7 +38,7 @@ from cellblock.tools.upstream.dispatcher import (
     sent_input,
 )
 from cellblock.tools.upstream.entries import Entry
-from cellblock.tools.upstream.input_rounds import ask, call_tool
+from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.listing import Listing, ServerFacts, facts_of, list_tools
 from cellblock.tools.upstream.outstanding import Routing
 from cellblock.tools.upstream.pace import Holding
@@ -218,7 +219,7 @@ class UpstreamSession:
         *,
         call_bound: float,
         origin: CallOrigin = NOBODY,
-        is_tool: bool = True,
+        request: RequestEntry | None = None,
     ) -> Any:
         """Calls a tool, or sends another request.
 
@@ -228,7 +229,7 @@ class UpstreamSession:
             call_bound: Longest time in seconds, without that in which the server waits for an answer of the client;
                 past it the server is sent a cancel notification.
             origin: Whom the server may ask meanwhile.
-            is_tool: Whether it is a tool.
+            request: The request that it is; None for a tool.
 
         Returns:
             The `ToolResult`, or the result of the request.
@@ -237,7 +238,7 @@ class UpstreamSession:
             ToolCallError: Not connected, refused, timed out, or the answer was no result. Not for `isError`
                 results: those are returned.
         """
-        send = call_tool if is_tool else self._ask
+        send = call_tool if request is None else partial(self._ask, request)
         if self._places is None:
             return await self._call(send, tool, value, call_bound, call_bound, origin)
         loop = asyncio.get_running_loop()
@@ -344,7 +345,13 @@ class UpstreamSession:
             await self._moved.wait()
 
     async def _ask(
-        self, session: ClientSession, server: str, method: str, value: dict[str, Any], progress: Any
+        self,
+        request: RequestEntry,
+        session: ClientSession,
+        server: str,
+        method: str,
+        value: dict[str, Any],
+        progress: Any,
     ) -> Any:
         if not is_object(value):
             raise ToolCallError(
@@ -352,7 +359,8 @@ class UpstreamSession:
                 hint="Send less at a time.",
                 certainty=Certainty.NOT_STARTED,
             )
-        result = await ask(session, server, method, value, progress)
+        send = read_resource if request.by_script else ask
+        result = await send(session, server, method, value, progress)
         if method == SUBSCRIBE.tool_name:
             self._followed.add(value["uri"])
         return result
