@@ -191,7 +191,7 @@ class Server:
         elif name == "raw":
             write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},{arguments["text"]}}}')
         elif name == "wrong_shape":
-            self.reply(request_id, {"content": "not a list"})
+            write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":["no object"]}}')
         elif name == "fail":
             self.text(request_id, arguments["text"], is_error=True)
         elif name == "refuse":

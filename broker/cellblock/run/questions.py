@@ -269,8 +269,9 @@ class Questions:
         asked, parking = question.asked, self.parking
         if is_written_down:
             # One too large or too many holds the run in its process, until it is answered or refused.
-            parking.waits(asked)
+            # In this order: the wait may park the run, which leaves the questions that are open.
             self._open.add(question)
+            parking.waits(asked)
         asking = asyncio.ensure_future(live(key_of(asked.id)))
         left = asyncio.ensure_future(self._left.wait())
         try:

@@ -19,7 +19,7 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli import checkups
 from cellblock.app.cli.config_check import Checked, check_config
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import config_used, reading
+from cellblock.app.cli.loading import config_used, reading, settled
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
 from cellblock.base.errors import ConfigError, HostUnavailable
@@ -164,7 +164,7 @@ async def examine(
     names = {path: name for name, path in module_paths(enabled).items()}
     try:
         async with broker:
-            await broker.settled()
+            await settled(broker)
             for hello in broker.hosts:
                 report.layers = hello.layers
                 report.missing = [_with_fix(layer) for layer in hello.missing]

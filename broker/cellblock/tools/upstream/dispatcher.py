@@ -101,10 +101,6 @@ class Pending:
             self.answer.set_exception(error)
 
 
-Received = Callable[[bytes, Pending | None], list[Message]]
-"""Takes what came: the JSON of a message, and the request on whose stream it came."""
-
-
 class Wire(Protocol):
     """A transport that is open, see `stdio` and `http`."""
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,7 @@ from cellblock.tools.python.python_tools import PythonTool, read_tool
 from cellblock.tools.upstream.connecting import State
 from cellblock.tools.upstream.definitions import left_out
 from cellblock.tools.upstream.entries import Entry
+from cellblock.tools.upstream.installs import LOOK_SECONDS
 from cellblock.tools.upstream.listing import ServerFacts
 from cellblock.tools.upstream.pin_review import Review, Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
@@ -44,7 +46,10 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
 STARTUP_WAIT_SECONDS: Final = 10.0
 """Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
-what `npx` downloads first takes longer, and then the script is told so."""
+what `npx` installs first takes longer, and then the script is told so."""
+
+TELL_SECONDS: Final = 5.0
+"""Passes between two sentences about a server that is being installed."""
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
@@ -251,6 +256,31 @@ class Registry:
     def starting(self) -> bool:
         """Says whether a server is in its first attempt to connect."""
         return any(session.first.pending for session in self.sessions.values())
+
+    async def installed(self, tell: Callable[[str], object]) -> None:
+        """Waits until servers are installed whose programs do that when they start (`npx`, `uvx`), and connected.
+
+        Args:
+            tell: Told a sentence of each, every `TELL_SECONDS`.
+        """
+        now = asyncio.get_running_loop().time
+        began: dict[str, float] = {}
+        due: dict[str, float] = {}
+        while names := [name for name, one in self.sessions.items() if one.first.pending and one.installing]:
+            for name in names:
+                since = now() - began.setdefault(name, now())
+                if since >= due.get(name, 0.0):
+                    due[name] = since + TELL_SECONDS
+                    tell(
+                        f"server {name} is being installed by its program{f' ({since:.0f} s)' if since >= 1 else ''}"
+                    )
+            await asyncio.sleep(LOOK_SECONDS)
+        waited_for = [
+            session.first.over(inf, at_most=self._settings.for_server(name).connect_timeout_ms / 1000)
+            for name, session in self.sessions.items()
+            if name in began
+        ]
+        await asyncio.gather(*waited_for)
 
     async def settled(
         self,

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp import MCPError
@@ -39,6 +39,7 @@ from cellblock.tools.upstream.dispatcher import (
 )
 from cellblock.tools.upstream.entries import Entry
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
+from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, package_of
 from cellblock.tools.upstream.listing import Listing, ServerFacts, facts_of, list_tools
 from cellblock.tools.upstream.outstanding import Routing
 from cellblock.tools.upstream.pace import Holding
@@ -46,7 +47,7 @@ from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.server_log import ServerLog, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
-from cellblock.tools.upstream.stderr_log import stderr_log, upstream_log
+from cellblock.tools.upstream.stderr_log import StderrPipe, stderr_log, upstream_log
 from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ AT_ONCE_SECONDS: Final = 0.5
 """Passes from an attempt that failed until a call starts the next one before its pause is over."""
 
 RELIST_SECONDS: Final = 1.0
-"""Sets the least time from one list of tools to the next, however often the server announces changes."""
+"""Sets the least time from one list of changed tools to the next, however often the server announces changes."""
 
 MOST_IDLE_LISTS: Final = 3
 QUIET_SECONDS: Final = 30.0
@@ -156,6 +157,7 @@ class UpstreamSession:
         self._listed_at = 0.0
         self._idle_lists = 0
         self._said = ""
+        self._install: Install | None = None
         self._has_answered = False
         self._ready_at: float | None = None
         self._closing = False
@@ -177,6 +179,11 @@ class UpstreamSession:
         if self._login is not None:
             await self._login.close(CLOSE_BOUND_SECONDS)
         self._move(State.CLOSED, "Cellblock is stopping")
+
+    @property
+    def installing(self) -> bool:
+        """Says whether the server's program installs the server, as far as can be seen."""
+        return self._install is not None and self._install.running
 
     @property
     def needed_login(self) -> NeededLogin | None:
@@ -385,7 +392,7 @@ class UpstreamSession:
                 self._client = self._connection = None
             if self._closing:
                 return
-            if probe_ended != self._handshake or self._ready_at is None:
+            if self._ready_at is None:
                 # What ended at our question may answer `initialize`; what did not answer that either may be newer.
                 self._handshake = probe_ended
             if probe_ended and self.attempts == 1:
@@ -436,21 +443,28 @@ class UpstreamSession:
         )
 
     async def _begin(
-        self, stack: contextlib.AsyncExitStack, log: TextIO, ended: asyncio.Event
+        self, stack: contextlib.AsyncExitStack, log: StderrPipe, ended: asyncio.Event
     ) -> ClientSession:
-        """Connects and reads the tool list, within `upstream.connect_timeout_ms`."""
+        """Connects and reads the tool list, within `upstream.connect_timeout_ms`, which counts from the end of an
+        installation."""
         late = "it did not answer `initialize`"
-        clock = asyncio.timeout(self._settings.connect_timeout_ms / 1000)
+        bound = self._settings.connect_timeout_ms / 1000
+        clock = asyncio.timeout(bound)
+        self._install = self._new_install(log)
+        if self._install is not None:
+            stack.callback(self._install.end)
+            stack.push_async_callback(end_tasks, asyncio.create_task(_held(clock, self._install, bound)))
         opening = connected(
             self._config,
             self._session,
-            stderr=log,
+            stderr=log.sink,
             ended=ended,
             cap=self._max_message_bytes,
             holding=self._holding,
             on_note=self._note,
             auth=self._login,
             handshake=self._handshake,
+            install=self._install,
         )
         try:
             async with clock:
@@ -466,6 +480,10 @@ class UpstreamSession:
                 hint="",
                 certainty=Certainty.NOT_STARTED,
             ) from None
+
+    def _new_install(self, log: StderrPipe) -> Install | None:
+        package = package_of([self._config.command or "", *self._config.args])
+        return None if package is None else Install(package, self._log_file.parent, log.reading)
 
     async def _serve(self, client: ClientSession, ended: asyncio.Event) -> None:
         """Serves until the connection ends: lists tools anew whenever the server says that they changed."""
@@ -523,6 +541,7 @@ class UpstreamSession:
                 tell(self._on_update, uri)
 
     async def _refresh(self, client: ClientSession) -> None:
+        self._listed_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
                 assert self._connection is not None
@@ -538,7 +557,6 @@ class UpstreamSession:
             self._idle_lists += 1
 
     async def _learn(self, client: ClientSession, connection: Connection) -> ServerFacts:
-        self._listed_at = asyncio.get_running_loop().time()
         listing = Listing()
         if client.server_capabilities is not None and client.server_capabilities.tools is not None:
             listing = await list_tools(client, connection)
@@ -662,3 +680,13 @@ class UpstreamSession:
         if self._config.command is not None:
             return f"it said: {self._said}" if self._said else None
         return self._redactor.text(error.message)[: failures.MAX_REASON_CHARS]
+
+
+async def _held(clock: asyncio.Timeout, install: Install, bound: float) -> None:
+    """Stops the clock of a connection as long as something is installed."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(RuntimeError):
+        # The clock was not begun, or is over.
+        while install.running and install.left:
+            clock.reschedule(loop.time() + bound + LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)

@@ -331,6 +331,25 @@ def test_what_stands_beside_a_value_is_told() -> None:
     assert result(IMAGE).remarks() == result(text("a"), structuredContent=1).remarks() == []
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"id": 12345678901234567890123}', "The integer at /id is beyond 2^53 and rounded: it is 123456789"),
+        ('[{"a": [0, -9007199254740993]}]', "The integer at /0/a/1 is beyond 2^53"),
+        ('{"n": 1E+400}', "The number at /n is past the range of numbers, and is Infinity."),
+        ('{"n": 1' + "0" * 400 + "}", "The integer at /n is beyond 2^53"),
+        (
+            '{"n": 1.5e10, "m": 9007199254740992, "t": "12345678901234567890 1e999", "f": 0.12345678901234567}',
+            None,
+        ),
+    ],
+)
+def test_numbers_that_javascript_does_not_have_are_told(body: str, said: str | None) -> None:
+    found = ToolResult(b'{"structuredContent":%s}' % body.encode()).remarks()
+    assert len(found) == (said is not None)
+    assert said is None or found[0].startswith(said)
+
+
 def test_error_texts_are_never_empty_and_never_long() -> None:
     with pytest.raises(ToolCallError, match="no message"):
         value_of(result(isError=True))

@@ -91,7 +91,7 @@ def test_a_clients_own_word_goes_before_the_pools() -> None:
 
 def test_nobody_in_particular_shares_only_within_a_session() -> None:
     """An address may be that of a proxy, with many people behind it."""
-    places = Sessions(share=1, total=1, idle_seconds=1.0)
+    places = Sessions(total=1, idle_seconds=1.0)
     opener = Caller("anybody", "", "", "")
     places.opened(b"key", opener, 0.0)
     session = places.begin(b"key", opener)
