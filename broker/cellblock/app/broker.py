@@ -343,6 +343,16 @@ class Broker(Parts):
             await self._reach.learner.loaded(LEARN_BOUND_SECONDS)
             await self._reach.registry.settled(names, at_most=at_most)
 
+    async def installed(self, tell: Callable[[str], object]) -> None:
+        """Waits until servers are installed whose programs do that when they start (`npx`, `uvx`), and connected.
+
+        Args:
+            tell: Told, now and then, a sentence of each.
+        """
+        self._check_loop()
+        if self._reach is not None:
+            await self._reach.registry.installed(tell)
+
     async def about_to_answer(self) -> None:
         """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect. Who asks for tools
         will run a script: the compiler is started meanwhile."""

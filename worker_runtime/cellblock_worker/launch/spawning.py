@@ -8,9 +8,10 @@ import os
 import signal
 from asyncio.subprocess import Process
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
-__all__ = ["Process", "close_pipes", "kill", "reaped", "spawn"]
+__all__ = ["Process", "close_pipes", "kill", "let_go", "pipe_of", "reaped", "spawn"]
 
 REAP_BOUND_SECONDS: Final = 5.0
 """Bounds the time from SIGKILL to the exit and the last byte of the pipes, which a process elsewhere may hold open."""
@@ -74,6 +75,19 @@ def close_pipes(process: Process) -> None:
     transport: Any = getattr(process, "_transport", None)
     with contextlib.suppress(PermissionError):
         transport.close()
+
+
+def pipe_of(process: Process, number: int) -> int:
+    """Returns the descriptor of this side of a pipe of a process."""
+    transport: Any = getattr(process, "_transport", None)
+    return transport.get_pipe_transport(number).get_extra_info("pipe").fileno()
+
+
+def let_go(process: Process) -> None:
+    """Closes this side of the pipes of a process that goes on: closing its transport would kill it."""
+    transport: Any = getattr(process, "_transport", None)
+    transport._proc = SimpleNamespace(pid=process.pid, returncode=0, poll=lambda: 0, popen=transport._proc)
+    transport.close()
 
 
 def _discard(group: bool, creating: asyncio.Future[Process]) -> None:

@@ -19,7 +19,7 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli import checkups
 from cellblock.app.cli.config_check import Checked, check_config
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import config_used, reading
+from cellblock.app.cli.loading import config_used, reading, settled
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
 from cellblock.base.errors import ConfigError, HostUnavailable
@@ -164,7 +164,7 @@ async def examine(
     names = {path: name for name, path in module_paths(enabled).items()}
     try:
         async with broker:
-            await broker.settled()
+            await settled(broker)
             for hello in broker.hosts:
                 report.layers = hello.layers
                 report.missing = [_with_fix(layer) for layer in hello.missing]
@@ -176,7 +176,8 @@ async def examine(
                     report.missing.append(LARGE_BODIES_UNCAPPED)
             for server in broker.catalog.servers.values():
                 left_out = f", {len(server.withheld)} left out" if server.withheld else ""
-                report.servers[server.server_id] = f"connected, {len(server.tools)} tools{left_out}"
+                has = "resources and no" if server.has_resources_alone else str(len(server.tools))
+                report.servers[server.server_id] = f"connected, {has} tools{left_out}"
                 report.warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
             for server_id, reason in broker.catalog.unavailable.items():
                 report.servers[server_id] = f"not connected: {reason}"

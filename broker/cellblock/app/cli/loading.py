@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.streams import say
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Input = TypeVar("Input")
 
 Closing = TypeVar("Closing", "Observations", "JournalStore")
+
+QUIET_SECONDS: Final = 2.0
+"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
 
 Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
@@ -123,12 +126,19 @@ def warn(*sentences: str | None) -> None:
             say(f"warning: {sentence}")
 
 
+async def settled(broker: Broker) -> None:
+    """Waits for the servers, and as long as it takes for those that are being installed; tells of each of these."""
+    await broker.settled(at_most=QUIET_SECONDS)
+    await broker.installed(say)
+    await broker.settled()
+
+
 async def catalog_of(settings: Settings) -> tuple[Catalog, Broker]:
     """Connects to all servers once. Returns their catalog, and the closed broker, which knows their outputs."""
     from cellblock.app.broker import Broker
 
     async with Broker(settings.without_workers()) as broker:
-        await broker.settled()
+        await settled(broker)
         catalog = broker.catalog
     for server_id, reason in catalog.unavailable.items():
         say(f"server {server_id} is not connected: {reason}")

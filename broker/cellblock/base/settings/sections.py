@@ -166,7 +166,8 @@ class UpstreamSettings(Section):
     server, by its name in `mcpServers`; `*` stands for all others."""
 
     connect_timeout_ms: Bound = {ALL: 30_000}
-    """Bounds the time from starting a server to the end of its tool list; `npx` may download first."""
+    """Bounds the time from starting a server to the end of its tool list; what `npx` or `uvx` installs first does not
+    count."""
 
     call_timeout_ms: Bound = {ALL: 30_000}
     """Bounds one tool call, in milliseconds, of an upstream server or of a Python tool. Without it, the SDK's client

@@ -97,6 +97,7 @@ class ServerEntry:
     maps the names of offered tools that are not as pinned to what is different. `session` tells apart the sessions
     that servers of one name have had: a run in flight keeps the one that it began with. `beside` names what it has
     beside tools and may give (`resources`, `prompts`), of which `revision` counts the changes that were noticed.
+    `reads` is what a script's `readResource` calls; None where the server's entry leaves that out, or it has none.
     """
 
     server_id: str
@@ -113,6 +114,12 @@ class ServerEntry:
     session: int = field(default=0, compare=False)
     beside: tuple[str, ...] = ()
     revision: int = field(default=0, compare=False)
+    reads: ToolEntry | None = None
+
+    @property
+    def has_resources_alone(self) -> bool:
+        """Says whether it has resources, and no tool at all."""
+        return "resources" in self.capabilities and not self.tools and not self.withheld
 
     def withheld_as(self, name: str) -> Withheld | None:
         """Gives the tool of this name, or with this export name, that scripts are not given."""

@@ -23,6 +23,7 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, ConnectionLost, HttpRefused, Wire
 from cellblock.tools.upstream.http import HttpWire, SseWire, http_client
+from cellblock.tools.upstream.installs import Install
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.tls import tls_context
@@ -52,6 +53,7 @@ async def connected(
     on_note: Callable[[str], None],
     auth: httpx2.Auth | None = None,
     handshake: bool = False,
+    install: Install | None = None,
 ) -> AsyncGenerator[tuple[ClientSession, Connection]]:
     """Connects to the server of a configuration.
 
@@ -65,6 +67,7 @@ async def connected(
         on_note: Told, as a sentence, what was odd.
         auth: Puts credentials on each HTTP request.
         handshake: Whether `initialize` is said first, with no `server/discover` before it.
+        install: What `command` installs first.
 
     Raises:
         OSError: The process cannot be started.
@@ -73,7 +76,7 @@ async def connected(
     """
     guard_loggers()
     async with AsyncExitStack() as stack:
-        wire = await _opened(config, stack, stderr, cap, holding, auth)
+        wire = await _opened(config, stack, stderr, cap, holding, auth, install)
         try:
             session, connection = await _agreed(stack, wire, make_session, ended, on_note, handshake)
         except HttpRefused as refused:
@@ -94,9 +97,11 @@ async def _opened(
     cap: int,
     holding: Holding,
     auth: httpx2.Auth | None,
+    install: Install | None,
 ) -> Wire:
     if config.command is not None:
-        return await stack.enter_async_context(stdio_wire(config, stderr=stderr, cap=cap, holding=holding))
+        started = stdio_wire(config, stderr=stderr, cap=cap, holding=holding, install=install)
+        return await stack.enter_async_context(started)
     tls, url = await asyncio.to_thread(tls_context), config.url
     assert url is not None
     client = await stack.enter_async_context(http_client(config.headers, auth, tls))

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,12 +21,13 @@ from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
-from cellblock.tools.catalog.requests import CAPABILITIES, Kind, RequestEntry
+from cellblock.tools.catalog.requests import CAPABILITIES, READ, Kind, RequestEntry
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import PythonTool, read_tool
 from cellblock.tools.upstream.connecting import State
 from cellblock.tools.upstream.definitions import left_out
 from cellblock.tools.upstream.entries import Entry
+from cellblock.tools.upstream.installs import LOOK_SECONDS
 from cellblock.tools.upstream.listing import ServerFacts
 from cellblock.tools.upstream.pin_review import Review, Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
@@ -44,7 +46,10 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
 STARTUP_WAIT_SECONDS: Final = 10.0
 """Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
-what `npx` downloads first takes longer, and then the script is told so."""
+what `npx` installs first takes longer, and then the script is told so."""
+
+TELL_SECONDS: Final = 5.0
+"""Passes between two sentences about a server that is being installed."""
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
@@ -252,6 +257,31 @@ class Registry:
         """Says whether a server is in its first attempt to connect."""
         return any(session.first.pending for session in self.sessions.values())
 
+    async def installed(self, tell: Callable[[str], object]) -> None:
+        """Waits until servers are installed whose programs do that when they start (`npx`, `uvx`), and connected.
+
+        Args:
+            tell: Told a sentence of each, every `TELL_SECONDS`.
+        """
+        now = asyncio.get_running_loop().time
+        began: dict[str, float] = {}
+        due: dict[str, float] = {}
+        while names := [name for name, one in self.sessions.items() if one.first.pending and one.installing]:
+            for name in names:
+                since = now() - began.setdefault(name, now())
+                if since >= due.get(name, 0.0):
+                    due[name] = since + TELL_SECONDS
+                    tell(
+                        f"server {name} is being installed by its program{f' ({since:.0f} s)' if since >= 1 else ''}"
+                    )
+            await asyncio.sleep(LOOK_SECONDS)
+        waited_for = [
+            session.first.over(inf, at_most=self._settings.for_server(name).connect_timeout_ms / 1000)
+            for name, session in self.sessions.items()
+            if name in began
+        ]
+        await asyncio.gather(*waited_for)
+
     async def settled(
         self,
         ids: Collection[str] | None = None,
@@ -340,8 +370,9 @@ class Registry:
         session = self._session_of(server)
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
         whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
-        is_tool = not isinstance(tool, RequestEntry)
-        return lambda arguments: session.call(tool.tool_name, arguments, **whom, is_tool=is_tool)
+        if isinstance(tool, RequestEntry):
+            whom["request"] = tool
+        return lambda arguments: session.call(tool.tool_name, arguments, **whom)
 
     def knows(self, server: str, tool: str = "") -> bool:
         """Says whether there is a server of this module path, connected or not; and this tool, where they are Python
@@ -521,6 +552,7 @@ class Registry:
             session=self._numbers[name],
             beside=() if refused or config.asks else self._beside(name, config, facts),
             revision=revision,
+            reads=self._reads(name, config),
         )
         self._entries[name] = (facts, entry)
         return entry
@@ -531,6 +563,15 @@ class Registry:
         if narrowed or (self._reviewer is not None and self._reviewer.quarantines(name)):
             return ()
         return tuple(one for one in facts.capabilities if one in CAPABILITIES.values())
+
+    def _reads(self, name: str, config: ServerConfig) -> ToolEntry | None:
+        """Returns what a script calls to read a resource, to which the entry's lists of tools apply as to a tool; with
+        a quarantine none, as resources have no pins."""
+        names = READ.tool_name, READ.export_name
+        quarantined = self._reviewer is not None and self._reviewer.quarantines(name)
+        if quarantined or config.refusal(*names) is not None:
+            return None
+        return replace(READ, asked=config.asks_about(*names), by_script=True)
 
     def _make_local_entry(self) -> ServerEntry:
         exports = export_names(self._local)
@@ -561,7 +602,10 @@ def _idle(config: ServerConfig, facts: ServerFacts, exports: Mapping[str, str]) 
     """Returns a warning for each name in the entry that is of no tool: a slip of the pen would restrict nothing."""
     tools = [(tool.name, exports.get(tool.name, tool.name)) for tool in facts.tools]
     tools += [(tool.name, tool.export_name) for tool in facts.left_out]
-    return [f"{text}, which is no tool of the server" for text in config.idle_names(tools)] if tools else []
+    if not tools:
+        return []
+    tools.append((READ.tool_name, READ.export_name))
+    return [f"{text}, which is no tool of the server" for text in config.idle_names(tools)]
 
 
 def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp import MCPError
@@ -24,7 +25,7 @@ from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import at_most, end_tasks
-from cellblock.tools.catalog.requests import SUBSCRIBE, Kind
+from cellblock.tools.catalog.requests import SUBSCRIBE, Kind, RequestEntry
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.beside import Beside
 from cellblock.tools.upstream.client import ProbeEnded, connected
@@ -37,7 +38,8 @@ from cellblock.tools.upstream.dispatcher import (
     sent_input,
 )
 from cellblock.tools.upstream.entries import Entry
-from cellblock.tools.upstream.input_rounds import ask, call_tool
+from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
+from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, package_of
 from cellblock.tools.upstream.listing import Listing, ServerFacts, facts_of, list_tools
 from cellblock.tools.upstream.outstanding import Routing
 from cellblock.tools.upstream.pace import Holding
@@ -45,7 +47,7 @@ from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.server_log import ServerLog, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
-from cellblock.tools.upstream.stderr_log import stderr_log, upstream_log
+from cellblock.tools.upstream.stderr_log import StderrPipe, stderr_log, upstream_log
 from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
@@ -155,6 +157,7 @@ class UpstreamSession:
         self._listed_at = 0.0
         self._idle_lists = 0
         self._said = ""
+        self._install: Install | None = None
         self._has_answered = False
         self._ready_at: float | None = None
         self._closing = False
@@ -176,6 +179,11 @@ class UpstreamSession:
         if self._login is not None:
             await self._login.close(CLOSE_BOUND_SECONDS)
         self._move(State.CLOSED, "Cellblock is stopping")
+
+    @property
+    def installing(self) -> bool:
+        """Says whether the server's program installs the server, as far as can be seen."""
+        return self._install is not None and self._install.running
 
     @property
     def needed_login(self) -> NeededLogin | None:
@@ -220,7 +228,7 @@ class UpstreamSession:
         *,
         call_bound: float,
         origin: CallOrigin = NOBODY,
-        is_tool: bool = True,
+        request: RequestEntry | None = None,
     ) -> Any:
         """Calls a tool, or sends another request.
 
@@ -230,7 +238,7 @@ class UpstreamSession:
             call_bound: Longest time in seconds, without that in which the server waits for an answer of the client;
                 past it the server is sent a cancel notification.
             origin: Whom the server may ask meanwhile.
-            is_tool: Whether it is a tool.
+            request: The request that it is; None for a tool.
 
         Returns:
             The `ToolResult`, or the result of the request.
@@ -239,7 +247,7 @@ class UpstreamSession:
             ToolCallError: Not connected, refused, timed out, or the answer was no result. Not for `isError`
                 results: those are returned.
         """
-        send = call_tool if is_tool else self._ask
+        send = call_tool if request is None else partial(self._ask, request)
         if self._places is None:
             return await self._call(send, tool, value, call_bound, call_bound, origin)
         loop = asyncio.get_running_loop()
@@ -346,7 +354,13 @@ class UpstreamSession:
             await self._moved.wait()
 
     async def _ask(
-        self, session: ClientSession, server: str, method: str, value: dict[str, Any], progress: Any
+        self,
+        request: RequestEntry,
+        session: ClientSession,
+        server: str,
+        method: str,
+        value: dict[str, Any],
+        progress: Any,
     ) -> Any:
         if not is_object(value):
             raise ToolCallError(
@@ -354,7 +368,8 @@ class UpstreamSession:
                 hint="Send less at a time.",
                 certainty=Certainty.NOT_STARTED,
             )
-        result = await ask(session, server, method, value, progress)
+        send = read_resource if request.by_script else ask
+        result = await send(session, server, method, value, progress)
         if method == SUBSCRIBE.tool_name:
             self._followed.add(value["uri"])
         return result
@@ -430,21 +445,28 @@ class UpstreamSession:
         )
 
     async def _begin(
-        self, stack: contextlib.AsyncExitStack, log: TextIO, ended: asyncio.Event
+        self, stack: contextlib.AsyncExitStack, log: StderrPipe, ended: asyncio.Event
     ) -> ClientSession:
-        """Connects and reads the tool list, within `upstream.connect_timeout_ms`."""
+        """Connects and reads the tool list, within `upstream.connect_timeout_ms`, which counts from the end of an
+        installation."""
         late = "it did not answer `initialize`"
-        clock = asyncio.timeout(self._settings.connect_timeout_ms / 1000)
+        bound = self._settings.connect_timeout_ms / 1000
+        clock = asyncio.timeout(bound)
+        self._install = self._new_install(log)
+        if self._install is not None:
+            stack.callback(self._install.end)
+            stack.push_async_callback(end_tasks, asyncio.create_task(_held(clock, self._install, bound)))
         opening = connected(
             self._config,
             self._session,
-            stderr=log,
+            stderr=log.sink,
             ended=ended,
             cap=self._max_message_bytes,
             holding=self._holding,
             on_note=self._note,
             auth=self._login,
             handshake=self._handshake,
+            install=self._install,
         )
         try:
             async with clock:
@@ -460,6 +482,10 @@ class UpstreamSession:
                 hint="",
                 certainty=Certainty.NOT_STARTED,
             ) from None
+
+    def _new_install(self, log: StderrPipe) -> Install | None:
+        package = package_of([self._config.command or "", *self._config.args])
+        return None if package is None else Install(package, self._log_file.parent, log.reading)
 
     async def _serve(self, client: ClientSession, ended: asyncio.Event) -> None:
         """Serves until the connection ends: lists tools anew whenever the server says that they changed."""
@@ -667,3 +693,13 @@ class UpstreamSession:
         if self._config.command is not None:
             return f"it said: {self._said}" if self._said else None
         return self._redactor.text(error.message)[: failures.MAX_REASON_CHARS]
+
+
+async def _held(clock: asyncio.Timeout, install: Install, bound: float) -> None:
+    """Stops the clock of a connection as long as something is installed."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(RuntimeError):
+        # The clock was not begun, or is over.
+        while install.running and install.left:
+            clock.reschedule(loop.time() + bound + LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)

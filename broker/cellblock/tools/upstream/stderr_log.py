@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final, TextIO
+from typing import IO, Final, NamedTuple, TextIO
 
 from cellblock.base.errors import shorten
 from cellblock.base.redaction import Redactor
@@ -98,12 +98,19 @@ def _opened(path: Path) -> Generator[IO[bytes] | None]:
         yield file
 
 
+class StderrPipe(NamedTuple):
+    """Holds where a process writes, and the descriptor that it is read from."""
+
+    sink: TextIO
+    reading: int
+
+
 @asynccontextmanager
 async def stderr_log(
     path: Path, redactor: Redactor, on_said: Callable[[str], None] = lambda _: None
-) -> AsyncGenerator[TextIO, None]:
-    """Yields a text stream with a file descriptor, for a child process to write to; what it writes is appended to the
-    file, and `on_said` is told its last line of an error.
+) -> AsyncGenerator[StderrPipe, None]:
+    """Yields a pipe for a child process to write to; what it writes is appended to the file, and `on_said` is told its
+    last line of an error.
 
     Raises:
         OSError: The file cannot be opened, or there are no descriptors left.
@@ -114,7 +121,7 @@ async def stderr_log(
         with os.fdopen(reading, "rb", buffering=0) as source, os.fdopen(writing, "w") as sink:
             transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: pump, source)
             try:
-                yield sink
+                yield StderrPipe(sink, reading)
             finally:
                 # What the process said last is in the pipe; its end has been waited for by now.
                 with suppress(OSError):

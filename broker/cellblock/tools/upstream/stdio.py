@@ -22,10 +22,11 @@ from cellblock.base.offload.budget import OverBudget
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, ConnectionLost, Pending
+from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, has_started
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire.framing import EndlessLine, LineSplitter, TooLong
 from cellblock_worker.base import lifetime
-from cellblock_worker.launch.spawning import close_pipes, spawn
+from cellblock_worker.launch.spawning import close_pipes, let_go, pipe_of, spawn
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
@@ -77,7 +78,7 @@ EXIT_POLL_SECONDS: Final = 0.01
 
 @contextlib.asynccontextmanager
 async def stdio_wire(
-    config: ServerConfig, *, stderr: TextIO, cap: int, holding: Holding
+    config: ServerConfig, *, stderr: TextIO, cap: int, holding: Holding, install: Install | None = None
 ) -> AsyncGenerator[StdioWire]:
     """Starts a server; the wire speaks newline-delimited JSON-RPC with it.
 
@@ -86,14 +87,17 @@ async def stdio_wire(
         stderr: Where the process's stderr goes.
         cap: Longest line in bytes. The request that a longer one answers fails; the session goes on.
         holding: Counts the bytes of large messages.
+        install: What the command installs first; one of a package that is being installed waits for that.
 
     Raises:
         OSError: The process cannot be started.
     """
+    while install is not None and not install.begin():  # noqa: ASYNC110 - others are processes
+        await asyncio.sleep(LOOK_SECONDS)
     passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
     environment = get_default_environment() | passed | config.env
     process = await spawn(
-        *_command_line(config, environment),
+        *_command_line(config, environment, dies=install is None),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
@@ -102,15 +106,26 @@ async def stdio_wire(
         # A group of its own: a kill must reach what the server has started.
         start_new_session=True,
     )
-    wire = StdioWire(process, cap, holding)
+    wire = StdioWire(process, cap, holding, install)
+    looking = asyncio.create_task(_look(process, install)) if install is not None else None
     try:
         yield wire
     finally:
-        await _finished(_stop(process))
+        await end_tasks(looking)
+        await _finished(_stop(process, install))
 
 
-def _command_line(config: ServerConfig, environment: Mapping[str, str]) -> list[str]:
+async def _look(process: asyncio.subprocess.Process, install: Install) -> None:
+    """Ends the wait for an installer when the server is seen that it has started, or is over."""
+    while install.running:
+        await asyncio.sleep(LOOK_SECONDS)
+        if process.returncode is not None or await asyncio.to_thread(has_started, process.pid):
+            install.end()
+
+
+def _command_line(config: ServerConfig, environment: Mapping[str, str], *, dies: bool) -> list[str]:
     """Makes a command line whose process dies with a broker that is killed: not every server ends when its stdin does.
+    One that installs does not.
 
     A command that cannot be found stays as it is, so that its spawn says so.
     """
@@ -120,7 +135,7 @@ def _command_line(config: ServerConfig, environment: Mapping[str, str]) -> list[
         found = os.access(Path(config.cwd or ".") / config.command, os.X_OK)
     else:
         found = shutil.which(config.command, path=environment.get("PATH")) is not None
-    return lifetime.dying_with_this(argv) if found else argv
+    return lifetime.dying_with_this(argv) if found and dies else argv
 
 
 class StdioWire:
@@ -130,13 +145,21 @@ class StdioWire:
         process: The server.
         cap: Longest line in bytes.
         holding: Counts the bytes of large messages.
+        install: Is over when the server says something.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, cap: int, holding: Holding) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        cap: int,
+        holding: Holding,
+        install: Install | None = None,
+    ) -> None:
         assert process.stdin is not None and process.stdout is not None
         self._stdin, self._stdout = process.stdin, process.stdout
         self._cap = cap
         self._holding = holding
+        self._install = install
         self._turn = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
@@ -161,6 +184,8 @@ class StdioWire:
         with self._holding.counting() as count:
             try:
                 while chunk := await self._stdout.read(READ_BYTES):
+                    if self._install is not None and self._install.running:
+                        self._install.end()
                     unasked = 0.0
                     for line in splitter.feed(chunk):
                         if isinstance(line, TooLong):
@@ -225,8 +250,14 @@ async def _finished(work: Coroutine[None, None, None]) -> None:
         raise cancelled
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: asyncio.subprocess.Process, install: Install | None) -> None:
     assert process.stdin is not None
+    if install is not None and install.running and install.left and process.returncode is None:
+        install.hand_over(process.pid, pipe_of(process, 1))
+        let_go(process)
+        return
+    if install is not None:
+        install.end()
     # A server that is stuck in writing its stdout would not see that its stdin has ended.
     drain = asyncio.create_task(_drain(process))
     process.stdin.close()

@@ -96,7 +96,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
 
     async def log() -> None:
         async with stderr_log(state / "logs" / "upstream-plain.log", Redactor(config)) as stream:
-            stream.write("said")
+            stream.sink.write("said")
 
     def journals() -> None:
         place = Place(LocalStore(state), AuthSettings(keyring="off"))

@@ -76,8 +76,8 @@ async def written(path: Path, *chunks: str, on_said: Callable[[str], None] = lam
     """Writes chunk by chunk, as a process would."""
     async with stderr_log(path, REDACTOR, on_said) as log:
         for chunk in chunks:
-            await asyncio.to_thread(log.write, chunk)
-            await asyncio.to_thread(log.flush)
+            await asyncio.to_thread(log.sink.write, chunk)
+            await asyncio.to_thread(log.sink.flush)
 
 
 async def test_secrets_are_replaced_even_in_pieces_and_without_a_line_end(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""Servers whose program installs them first, as `npx` does: no command breaks an installation by its end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.cellblock_zygote import forked_cellblock
+from support.entries import Entry, plain_server, write_config
+from support.processes import gone
+from support.waits import until
+
+pytestmark = pytest.mark.thorough
+
+INSTALL_SECONDS = 4.0
+
+FAKE_NPX = f"""#!{sys.executable} -IS
+import os, pathlib, sys, time
+cache, server = pathlib.Path(os.environ["FAKE_CACHE"]), sys.argv[3:]
+if not (cache / "whole").exists():
+    try:
+        (cache / "half").touch(exist_ok=False)
+    except FileExistsError:
+        sys.exit("npm error ENOTEMPTY: the cache is broken")
+    (cache / "pid").write_text(str(os.getpid()))
+    for _ in range(20):
+        time.sleep({INSTALL_SECONDS} / 20)
+        print("npm warn deprecated", file=sys.stderr, flush=True)
+    (cache / "half").rename(cache / "whole")
+os.execv(server[0], server)
+"""
+"""Writes a folder in two steps, and says what breaks when it is ended between them; then it is the server."""
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    return folder
+
+
+def installed_first(tmp_path: Path, cache: Path) -> Entry:
+    npx = tmp_path / "npx"
+    npx.write_text(FAKE_NPX, encoding="utf-8")
+    npx.chmod(0o755)
+    plain = plain_server()
+    arguments = ["-y", "some-server", plain["command"], *plain["args"]]
+    return {"command": str(npx), "args": arguments, "env": {"FAKE_CACHE": str(cache)}}
+
+
+def wait(holds: Callable[[], object], what: str) -> None:
+    asyncio.run(until(holds, what))
+
+
+def test_three_doctors_that_are_interrupted_leave_an_installation_whole(tmp_path: Path, cache: Path) -> None:
+    entry = installed_first(tmp_path, cache)
+    config = write_config(tmp_path, {"first": entry, "second": entry})
+    doctor = [forked_cellblock(), "doctor", "--config", str(config), "--state-dir", str(tmp_path / "state")]
+    for end in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        with subprocess.Popen(doctor, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            wait((cache / "pid").exists, "an installation")
+            time.sleep(0.2)  # no bound: wherever it is ended
+            process.send_signal(end)
+            process.wait(30)
+    installer = psutil.Process(int((cache / "pid").read_text()))
+    assert not (cache / "whole").exists()
+    wait((cache / "whole").exists, "the end of the installation")
+    # Its input has ended: nothing stays.
+    asyncio.run(gone([installer], 30))
+    done = subprocess.run(doctor, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+    assert "first: connected" in done.stdout and "second: connected" in done.stdout
+    assert "is being installed" not in done.stderr
+
+
+def test_a_command_waits_for_an_installation_beyond_its_bounds_and_says_so(
+    tmp_path: Path, cache: Path
+) -> None:
+    entry = installed_first(tmp_path, cache)
+    bounds = {"upstream": {"connect_timeout_ms": 2000}}
+    config = write_config(tmp_path, {"first": entry, "second": entry}, **bounds)
+    line = [forked_cellblock(), "types", "--config", str(config), "--state-dir", str(tmp_path / "state")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "not connected" not in done.stderr
+    assert "server first is being installed by its program" in done.stderr
+    assert "server second is being installed by its program" in done.stderr
