@@ -135,7 +135,7 @@ class Targets:
         size = 2 * front.broker.settings.cellblock.pool.warm
         tails: list[float] = []
         idle: list[float] = []
-        for _ in range(1 if self._quick else 5):
+        for _ in range(3 if self._quick else 5):
             # The last burst's workers have been replaced by then: their boots are not idling.
             await asyncio.sleep(REFILL_SECONDS)
             before, at = self._own_cpu(front), time.perf_counter()

@@ -327,9 +327,12 @@ class Connection(Dispatcher[TransportContext]):
             if method in repair.LISTS:
                 page = repair.page(body, repair.LISTS[method])
                 return repair.stub(repair.LISTS[method], page, fields_of(body))
-            if method in repair.PASSED_ON and len(body) > messages.SMALL_BYTES:
-                return repair.stub(repair.PASSED_ON[method], body, fields_of(body))
-            if len(body) > messages.SMALL_BYTES:
+            is_large = len(body) > messages.SMALL_BYTES
+            if method in repair.PASSED_ON and (is_large or method == "resources/read"):
+                fields = fields_of(body)
+                if is_large or bytes(fields.get("resultType", b"")) != b'"input_required"':
+                    return repair.stub(repair.PASSED_ON[method], body, fields)
+            if is_large:
                 raise AnswerUnreadable(
                     f"it has {len(body)} bytes, more than it may have for what was asked", too_large=True
                 )
