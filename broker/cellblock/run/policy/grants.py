@@ -236,6 +236,7 @@ class Grants:
             catalog.ids,
             catalog.starting & {*servers, *unavailable},
             catalog.lacking & unavailable.keys(),
+            catalog.changing & unavailable.keys(),
         )
         if len(self._catalogs) >= _KEPT_CATALOGS:
             self._catalogs.pop(next(iter(self._catalogs)))

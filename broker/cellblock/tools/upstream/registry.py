@@ -18,7 +18,7 @@ from cellblock.base.errors import ConfigError, ToolNotFound
 from cellblock.base.offload.budget import ByteBudget
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
-from cellblock.base.tasks import at_most
+from cellblock.base.tasks import end_tasks
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
 from cellblock.tools.catalog.requests import CAPABILITIES, READ, Kind, RequestEntry
@@ -305,26 +305,38 @@ class Registry:
         if waited_for:
             await asyncio.gather(*waited_for)
 
-    async def refreshed(self, code: str, bound: float) -> None:
-        """Waits, at most `bound` seconds, until the tools of every server that a script names are those announced
-        (Code Mode specification, section 8.1), and takes over what was approved since the last run."""
-        awaited = [
-            session.fresh()
+    async def refreshed(self, used: Collection[str] | None, bound: float) -> frozenset[str]:
+        """Waits, at most `bound` seconds, until the tools of every server that a script uses are those announced (Code
+        Mode specification, section 8.1), and takes over what was approved since the last run.
+
+        Args:
+            used: The ids of servers, or their names in the configuration; None: all.
+            bound: For all of them together.
+
+        Returns:
+            The ids of those whose announced tools are still unknown.
+        """
+        named = {
+            name: session
             for name, session in self.sessions.items()
-            if session.stale and (self._paths[name] in code or _NAMES_ANY in code)
-        ]
+            if used is None or name in used or self._paths[name] in used
+        }
+        shown = self.sessions if used is not None and _NAMES_ANY in used else named
+        reading = {name: asyncio.create_task(one.fresh()) for name, one in shown.items() if one.stale}
         # One that is away is tried at once where a script names it (section 3.2.3).
-        awaited += [
-            session.tried()
-            for name, session in self.sessions.items()
-            if session.state is State.WAITING and self._paths[name] in code
-        ]
+        away = [session for session in named.values() if session.state is State.WAITING]
+        awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
+        late = frozenset[str]()
         if awaited:
-            async with at_most(bound):
-                await asyncio.gather(*awaited)
+            try:
+                done, _ = await asyncio.wait(awaited, timeout=bound)
+            finally:
+                await end_tasks(*awaited)
+            late = frozenset(
+                self._paths[name] for name in named.keys() & reading if reading[name] not in done
+            )
         if self._reviewer is not None:
-            named = [name for name, path in self._paths.items() if path in code or _NAMES_ANY in code]
-            approved = [name for name in named if self._reviewer.approved_meanwhile(name)]
+            approved = [name for name in shown if self._reviewer.approved_meanwhile(name)]
             for name in approved:
                 session = self.sessions.get(name)
                 if session is not None and session.facts is not None:
@@ -332,6 +344,7 @@ class Registry:
                 self._entries.pop(name, None)
             if approved:
                 self._changed()
+        return late
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""

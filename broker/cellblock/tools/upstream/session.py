@@ -145,8 +145,8 @@ class UpstreamSession:
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._tools_changed = asyncio.Event()
-        self._fresh = asyncio.Event()
-        self._fresh.set()
+        self._announced = self._read = 0
+        self._relisted = asyncio.Event()
         self._ended = asyncio.Event()
         self._is_shut_out = False
         self._handshake = False
@@ -195,11 +195,13 @@ class UpstreamSession:
     @property
     def stale(self) -> bool:
         """Says whether the server has announced a change of its tools that is not read yet."""
-        return not self._fresh.is_set()
+        return self._read < self._announced
 
     async def fresh(self) -> None:
-        """Waits until no announced change is unread; bound it."""
-        await self._fresh.wait()
+        """Waits until the changes that are announced by now are read; bound it."""
+        announced = self._announced
+        while self._read < announced:
+            await self._relisted.wait()
 
     @property
     def revision(self) -> int:
@@ -502,10 +504,7 @@ class UpstreamSession:
                         await ended.wait()
                     self._tools_changed.clear()
                     await self._refresh(client)
-                    if not self._tools_changed.is_set():
-                        self._fresh.set()
         finally:
-            self._fresh.set()
             ended.set()
             over.cancel()
             for task in beside:
@@ -541,7 +540,7 @@ class UpstreamSession:
                 tell(self._on_update, uri)
 
     async def _refresh(self, client: ClientSession) -> None:
-        self._listed_at = asyncio.get_running_loop().time()
+        self._listed_at, announced = asyncio.get_running_loop().time(), self._announced
         try:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
                 assert self._connection is not None
@@ -549,12 +548,23 @@ class UpstreamSession:
         except (TimeoutError, MCPError, ValidationError) as error:
             why = self._why(error)
             logger.warning("upstream %s: its changed tool list cannot be read: %s", self.name, why)
+            if isinstance(error, TimeoutError):
+                # Nobody knows its tools now: it is asked again.
+                self._tools_changed.set()
+            else:
+                self._note_read(announced)
             return
         if facts != self.facts:
             self.facts, self._idle_lists = facts, 0
             tell(self._on_change)
         else:
             self._idle_lists += 1
+        self._note_read(announced)
+
+    def _note_read(self, announced: int) -> None:
+        self._read = announced
+        relisted, self._relisted = self._relisted, asyncio.Event()
+        relisted.set()
 
     async def _learn(self, client: ClientSession, connection: Connection) -> ServerFacts:
         listing = Listing()
@@ -594,13 +604,16 @@ class UpstreamSession:
         if now - self._listed_at > QUIET_SECONDS:
             self._idle_lists = 0
         if self._idle_lists < MOST_IDLE_LISTS:
-            self._fresh.clear()
+            self._announced += 1
         self._tools_changed.set()
 
     def _move(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason
         if state is not State.CONNECTING:
             self.first.end()
+        if state in (State.WAITING, State.CLOSED):
+            # The next connection reads the list anew.
+            self._note_read(self._announced)
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
         tell(self._on_change)
