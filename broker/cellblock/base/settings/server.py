@@ -109,7 +109,8 @@ class ServerConfig(BaseModel):
     """Holds the HTTP headers of every request."""
 
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
-    """Says how a `url` is spoken to: streamable HTTP unless it says `sse`."""
+    """Says how a `url` is spoken to: streamable HTTP unless it says `sse`. `transport` and `transportType` mean the
+    same."""
 
     disabled: bool = False
     """Says whether the server is left out. `enabled` and `isActive` mean the opposite."""
@@ -203,6 +204,9 @@ class ServerConfig(BaseModel):
         if (self.command is None) == (self.url is None):
             has = "there is neither" if self.url is None else "there are both"
             raise ValueError(f"exactly one of `command` and `url` is needed, and {has}")
+        has = "command" if self.url is None else "url"
+        if self.type is not None and (self.type == "stdio") != (has == "command"):
+            raise ValueError(f"`{has}` is not for a server whose transport is {self.type}")
         return self
 
 

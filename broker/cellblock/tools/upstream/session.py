@@ -572,7 +572,7 @@ class UpstreamSession:
         listing = Listing()
         if client.server_capabilities is not None and client.server_capabilities.tools is not None:
             listing = await list_tools(client, connection)
-        facts = facts_of(client, listing)
+        facts = facts_of(client, listing, connection.notes)
         if facts != self.facts:
             for note in facts.all_notes():
                 logger.warning("upstream %s: %s", self.name, self._redactor.text(note))
