@@ -87,6 +87,23 @@ async def test_a_page_that_is_refused_keeps_those_before(
     assert "Its tool list ends at page 2, which it refused: no such cursor." in caplog.text
 
 
+async def test_an_odd_introduction_is_told_where_warnings_of_servers_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(settings(tmp_path, {"odd": started("mute")})) as broker:
+        await broker.settled()
+        assert succeeded(await within(broker.run(HELLO.replace("TIMES", "1")))) == ["hi"]
+        odd = broker.catalog.servers["odd"]
+    assert (odd.version, odd.description) == ("1", "Be\nbrief.")
+    assert odd.warnings == (
+        "Of its capabilities some are no objects: tools, prompts.",
+        "It does not say its name and version as texts.",
+        "Its instructions are no text.",
+    )
+    for warning in odd.warnings:
+        assert caplog.text.count(warning) == 1
+
+
 async def test_changes_that_are_announced_in_a_loop_cost_a_list_a_second(tmp_path: Path) -> None:
     code = """
         import { lists } from "@codemode/servers/odd";

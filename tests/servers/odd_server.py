@@ -1,10 +1,11 @@
 """A server of the standard library that is odd in one way: `odd_server.py WAY [PORTFILE]`, over stdio or HTTP.
 
 Ways over stdio: `answers` ends after each answer to a call; `crash` says why, and dies in a call; `sleepy` is slow
-with what is not `initialize`; `loop` announces changes of its tools without end; `changed` announces one at a call, and
-is slow with the next list; `busy` reports progress past a call's bound; `nan` answers with what is no JSON; `pages`
-refuses its second page. Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each
-session with 410; `sse` knows the older transport alone; `page` sends a page where an answer belongs.
+with what is not `initialize`; `mute` introduces itself with what is no text or object; `loop` announces changes of its
+tools without end; `changed` announces one at a call, and is slow with the next list; `busy` reports progress past a
+call's bound; `nan` answers with what is no JSON; `pages` refuses its second page. Over HTTP: `moved` redirects to
+`/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410; `sse` knows the older transport alone;
+`page` sends a page where an answer belongs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 WAY = sys.argv[1]
+MUTE = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": [], "prompts": "no", "logging": None},
+    "serverInfo": {"version": 1},
+    "instructions": ["Be", "brief."],
+}
 LOCK = threading.Lock()
 TOOL = {"name": "hello", "inputSchema": {"type": "object"}}
 GREETING = {
@@ -69,7 +76,7 @@ def stdio() -> None:
         asked = json.loads(line)
         method, number = asked.get("method"), asked.get("id")
         if method == "initialize":
-            tell({"id": number, "result": GREETING})
+            tell({"id": number, "result": MUTE if WAY == "mute" else GREETING})
         elif WAY == "sleepy" and method == "server/discover":
             threading.Timer(3, tell, [{"id": number, "error": {"code": -32601, "message": "what?"}}]).start()
         elif method == "tools/list":

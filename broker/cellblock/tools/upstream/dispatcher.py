@@ -134,6 +134,7 @@ class Connection(Dispatcher[TransportContext]):
         param_headers: Of tools whose inputs are to be repeated in headers: which ones.
         cut: Why Cellblock ends the connection itself.
         noise: What the server wrote last that is no message.
+        notes: What was odd in how it introduced itself, as sentences.
     """
 
     def __init__(self, wire: Wire, ended: asyncio.Event, on_note: Callable[[str], None]) -> None:
@@ -141,6 +142,7 @@ class Connection(Dispatcher[TransportContext]):
         self.param_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self.cut: str | None = None
         self.noise = ""
+        self.notes: tuple[str, ...] = ()
         self.ended = ended
         self._wire = wire
         self._on_note = on_note
@@ -343,8 +345,8 @@ class Connection(Dispatcher[TransportContext]):
             result = repair.greeting(result, notes)
         elif method == "server/discover":
             result = repair.discovery(result, notes)
-        for note in notes:
-            self._on_note(note)
+        if notes:
+            self.notes = tuple(notes)
         return result
 
     def _tool_result(self, found: Result) -> dict[str, Any]:
