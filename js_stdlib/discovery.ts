@@ -1,10 +1,13 @@
 /**
  * Tells scripts, as `@codemode/discovery`, what servers and tools there are (Code Mode specification, section 4).
  *
- * Answers come from the catalog that the run started with.
+ * Answers come from the catalog that the run started with; `readResource` alone asks a server.
  *
  * @module
  */
+
+import { ServerNotFoundError } from "./errors.ts";
+import type { CallTool } from "./servers.ts";
 
 /** Names the version of the Code Mode specification that this module follows (section 12.1). */
 export const SPEC_VERSION = "1.0.0";
@@ -15,8 +18,14 @@ export type AskCatalog = (
   args: unknown[],
 ) => Promise<unknown>;
 
+/** Names the request that the broker counts and grants as a call of a tool of this name. */
+const READ = "resources/read";
+
+// What is longer does not fit into a call.
+const MAX_ID_CHARS = 512;
+
 /** Makes the exports of the module `@codemode/discovery`. */
-export function makeDiscovery(ask: AskCatalog) {
+export function makeDiscovery(ask: AskCatalog, call: CallTool) {
   return {
     specVersion: SPEC_VERSION,
     async listServers(): Promise<unknown> {
@@ -33,6 +42,14 @@ export function makeDiscovery(ask: AskCatalog) {
     },
     async searchTools(query: string, options?: unknown): Promise<unknown> {
       return await ask("searchTools", [query, options ?? {}]);
+    },
+    async readResource(serverId: string, uri: string): Promise<unknown> {
+      if (typeof serverId !== "string" || serverId === "" || serverId.length > MAX_ID_CHARS) {
+        throw new ServerNotFoundError("serverId is no id of a server.", {
+          hint: "Use a server id of listServers().",
+        });
+      }
+      return await call(serverId, READ, "readResource", { uri });
     },
   };
 }

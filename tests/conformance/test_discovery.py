@@ -24,7 +24,7 @@ async def asked(broker: Broker, call: str) -> Any:
 
 @pytest.mark.clause("4.1.a", "12.1.a")
 async def test_the_exports(broker: Broker) -> None:
-    """Six, of which five are functions that give promises; the version is semver."""
+    """Six, of which five are functions that give promises, and one of our own; the version is semver."""
     version, names, promises = await evaluated(
         broker,
         """[discovery.specVersion, Object.keys(discovery).sort(), [discovery.listServers(),
@@ -34,7 +34,15 @@ async def test_the_exports(broker: Broker) -> None:
         DISCOVERY,
     )
     assert SEMVER.fullmatch(version)
-    assert names == ["describeServer", "getTool", "listServers", "listTools", "searchTools", "specVersion"]
+    assert names == [
+        "describeServer",
+        "getTool",
+        "listServers",
+        "listTools",
+        "readResource",
+        "searchTools",
+        "specVersion",
+    ]
     assert promises == [True] * 5
 
 

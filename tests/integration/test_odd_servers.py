@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -86,6 +87,23 @@ async def test_a_page_that_is_refused_keeps_those_before(
     assert "Its tool list ends at page 2, which it refused: no such cursor." in caplog.text
 
 
+async def test_an_odd_introduction_is_told_where_warnings_of_servers_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(settings(tmp_path, {"odd": started("mute")})) as broker:
+        await broker.settled()
+        assert succeeded(await within(broker.run(HELLO.replace("TIMES", "1")))) == ["hi"]
+        odd = broker.catalog.servers["odd"]
+    assert (odd.version, odd.description) == ("1", "Be\nbrief.")
+    assert odd.warnings == (
+        "Of its capabilities some are no objects: tools, prompts.",
+        "It does not say its name and version as texts.",
+        "Its instructions are no text.",
+    )
+    for warning in odd.warnings:
+        assert caplog.text.count(warning) == 1
+
+
 async def test_changes_that_are_announced_in_a_loop_cost_a_list_a_second(tmp_path: Path) -> None:
     code = """
         import { lists } from "@codemode/servers/odd";
@@ -98,6 +116,26 @@ async def test_changes_that_are_announced_in_a_loop_cost_a_list_a_second(tmp_pat
         for _ in range(3):
             lists = succeeded(await within(broker.run(code)))
         assert lists - first <= time.monotonic() - began + 2
+
+
+async def test_changed_tools_that_are_not_listed_in_time_fail_the_runs_that_import_them(
+    tmp_path: Path,
+) -> None:
+    call = HELLO.replace("TIMES", "1")
+    async with Broker(settings(tmp_path, {"odd": started("changed")})) as broker:
+        await broker.settled()
+        assert succeeded(await within(broker.run(call))) == ["hi"]
+        began = time.monotonic()
+        other, failed = await asyncio.gather(
+            broker.run('globalThis.__codemode_result__ = "odd";'), within(broker.run(call))
+        )
+        assert succeeded(other) == "odd" and other.usage.wall_ms < 4_000
+        assert time.monotonic() - began > 4
+        (error,) = [one for one in failed.diagnostics if one.severity == "error"]
+        assert (error.code, error.error_class) == ("IMPORT_FAILURE", "ServerNotFoundError")
+        assert "has announced other tools, and has not listed them within 5 s; nothing" in error.message
+        assert error.hint == "Do without it, or run the script again in a moment."
+        assert succeeded(await within(broker.run(call))) == ["hi"]
 
 
 async def test_a_redirect_within_the_origin_is_followed(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """A server of the standard library that is odd in one way: `odd_server.py WAY [PORTFILE]`, over stdio or HTTP.
 
 Ways over stdio: `answers` ends after each answer to a call; `crash` says why, and dies in a call; `sleepy` is slow
-with what is not `initialize`; `loop` announces changes of its tools without end; `busy` reports progress past a
+with what is not `initialize`; `mute` introduces itself with what is no text or object; `loop` announces changes of its
+tools without end; `changed` announces one at a call, and is slow with the next list; `busy` reports progress past a
 call's bound; `nan` answers with what is no JSON; `pages` refuses its second page. Over HTTP: `moved` redirects to
 `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410; `sse` knows the older transport alone;
 `page` sends a page where an answer belongs.
@@ -19,6 +20,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 WAY = sys.argv[1]
+MUTE = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": [], "prompts": "no", "logging": None},
+    "serverInfo": {"version": 1},
+    "instructions": ["Be", "brief."],
+}
 LOCK = threading.Lock()
 TOOL = {"name": "hello", "inputSchema": {"type": "object"}}
 GREETING = {
@@ -51,6 +58,8 @@ def call(number: object, params: dict[str, Any]) -> None:
     if WAY == "nan":
         tell({"id": number, "result": {"structuredContent": {"a": float("nan"), "b": 1.5}}})
         return
+    if WAY == "changed":
+        tell({"method": "notifications/tools/list_changed"})
     if WAY == "busy":
         for step in range(8):
             time.sleep(0.2)
@@ -67,11 +76,13 @@ def stdio() -> None:
         asked = json.loads(line)
         method, number = asked.get("method"), asked.get("id")
         if method == "initialize":
-            tell({"id": number, "result": GREETING})
+            tell({"id": number, "result": MUTE if WAY == "mute" else GREETING})
         elif WAY == "sleepy" and method == "server/discover":
             threading.Timer(3, tell, [{"id": number, "error": {"code": -32601, "message": "what?"}}]).start()
         elif method == "tools/list":
             lists += 1
+            if WAY == "changed" and lists == 2:
+                time.sleep(8)
             cursor = (asked.get("params") or {}).get("cursor")
             if WAY == "pages" and cursor:
                 tell({"id": number, "error": {"code": -32602, "message": "no such cursor"}})

@@ -212,8 +212,9 @@ class FakeUpstreams:
     ) -> None:
         """Nothing connects here."""
 
-    async def refreshed(self, code: str, bound: float) -> None:
+    async def refreshed(self, used: Collection[str] | None, bound: float) -> frozenset[str]:
         """Nothing changes here."""
+        return frozenset()
 
     def caller(self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin) -> Tool:
         """The function itself."""

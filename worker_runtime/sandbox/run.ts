@@ -262,7 +262,7 @@ export function handled(promise: Promise<unknown>): void {
 const hook = {
   server: (serverId: string) => bindServer(serverId, callTool),
   errors: errorClasses,
-  discovery: makeDiscovery(query),
+  discovery: makeDiscovery(query, callTool),
   importable,
   inTurn: <T>(promise: Promise<T>) => journal.inTurn(promise),
   load: async (specifier: unknown) => await realm.load(`${specifier}`),

@@ -140,7 +140,7 @@ def secrets_of(config: ServerConfig) -> Iterator[str]:
     yield from config.referenced
     if config.url is not None:
         yield from _in_url(config.url)
-    for name, value in [*config.env.items(), *config.headers.items()]:
+    for name, value in [*config.inherited().items(), *config.env.items(), *config.headers.items()]:
         if is_secret(name, value):
             yield from _spoken(value)
         yield from _in_text(value)

@@ -13,7 +13,7 @@ from cellblock.run.unwrap import unwrap
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.upstream.definitions import shown
-from cellblock.tools.upstream.wire.results import ToolResult
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 
 
 class FoundResult(NamedTuple):
@@ -27,7 +27,7 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
     """Makes the JSON for the script; of large data, which a Python tool gave, in a thread beside the loop.
 
     Args:
-        result: A `ToolResult`, or the plain data that a Python tool gave.
+        result: A `ToolResult`, a `ResourceResult`, or the plain data that a Python tool gave.
         server: The server's id.
         tool: The tool.
         max_bytes: Cap of the JSON.
@@ -41,6 +41,9 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
             body, kind = unwrap(
                 result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box
             )
+        elif isinstance(result, ResourceResult):
+            body, is_text = result.for_script()
+            kind = "text" if is_text else kind
         elif is_small(result):
             body = payload.encode(result)
         else:

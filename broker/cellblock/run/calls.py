@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +32,7 @@ from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, TraceEntry
 from cellblock.run.run_clock import RunClock
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.catalog.requests import READ
 from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.results import ToolResult
@@ -153,7 +154,7 @@ class ToolCalls:
         self.calls.append(call)
         rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
         if rules is not None and server is not None and call.certainty is not Certainty.NOT_STARTED:
-            for tool in server.tools:
+            for tool in _callable(server):
                 if tool.tool_name == tool_name:
                     rules.recount(server, tool)
 
@@ -237,7 +238,8 @@ class ToolCalls:
             if isinstance(result, ToolResult):
                 self._remark(call, result)
             call.result = found.body
-            self._note(_Answered(call.server, server.config_name, tool, found))
+            if tool is not server.reads:
+                self._note(_Answered(call.server, server.config_name, tool, found))
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             self._fail(call_id, call, error)
@@ -326,9 +328,15 @@ class ToolCalls:
                 f"There is no server {call.server}.",
                 hint=did_you_mean(near, "Import a server from listServers()."),
             )
-        for tool in server.tools:
+        for tool in _callable(server):
             if tool.tool_name == call.tool:
                 return server, tool
+        if call.tool == READ.tool_name:
+            raise ToolNotFound(
+                f"Server {call.server} has no resources that scripts may read.",
+                hint="Do without them, or let whoever runs Cellblock allow resources/read in the server's entry "
+                "(not with pins that quarantine).",
+            )
         withheld = server.withheld_as(call.tool)
         if withheld is not None:
             raise ToolNotFound(
@@ -391,6 +399,13 @@ class ToolCalls:
         elif self.under_way == 0 and self._waiting_since is not None:
             self._waited += time.monotonic() - self._waiting_since
             self._waiting_since = None
+
+
+def _callable(server: ServerEntry) -> Iterator[ToolEntry]:
+    """Yields what scripts may call of a server: its tools, and what reads its resources."""
+    yield from server.tools
+    if server.reads is not None:
+        yield server.reads
 
 
 def _too_much(tool: str) -> ToolCallError:

@@ -59,8 +59,12 @@ from cellblock.types.discovery import DiscoveryCache
 from cellblock.types.learning.learner import Learner
 
 REFRESH_BOUND_SECONDS: Final = 5.0
-"""Bounds how long a run waits for a tool list that was announced as changed; then it takes the one that is
-known."""
+"""Bounds how long a run waits for a tool list that was announced as changed, of servers that it imports; then it
+fails."""
+
+_CHANGING: Final = (
+    f"the server has announced other tools, and has not listed them within {REFRESH_BOUND_SECONDS:g} s"
+)
 
 MAX_LOST: Final = 2
 """Bounds how often a run goes on whose process was lost: it may be what kills it."""
@@ -340,11 +344,11 @@ class Executor:
                 catalog = job.seen(self._upstreams.catalog)
                 share = Share(self._apart, self._budget, client)
                 imports = await analysed(encoded(request.code), share, self._pool.room)
-                await self._used_are_there(request, imports)
+                late = await self._used_are_there(request, imports)
                 # Together, without a pause between: who waits for this generation's runs waits for all with this
                 # catalog.
                 generation = until_end.enter_context(self._generation)
-                catalog = job.seen(self._upstreams.catalog)
+                catalog = job.seen(self._upstreams.catalog.without(late, _CHANGING))
                 reuse = self._is_reused(job)
                 plan = self._planned(job, imports, catalog, reuse=reuse)
                 servers = named_servers(plan.script, request.requested, catalog)
@@ -390,16 +394,17 @@ class Executor:
         kept.losses += (said,)
         return True
 
-    async def _used_are_there(self, request: RunRequest, found: Imports) -> None:
+    async def _used_are_there(self, request: RunRequest, found: Imports) -> frozenset[str]:
         """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
-        can only look up is waited for as long as `tools/list` waits."""
+        can only look up is waited for as long as `tools/list` waits. Returns the ids of those whose changed tools are
+        not known yet."""
+        imported, computed = specifiers(request.code, found)
+        used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
         if self._upstreams.starting:
-            imported, computed = specifiers(request.code, found)
-            used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
             await self._upstreams.settled(None if computed else used)
             if DISCOVERY_SPECIFIER in used:
                 await self._upstreams.settled(at_most=self._settings.upstream.list_wait_ms / 1000)
-        await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
+        return await self._upstreams.refreshed(None if computed else used, REFRESH_BOUND_SECONDS)
 
     def _is_reused(self, job: _Job) -> bool:
         """Says whether a run may have the process of others. One with a journal may not: its sources of time and chance

@@ -200,6 +200,8 @@ def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:
     reason = catalog.unavailable.get(server_id)
     if reason is not None:
         hint = f"Do without it, or {catalog.may_come(server_id)}"
+        if server_id in catalog.changing:
+            return f"{reason}; nothing of it was called", hint
         return f"the server is not connected ({reason})", hint
     if server_id in catalog.denied:
         return "this client is not granted it", catalog.denied[server_id]

@@ -23,6 +23,8 @@ Operation = Literal["listServers", "describeServer", "listTools", "getTool", "se
 DEFAULT_SEARCH_LIMIT: Final = 10
 MAX_SEARCH_LIMIT: Final = 100
 
+RESOURCES_ALONE: Final = "It has resources and no tools: readResource(serverId, uri) reads one."
+
 KEPT_CATALOGS: Final = 8
 """Bounds the catalogs whose search index and encoded definitions are kept."""
 
@@ -187,8 +189,11 @@ def server_info(server: ServerEntry) -> dict[str, Any]:
 def describe_server(server: ServerEntry) -> dict[str, Any]:
     """Makes a `ServerDescription` (section 4.2.2)."""
     description = server_info(server)
-    if server.description:
-        description["description"] = server.description
+    about = [server.description] if server.description else []
+    if server.has_resources_alone:
+        about.append(RESOURCES_ALONE)
+    if about:
+        description["description"] = "\n".join(about)
     if server.version:
         description["version"] = server.version
     return description

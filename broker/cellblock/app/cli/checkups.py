@@ -19,7 +19,7 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.state_dir import check_state_dir
 from cellblock.serve.http.address import check_certificate, validity
 from cellblock.serve.http.token import FILE_NAME, read_token
-from cellblock.tools.upstream.programs import missing_command
+from cellblock.tools.upstream.programs import missing_command, missing_variable
 from cellblock_worker.confinement.confinement import deno_binary
 
 LOW_DISK_BYTES: Final = 64 * 1024 * 1024
@@ -51,6 +51,8 @@ def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
         missing = missing_command(config)
         if missing is not None:
             return missing
+        if config.command is not None and (lacks := missing_variable(config, reason)) is not None:
+            return lacks
     for pattern, fix in _BY_REASON:
         if re.search(pattern, reason, re.I):
             return fix.format(log=log)

@@ -176,7 +176,8 @@ async def examine(
                     report.missing.append(LARGE_BODIES_UNCAPPED)
             for server in broker.catalog.servers.values():
                 left_out = f", {len(server.withheld)} left out" if server.withheld else ""
-                report.servers[server.server_id] = f"connected, {len(server.tools)} tools{left_out}"
+                has = "resources and no" if server.has_resources_alone else str(len(server.tools))
+                report.servers[server.server_id] = f"connected, {has} tools{left_out}"
                 report.warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
             for server_id, reason in broker.catalog.unavailable.items():
                 report.servers[server_id] = f"not connected: {reason}"

@@ -37,6 +37,16 @@ TOOL_KEYS: Final[Mapping[str, str]] = {
 """Maps what clients call their lists of tools to what we do: Gemini and Amp, Codex, goose, Roo Code; ours are the words
 of Kiro and Cline. All mean the tools' own names; wildcards are Amp's."""
 
+TRANSPORT_KEYS: Final = ("type", "transport", "transportType")
+"""Names what clients call the transport; the last is Cline's."""
+
+_TRANSPORTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("stdio", "local"), "stdio"),
+    **dict.fromkeys(("http", "streamablehttp", "streamable", "httpstream"), "http"),
+    "sse": "sse",
+}
+"""Maps how clients spell the transports, in small letters alone, to our words."""
+
 ON_KEYS: Final = ("enabled", "isActive")
 """Names what Codex, Zed, opencode and others write for the opposite of `disabled`."""
 
@@ -208,6 +218,10 @@ def _entry(made: Normal, name: str, entry: Any) -> Any:
     for key, value in entry.items():
         if key in URL_KEYS and not has_transport:
             put("url", value, key)
+        elif key in TRANSPORT_KEYS and isinstance(value, str):
+            said = _TRANSPORTS.get("".join(filter(str.isalpha, value.lower())), value)
+            if written.get("type") != said:
+                put("type", said, key)
         elif key in TOOL_KEYS or key in TOOL_KEYS.values():
             if value is not None:
                 put(TOOL_KEYS.get(key, key), value, key)
@@ -273,7 +287,7 @@ SILENT_KEYS: Final = frozenset(
     [
         *("alwaysLoad", "autoStart", "bundled", "description", "gallery", "icon", "id", "logoUrl", "name"),
         *("note", "provider", "providerUrl", "registryUrl", "required", "scope", "source", "tags", "title"),
-        *("transportType", "trust", "version"),
+        *("trust", "version"),
     ]
 )
 """Names the keys of other clients that change nothing of what a server may do, or how it is reached."""
@@ -294,7 +308,7 @@ FOREIGN_KEYS: Final = SILENT_KEYS | frozenset(
         *("bearer_token_env_var", "env_http_headers", "env_vars", "http_headers", "oauth_resource", "scopes"),
         *("startup_timeout_ms", "startup_timeout_sec", "tool_timeout_sec"),
         # Others
-        *("longRunning", "roots", "settings", "transport"),
+        *("longRunning", "roots", "settings"),
     ]
 )
 """Names keys that other clients put into an entry: none of them is a slip of the pen, however alike it is to one of
@@ -387,8 +401,8 @@ def _shell_words(entry: Mapping[str, Any]) -> list[str] | None:
 def _is_other(key: str, known: Sequence[str]) -> bool:
     """Says whether there is nothing to say of a key: it is one of ours or of another client, or stands for a note."""
     # `_args`, `//args` and `$comment` are how people write notes, and take keys out, where there are no comments.
-    ours = key in known or key in URL_KEYS or key in TOOL_KEYS or key in ON_KEYS or key in APPROVALS
-    return ours or key in FOREIGN_KEYS or not key[:1].isalpha()
+    ours = {*known, *URL_KEYS, *TRANSPORT_KEYS, *TOOL_KEYS, *ON_KEYS, *APPROVALS}
+    return key in ours or key in FOREIGN_KEYS or not key[:1].isalpha()
 
 
 def _meant(key: str, known: Sequence[str]) -> str | None:

@@ -17,6 +17,8 @@ KeyAlgorithm = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
 ]
 
+SecretPlace = Annotated[dict[Literal["env", "file"], str], Field(min_length=1, max_length=1)]
+
 MAX_SECRET_CHARS: Final = 16 * 1024
 """Caps what is read of a file with a client secret."""
 
@@ -37,11 +39,9 @@ class ServerAuthSettings(Section):
     client_id: str | None = None
     """Names a client that is registered already; absent: `client_metadata_url`, else dynamic registration."""
 
-    client_secret: SecretStr | None = None
-    client_secret_env: str | None = None
-    client_secret_file: Path | None = None
-    """Holds the client's secret: itself, or the environment variable or file that holds it. One of the three. With
-    `private_key_jwt` it is the client's private key (PEM)."""
+    client_secret: SecretStr | SecretPlace | None = None
+    """Holds the client's secret: itself, or `{"env": NAME}` or `{"file": PATH}`, which hold it. With `private_key_jwt`
+    it is the client's private key (PEM). `client_secret_env` and `client_secret_file` mean the same."""
 
     client_auth_method: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = (
         "client_secret_basic"
@@ -63,10 +63,7 @@ class ServerAuthSettings(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> ServerAuthSettings:
-        secrets = [self.client_secret, self.client_secret_env, self.client_secret_file]
-        given = sum(value is not None for value in secrets)
-        if given > 1:
-            raise ValueError("give one of `client_secret`, `client_secret_env` and `client_secret_file`")
+        given = self.client_secret is not None
         if given and (self.client_id is None or self.issuer is None):
             raise ValueError("a client secret needs `client_id`, and `issuer`: whom it may be shown to")
         if self.grant == "client_credentials" and not given:
@@ -83,26 +80,26 @@ class ServerAuthSettings(Section):
         Raises:
             ConfigError: The variable is not set, or the file cannot be read.
         """
-        if self.client_secret is not None:
+        if self.client_secret is None:
+            return None
+        if isinstance(self.client_secret, SecretStr):
             return self.client_secret.get_secret_value()
-        if self.client_secret_env is not None:
-            value = os.environ.get(self.client_secret_env)
+        if (name := self.client_secret.get("env")) is not None:
+            value = os.environ.get(name)
             if not value:
-                name = self.client_secret_env
                 raise ConfigError(
                     f"The environment variable {name} is not set.", hint=f"Set {name} to the client's secret."
                 )
             return value
-        if self.client_secret_file is not None:
-            try:
-                with self.client_secret_file.expanduser().open(encoding="utf-8") as opened:
-                    return opened.read(MAX_SECRET_CHARS).strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(
-                    f"The client secret cannot be read: {type(error).__name__} at {self.client_secret_file}.",
-                    hint="Correct client_secret_file in the configuration.",
-                ) from None
-        return None
+        file = Path(self.client_secret["file"])
+        try:
+            with file.expanduser().open(encoding="utf-8") as opened:
+                return opened.read(MAX_SECRET_CHARS).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"The client secret cannot be read: {type(error).__name__} at {file}.",
+                hint="Correct client_secret in the configuration.",
+            ) from None
 
 
 class AuthSettings(Section):

@@ -45,6 +45,9 @@ def in_new_form(section: Mapping[str, Any]) -> dict[str, Any]:
         made["dashboard"] = _dashboard(old["dashboard"], old.get("http", {}))
     if _has_only(old, "outputs", "inline_bytes") and is_object(section.get("frontend", {})):
         made["frontend"] = old.get("frontend", {}) | made.pop("outputs")
+    if is_object(logins := old.get("auth", {}).get("servers")):
+        servers = {name: _with_secret(own) if is_object(own) else own for name, own in logins.items()}
+        made["auth"] = old["auth"] | {"servers": servers}
     if "audit" in old:
         made["audit"] = _audit(old["audit"])
     if "clients" in old.get("journal", {}):
@@ -89,6 +92,20 @@ def _by_setting(part: dict[str, Any], settings: Mapping[str, str]) -> dict[str, 
                 before = made.get(name, {})
                 made[name] = (before if is_object(before) else {ALL: before}) | {server: value}
     return made
+
+
+def _with_secret(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a login with one place of the secret; several are left to be refused."""
+    places = {
+        key: own[key] for key in ("client_secret_env", "client_secret_file") if own.get(key) is not None
+    }
+    rest = {
+        key: value for key, value in own.items() if key not in ("client_secret_env", "client_secret_file")
+    }
+    if own.get("client_secret") is not None or len(places) != 1:
+        return rest | places
+    [(key, value)] = places.items()
+    return rest | {"client_secret": {key.removeprefix("client_secret_"): value}}
 
 
 def _audit(part: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -52,6 +53,8 @@ def _with_names(variables: dict[str, str]) -> dict[str, str]:
 
 _Word = Annotated[str, AfterValidator(_without_nul), Field(json_schema_extra=_NO_NUL)]
 """Holds a string that a program is given: C strings end at a NUL character."""
+
+_Variable = Annotated[str, Field(pattern="^[^=\\u0000]+$")]
 
 _Program = Annotated[str, AfterValidator(_named), Field(json_schema_extra={"minLength": 1, **_NO_NUL})]
 
@@ -106,13 +109,17 @@ class ServerConfig(BaseModel):
     """Holds the HTTP headers of every request."""
 
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
-    """Says how a `url` is spoken to: streamable HTTP unless it says `sse`."""
+    """Says how a `url` is spoken to: streamable HTTP unless it says `sse`. `transport` and `transportType` mean the
+    same."""
 
     disabled: bool = False
     """Says whether the server is left out. `enabled` and `isActive` mean the opposite."""
 
     env_file: Annotated[Path, AfterValidator(_without_nul)] | None = Field(default=None, alias="envFile")
     """Names a file with further variables, one `NAME=value` a line; `env` overrides it."""
+
+    inherit_env: bool | list[_Variable] = Field(default=False, alias="inheritEnv")
+    """Names variables of Cellblock's own environment that the program gets, too; true: all of them."""
 
     enabled_tools: list[_ToolName] | None = Field(default=None, alias="enabledTools")
     """Names the only tools that scripts see, as the server calls them; `*` stands for any characters. `includeTools`,
@@ -147,6 +154,12 @@ class ServerConfig(BaseModel):
         """Notes the values that references stand for, and what is missing; for who reads the configuration."""
         self._referenced = referenced
         self._missing = missing
+
+    def inherited(self) -> dict[str, str]:
+        """Returns what `inheritEnv` names of this process's environment, as far as it is there."""
+        if isinstance(self.inherit_env, bool):
+            return dict(os.environ) if self.inherit_env else {}
+        return {name: os.environ[name] for name in self.inherit_env if name in os.environ}
 
     @property
     def asks(self) -> bool:
@@ -191,6 +204,9 @@ class ServerConfig(BaseModel):
         if (self.command is None) == (self.url is None):
             has = "there is neither" if self.url is None else "there are both"
             raise ValueError(f"exactly one of `command` and `url` is needed, and {has}")
+        has = "command" if self.url is None else "url"
+        if self.type is not None and (self.type == "stdio") != (has == "command"):
+            raise ValueError(f"`{has}` is not for a server whose transport is {self.type}")
         return self
 
 

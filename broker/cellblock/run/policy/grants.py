@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.base.errors import InvalidRequest, shorten
 from cellblock.base.settings.policy import Grant
+from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Catalog, Effect, JsonSchema, ServerEntry, ToolEntry, Withheld
-from cellblock.tools.catalog.requests import REQUESTS
+from cellblock.tools.catalog.requests import READ, REQUESTS
 
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import Allowance, InputValidator
@@ -235,6 +236,7 @@ class Grants:
             catalog.ids,
             catalog.starting & {*servers, *unavailable},
             catalog.lacking & unavailable.keys(),
+            catalog.changing & unavailable.keys(),
         )
         if len(self._catalogs) >= _KEPT_CATALOGS:
             self._catalogs.pop(next(iter(self._catalogs)))
@@ -254,6 +256,10 @@ class Grants:
         return held[1]
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _gives_resources(self, server: ServerEntry) -> bool:
+        has = server.reads is not None and "resources" in server.capabilities
+        return has and self.refusal(server.server_id, READ) is None
 
     def _is_whole(self, server: ServerEntry) -> bool:
         server_id, everything = server.server_id, (*server.tools, *REQUESTS)
@@ -282,7 +288,7 @@ class Grants:
         }
         if not refused and (server.tools or all(layer.may_reach(server.server_id) for layer in self.layers)):
             return server
-        if len(refused) == len(server.tools):
+        if len(refused) == len(server.tools) and not self._gives_resources(server):
             # The request's own grants are what its sender can change.
             of_request = any(refusal.hint == _OF_REQUEST for refusal in refused.values())
             return _OF_REQUEST if of_request else _OF_CLIENT
@@ -306,4 +312,4 @@ UNRESTRICTED: Final = Grants(())
 
 def _shown(name: str) -> str:
     """Returns a tool's name as it may be shown: an upstream chose it."""
-    return shorten("".join(character if character.isprintable() else "\ufffd" for character in name))
+    return shorten(visible(name))

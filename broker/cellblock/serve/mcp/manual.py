@@ -53,6 +53,9 @@ STARTING_AS_KNOWN: Final = "Still starting, shown as last known"
 STARTING: Final = "Still starting (a script that imports one waits for it)"
 """Marks servers whose first attempt to connect is not over, and of which no tools are known."""
 
+RESOURCES_ALONE: Final = "With resources and no functions (readResource of @codemode/discovery)"
+"""Marks servers of which a script can read resources alone."""
+
 MORE_IDS: Final = "Their functions: listTools(id) of @codemode/discovery."
 
 HEADING: Final = 'Servers, as "@codemode/servers/<id>", and their functions:'
@@ -85,12 +88,13 @@ def left_out(catalog: Catalog) -> list[str]:
 
 
 def absent(catalog: Catalog, room: int) -> list[str]:
-    """Returns lines for the servers that still start, those of which something is known first, and one for those that
-    are not connected, with ids in `room` characters each."""
+    """Returns lines for the servers that still start, those of which something is known first, for those with resources
+    alone, and for those that are not connected, with ids in `room` characters each."""
     starting = catalog.who_starts
     lines = {
         STARTING_AS_KNOWN: [server_id for server_id in starting if server_id in catalog.servers],
         STARTING: [server_id for server_id in starting if server_id not in catalog.servers],
+        RESOURCES_ALONE: [one.server_id for one in catalog.servers.values() if one.has_resources_alone],
         "Not connected": [server_id for server_id in catalog.unavailable if server_id not in starting],
     }
     return [f"{words}: {listed_within(ids, room)}." for words, ids in lines.items() if ids]
@@ -203,7 +207,8 @@ def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
             *deviations(config, granted),
             '- A failed call throws; classes are in "@codemode/errors", and every error has a `hint`.',
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
-            'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full".',
+            'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full". '
+            "readResource(id, uri) gives what a resource_link names: its text, else { contents }; it is a tool call.",
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
             *_kept(config.outputs.inline_bytes),
             f"- {_limits(config.limits)}",

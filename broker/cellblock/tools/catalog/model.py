@@ -97,6 +97,7 @@ class ServerEntry:
     maps the names of offered tools that are not as pinned to what is different. `session` tells apart the sessions
     that servers of one name have had: a run in flight keeps the one that it began with. `beside` names what it has
     beside tools and may give (`resources`, `prompts`), of which `revision` counts the changes that were noticed.
+    `reads` is what a script's `readResource` calls; None where the server's entry leaves that out, or it has none.
     """
 
     server_id: str
@@ -113,6 +114,12 @@ class ServerEntry:
     session: int = field(default=0, compare=False)
     beside: tuple[str, ...] = ()
     revision: int = field(default=0, compare=False)
+    reads: ToolEntry | None = None
+
+    @property
+    def has_resources_alone(self) -> bool:
+        """Says whether it has resources, and no tool at all."""
+        return "resources" in self.capabilities and not self.tools and not self.withheld
 
     def withheld_as(self, name: str) -> Withheld | None:
         """Gives the tool of this name, or with this export name, that scripts are not given."""
@@ -129,6 +136,7 @@ class Catalog:
     that are not connected or not granted too, to the `server_id`. `starting` are the ids of servers whose first attempt
     to connect is not over: what `servers` has of one is as it was last known, which may be nothing. `lacking` are the
     ids of unavailable servers that are not started at all: something that their configuration refers to is not there.
+    `changing` are the ids of unavailable servers that are connected, and whose tools have changed.
     """
 
     version: int = 0
@@ -138,6 +146,7 @@ class Catalog:
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     starting: frozenset[str] = frozenset()
     lacking: frozenset[str] = frozenset()
+    changing: frozenset[str] = frozenset()
 
     @property
     def who_starts(self) -> list[str]:
@@ -159,7 +168,17 @@ class Catalog:
             return "try again in a moment: it is still starting."
         if server_id in self.lacking:
             return "tell the user, who has to set it and start Cellblock anew."
+        if server_id in self.changing:
+            return "run the script again in a moment."
         return "try again later; Cellblock reconnects by itself."
+
+    def without(self, changing: frozenset[str], why: str) -> Catalog:
+        """Gives the same catalog without servers that have not listed their changed tools in time."""
+        if not changing:
+            return self
+        servers = {server_id: one for server_id, one in self.servers.items() if server_id not in changing}
+        unavailable = {**self.unavailable, **dict.fromkeys(changing, why)}
+        return replace(self, servers=servers, unavailable=unavailable, changing=changing)
 
     def as_starting(self, ids: frozenset[str]) -> Catalog:
         """Gives the same catalog with servers as they would be shown while they start, if these were their

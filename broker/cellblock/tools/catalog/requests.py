@@ -20,10 +20,20 @@ CAPABILITIES: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestEntry(ToolEntry):
-    """A request entry is called by its method: no tool can be one, whatever its name is."""
+    """A request entry is called by its method: no tool can be one, whatever its name is.
+
+    The result of one that is called `by_script` comes as the bytes that its server sent.
+    """
+
+    by_script: bool = False
 
 
-READ: Final = RequestEntry("resources/read", "resources/read")
+READ: Final = RequestEntry(
+    "resources/read",
+    "resources/read",
+    annotations={"readOnlyHint": True},
+    input_schema={"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]},
+)
 SUBSCRIBE: Final = RequestEntry("resources/subscribe", "resources/subscribe")
 GET_PROMPT: Final = RequestEntry("prompts/get", "prompts/get")
 COMPLETE: Final = RequestEntry("completion/complete", "completion/complete")

@@ -134,6 +134,7 @@ class Connection(Dispatcher[TransportContext]):
         param_headers: Of tools whose inputs are to be repeated in headers: which ones.
         cut: Why Cellblock ends the connection itself.
         noise: What the server wrote last that is no message.
+        notes: What was odd in how it introduced itself, as sentences.
     """
 
     def __init__(self, wire: Wire, ended: asyncio.Event, on_note: Callable[[str], None]) -> None:
@@ -141,6 +142,7 @@ class Connection(Dispatcher[TransportContext]):
         self.param_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self.cut: str | None = None
         self.noise = ""
+        self.notes: tuple[str, ...] = ()
         self.ended = ended
         self._wire = wire
         self._on_note = on_note
@@ -327,9 +329,12 @@ class Connection(Dispatcher[TransportContext]):
             if method in repair.LISTS:
                 page = repair.page(body, repair.LISTS[method])
                 return repair.stub(repair.LISTS[method], page, fields_of(body))
-            if method in repair.PASSED_ON and len(body) > messages.SMALL_BYTES:
-                return repair.stub(repair.PASSED_ON[method], body, fields_of(body))
-            if len(body) > messages.SMALL_BYTES:
+            is_large = len(body) > messages.SMALL_BYTES
+            if method in repair.PASSED_ON and (is_large or method == "resources/read"):
+                fields = fields_of(body)
+                if is_large or bytes(fields.get("resultType", b"")) != b'"input_required"':
+                    return repair.stub(repair.PASSED_ON[method], body, fields)
+            if is_large:
                 raise AnswerUnreadable(
                     f"it has {len(body)} bytes, more than it may have for what was asked", too_large=True
                 )
@@ -340,8 +345,8 @@ class Connection(Dispatcher[TransportContext]):
             result = repair.greeting(result, notes)
         elif method == "server/discover":
             result = repair.discovery(result, notes)
-        for note in notes:
-            self._on_note(note)
+        if notes:
+            self.notes = tuple(notes)
         return result
 
     def _tool_result(self, found: Result) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from cellblock.tools.schemas.replies import KINDS, result_of
 from cellblock.tools.upstream.client import AS_IT_IS
 from cellblock.tools.upstream.dispatcher import AnswerUnreadable
 from cellblock.tools.upstream.outstanding import current_origin, in_round
-from cellblock.tools.upstream.wire.messages import SMALL_BYTES
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
 from cellblock.tools.upstream.wire.repair import carried
-from cellblock.tools.upstream.wire.results import ToolResult
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 
 _HINT = "Call a tool that needs no user input."
 
@@ -80,6 +80,37 @@ async def call_tool(
     return first
 
 
+async def read_resource(
+    session: ClientSession, server: str, method: str, params: dict[str, Any], progress: ProgressFnT | None
+) -> ResourceResult:
+    """Reads a resource for a script, as `ask` does for a client; large or odd, it comes as it is."""
+
+    async def send(
+        answers: types.InputResponses | None, state: str | None
+    ) -> ResourceResult | types.InputRequiredResult:
+        request = _request(method, params, answers, state)
+        answer: dict[str, Any] = await session.send_request(request, AS_IT_IS, progress_callback=progress)
+        body: bytes | None = carried(answer.get("_meta"))
+        if body is None:
+            return types.InputRequiredResult.model_validate(answer, by_name=False)
+        if len(body) > SMALL_BYTES:
+            await _check_text(body)
+        return ResourceResult(body)
+
+    first = await send(None, None)
+    if isinstance(first, types.InputRequiredResult):
+        return await _rounds(session, server, method, first, send)
+    return first
+
+
+def _request(
+    method: str, params: dict[str, Any], answers: types.InputResponses | None, state: str | None
+) -> types.Request[dict[str, Any], str]:
+    more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
+    given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    return types.Request[dict[str, Any], str](method=method, params=given)
+
+
 async def _check_text(body: bytes) -> None:
     """Looks whether a large result is UTF-8, a piece at a time. Raises AnswerUnreadable."""
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -107,10 +138,12 @@ async def ask(
     """Sends a request that is no tool call, as `call_tool` does; `params` have the names of MCP."""
 
     async def send(answers: types.InputResponses | None, state: str | None) -> Any:
-        more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
-        given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
-        request = types.Request[dict[str, Any], str](method=method, params=given)
-        return await session.send_request(request, _result_of(method), progress_callback=progress)
+        request = _request(method, params, answers, state)
+        found = await session.send_request(request, _result_of(method), progress_callback=progress)
+        body: bytes | None = carried(getattr(found, "meta", None))
+        if body is None or len(body) > SMALL_BYTES:
+            return found
+        return _result_of(method).validate_python(decoded(body), by_name=False)
 
     result = await send(None, None)
     if isinstance(result, types.InputRequiredResult):

@@ -14,6 +14,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.json import is_object
+from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream.client import AS_IT_IS
 from cellblock.tools.upstream.definitions import (
@@ -211,7 +212,7 @@ class Listing:
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """Holds what one reading gave: identity, tools, tools that are over a cap, and what is to be said of the list as a
-    whole."""
+    whole, and of how the server introduced itself."""
 
     name: str | None
     version: str | None
@@ -220,16 +221,19 @@ class ServerFacts:
     tools: tuple[ToolDefinition, ...]
     left_out: tuple[Withheld, ...] = ()
     notes: tuple[str, ...] = ()
+    odd: tuple[str, ...] = ()
 
     def all_notes(self) -> Iterator[str]:
-        """Yields a sentence for each tool that is left out, then those about the whole list."""
+        """Yields a sentence for each tool that is left out, then those about the whole list, and the server."""
         for tool in self.left_out:
             yield f"The tool {tool.name} is left out: {tool.why}."
         yield from self.notes
+        yield from self.odd
 
 
-def facts_of(session: ClientSession, listing: Listing) -> ServerFacts:
-    """Returns the facts of a session that is connected; names and instructions are cut at their caps."""
+def facts_of(session: ClientSession, listing: Listing, odd: tuple[str, ...]) -> ServerFacts:
+    """Returns the facts of a session that is connected; names and instructions are cut at their caps, and `odd` says
+    what was mended in how it introduced itself."""
     info, capabilities = session.server_info, session.server_capabilities
     return ServerFacts(
         name=_cut(info.title or info.name or None, MAX_NAME_CHARS) if info else None,
@@ -239,8 +243,9 @@ def facts_of(session: ClientSession, listing: Listing) -> ServerFacts:
         tools=tuple(listing.tools),
         left_out=tuple(listing.left_out),
         notes=tuple(listing.notes),
+        odd=odd,
     )
 
 
 def _cut(text: str | None, most: int) -> str | None:
-    return text[:most] if text else None
+    return visible(text[:most], keep="\n\t") if text else None

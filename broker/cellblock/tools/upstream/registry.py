@@ -18,10 +18,10 @@ from cellblock.base.errors import ConfigError, ToolNotFound
 from cellblock.base.offload.budget import ByteBudget
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
-from cellblock.base.tasks import at_most
+from cellblock.base.tasks import end_tasks
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
-from cellblock.tools.catalog.requests import CAPABILITIES, Kind, RequestEntry
+from cellblock.tools.catalog.requests import CAPABILITIES, READ, Kind, RequestEntry
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import PythonTool, read_tool
 from cellblock.tools.upstream.connecting import State
@@ -47,6 +47,9 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 STARTUP_WAIT_SECONDS: Final = 10.0
 """Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
 what `npx` installs first takes longer, and then the script is told so."""
+
+QUIET_SECONDS: Final = 2.0
+"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
 
 TELL_SECONDS: Final = 5.0
 """Passes between two sentences about a server that is being installed."""
@@ -257,19 +260,26 @@ class Registry:
         """Says whether a server is in its first attempt to connect."""
         return any(session.first.pending for session in self.sessions.values())
 
-    async def installed(self, tell: Callable[[str], object]) -> None:
+    async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
         """Waits until servers are installed whose programs do that when they start (`npx`, `uvx`), and connected.
 
         Args:
             tell: Told a sentence of each, every `TELL_SECONDS`.
+            code: A script, which names the only servers to wait for; None: all.
         """
         now = asyncio.get_running_loop().time
         began: dict[str, float] = {}
         due: dict[str, float] = {}
-        while names := [name for name, one in self.sessions.items() if one.first.pending and one.installing]:
+        while names := [
+            name
+            for name, one in self.sessions.items()
+            if one.first.pending
+            and one.installing
+            and (code is None or self._paths[name] in code or _NAMES_ANY in code)
+        ]:
             for name in names:
                 since = now() - began.setdefault(name, now())
-                if since >= due.get(name, 0.0):
+                if since >= due.get(name, QUIET_SECONDS):
                     due[name] = since + TELL_SECONDS
                     tell(
                         f"server {name} is being installed by its program{f' ({since:.0f} s)' if since >= 1 else ''}"
@@ -305,26 +315,38 @@ class Registry:
         if waited_for:
             await asyncio.gather(*waited_for)
 
-    async def refreshed(self, code: str, bound: float) -> None:
-        """Waits, at most `bound` seconds, until the tools of every server that a script names are those announced
-        (Code Mode specification, section 8.1), and takes over what was approved since the last run."""
-        awaited = [
-            session.fresh()
+    async def refreshed(self, used: Collection[str] | None, bound: float) -> frozenset[str]:
+        """Waits, at most `bound` seconds, until the tools of every server that a script uses are those announced (Code
+        Mode specification, section 8.1), and takes over what was approved since the last run.
+
+        Args:
+            used: The ids of servers, or their names in the configuration; None: all.
+            bound: For all of them together.
+
+        Returns:
+            The ids of those whose announced tools are still unknown.
+        """
+        named = {
+            name: session
             for name, session in self.sessions.items()
-            if session.stale and (self._paths[name] in code or _NAMES_ANY in code)
-        ]
+            if used is None or name in used or self._paths[name] in used
+        }
+        shown = self.sessions if used is not None and _NAMES_ANY in used else named
+        reading = {name: asyncio.create_task(one.fresh()) for name, one in shown.items() if one.stale}
         # One that is away is tried at once where a script names it (section 3.2.3).
-        awaited += [
-            session.tried()
-            for name, session in self.sessions.items()
-            if session.state is State.WAITING and self._paths[name] in code
-        ]
+        away = [session for session in named.values() if session.state is State.WAITING]
+        awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
+        late = frozenset[str]()
         if awaited:
-            async with at_most(bound):
-                await asyncio.gather(*awaited)
+            try:
+                done, _ = await asyncio.wait(awaited, timeout=bound)
+            finally:
+                await end_tasks(*awaited)
+            late = frozenset(
+                self._paths[name] for name in named.keys() & reading if reading[name] not in done
+            )
         if self._reviewer is not None:
-            named = [name for name, path in self._paths.items() if path in code or _NAMES_ANY in code]
-            approved = [name for name in named if self._reviewer.approved_meanwhile(name)]
+            approved = [name for name in shown if self._reviewer.approved_meanwhile(name)]
             for name in approved:
                 session = self.sessions.get(name)
                 if session is not None and session.facts is not None:
@@ -332,6 +354,7 @@ class Registry:
                 self._entries.pop(name, None)
             if approved:
                 self._changed()
+        return late
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""
@@ -357,8 +380,9 @@ class Registry:
         session = self._session_of(server)
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
         whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
-        is_tool = not isinstance(tool, RequestEntry)
-        return lambda arguments: session.call(tool.tool_name, arguments, **whom, is_tool=is_tool)
+        if isinstance(tool, RequestEntry):
+            whom["request"] = tool
+        return lambda arguments: session.call(tool.tool_name, arguments, **whom)
 
     def knows(self, server: str, tool: str = "") -> bool:
         """Says whether there is a server of this module path, connected or not; and this tool, where they are Python
@@ -538,6 +562,7 @@ class Registry:
             session=self._numbers[name],
             beside=() if refused or config.asks else self._beside(name, config, facts),
             revision=revision,
+            reads=self._reads(name, config),
         )
         self._entries[name] = (facts, entry)
         return entry
@@ -548,6 +573,15 @@ class Registry:
         if narrowed or (self._reviewer is not None and self._reviewer.quarantines(name)):
             return ()
         return tuple(one for one in facts.capabilities if one in CAPABILITIES.values())
+
+    def _reads(self, name: str, config: ServerConfig) -> ToolEntry | None:
+        """Returns what a script calls to read a resource, to which the entry's lists of tools apply as to a tool; with
+        a quarantine none, as resources have no pins."""
+        names = READ.tool_name, READ.export_name
+        quarantined = self._reviewer is not None and self._reviewer.quarantines(name)
+        if quarantined or config.refusal(*names) is not None:
+            return None
+        return replace(READ, asked=config.asks_about(*names), by_script=True)
 
     def _make_local_entry(self) -> ServerEntry:
         exports = export_names(self._local)
@@ -578,7 +612,10 @@ def _idle(config: ServerConfig, facts: ServerFacts, exports: Mapping[str, str]) 
     """Returns a warning for each name in the entry that is of no tool: a slip of the pen would restrict nothing."""
     tools = [(tool.name, exports.get(tool.name, tool.name)) for tool in facts.tools]
     tools += [(tool.name, tool.export_name) for tool in facts.left_out]
-    return [f"{text}, which is no tool of the server" for text in config.idle_names(tools)] if tools else []
+    if not tools:
+        return []
+    tools.append((READ.tool_name, READ.export_name))
+    return [f"{text}, which is no tool of the server" for text in config.idle_names(tools)]
 
 
 def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,7 @@ from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import at_most, end_tasks
-from cellblock.tools.catalog.requests import SUBSCRIBE, Kind
+from cellblock.tools.catalog.requests import SUBSCRIBE, Kind, RequestEntry
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.beside import Beside
 from cellblock.tools.upstream.client import ProbeEnded, connected
@@ -37,7 +38,7 @@ from cellblock.tools.upstream.dispatcher import (
     sent_input,
 )
 from cellblock.tools.upstream.entries import Entry
-from cellblock.tools.upstream.input_rounds import ask, call_tool
+from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, package_of
 from cellblock.tools.upstream.listing import Listing, ServerFacts, facts_of, list_tools
 from cellblock.tools.upstream.outstanding import Routing
@@ -144,8 +145,8 @@ class UpstreamSession:
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._tools_changed = asyncio.Event()
-        self._fresh = asyncio.Event()
-        self._fresh.set()
+        self._announced = self._read = 0
+        self._relisted = asyncio.Event()
         self._ended = asyncio.Event()
         self._is_shut_out = False
         self._handshake = False
@@ -156,6 +157,7 @@ class UpstreamSession:
         self._listed_at = 0.0
         self._idle_lists = 0
         self._said = ""
+        self._package = package_of([config.command or "", *config.args])
         self._install: Install | None = None
         self._has_answered = False
         self._ready_at: float | None = None
@@ -182,7 +184,7 @@ class UpstreamSession:
     @property
     def installing(self) -> bool:
         """Says whether the server's program installs the server, as far as can be seen."""
-        return self._install is not None and self._install.running
+        return self._package is not None and (self._install is None or self._install.running)
 
     @property
     def needed_login(self) -> NeededLogin | None:
@@ -194,11 +196,13 @@ class UpstreamSession:
     @property
     def stale(self) -> bool:
         """Says whether the server has announced a change of its tools that is not read yet."""
-        return not self._fresh.is_set()
+        return self._read < self._announced
 
     async def fresh(self) -> None:
-        """Waits until no announced change is unread; bound it."""
-        await self._fresh.wait()
+        """Waits until the changes that are announced by now are read; bound it."""
+        announced = self._announced
+        while self._read < announced:
+            await self._relisted.wait()
 
     @property
     def revision(self) -> int:
@@ -225,7 +229,7 @@ class UpstreamSession:
         *,
         call_bound: float,
         origin: CallOrigin = NOBODY,
-        is_tool: bool = True,
+        request: RequestEntry | None = None,
     ) -> Any:
         """Calls a tool, or sends another request.
 
@@ -235,7 +239,7 @@ class UpstreamSession:
             call_bound: Longest time in seconds, without that in which the server waits for an answer of the client;
                 past it the server is sent a cancel notification.
             origin: Whom the server may ask meanwhile.
-            is_tool: Whether it is a tool.
+            request: The request that it is; None for a tool.
 
         Returns:
             The `ToolResult`, or the result of the request.
@@ -244,7 +248,7 @@ class UpstreamSession:
             ToolCallError: Not connected, refused, timed out, or the answer was no result. Not for `isError`
                 results: those are returned.
         """
-        send = call_tool if is_tool else self._ask
+        send = call_tool if request is None else partial(self._ask, request)
         if self._places is None:
             return await self._call(send, tool, value, call_bound, call_bound, origin)
         loop = asyncio.get_running_loop()
@@ -351,7 +355,13 @@ class UpstreamSession:
             await self._moved.wait()
 
     async def _ask(
-        self, session: ClientSession, server: str, method: str, value: dict[str, Any], progress: Any
+        self,
+        request: RequestEntry,
+        session: ClientSession,
+        server: str,
+        method: str,
+        value: dict[str, Any],
+        progress: Any,
     ) -> Any:
         if not is_object(value):
             raise ToolCallError(
@@ -359,7 +369,8 @@ class UpstreamSession:
                 hint="Send less at a time.",
                 certainty=Certainty.NOT_STARTED,
             )
-        result = await ask(session, server, method, value, progress)
+        send = read_resource if request.by_script else ask
+        result = await send(session, server, method, value, progress)
         if method == SUBSCRIBE.tool_name:
             self._followed.add(value["uri"])
         return result
@@ -474,8 +485,9 @@ class UpstreamSession:
             ) from None
 
     def _new_install(self, log: StderrPipe) -> Install | None:
-        package = package_of([self._config.command or "", *self._config.args])
-        return None if package is None else Install(package, self._log_file.parent, log.reading)
+        if self._package is None:
+            return None
+        return Install(self._package, self._log_file.parent, log.reading)
 
     async def _serve(self, client: ClientSession, ended: asyncio.Event) -> None:
         """Serves until the connection ends: lists tools anew whenever the server says that they changed."""
@@ -494,10 +506,7 @@ class UpstreamSession:
                         await ended.wait()
                     self._tools_changed.clear()
                     await self._refresh(client)
-                    if not self._tools_changed.is_set():
-                        self._fresh.set()
         finally:
-            self._fresh.set()
             ended.set()
             over.cancel()
             for task in beside:
@@ -533,7 +542,7 @@ class UpstreamSession:
                 tell(self._on_update, uri)
 
     async def _refresh(self, client: ClientSession) -> None:
-        self._listed_at = asyncio.get_running_loop().time()
+        self._listed_at, announced = asyncio.get_running_loop().time(), self._announced
         try:
             async with asyncio.timeout(self._settings.connect_timeout_ms / 1000):
                 assert self._connection is not None
@@ -541,18 +550,29 @@ class UpstreamSession:
         except (TimeoutError, MCPError, ValidationError) as error:
             why = self._why(error)
             logger.warning("upstream %s: its changed tool list cannot be read: %s", self.name, why)
+            if isinstance(error, TimeoutError):
+                # Nobody knows its tools now: it is asked again.
+                self._tools_changed.set()
+            else:
+                self._note_read(announced)
             return
         if facts != self.facts:
             self.facts, self._idle_lists = facts, 0
             tell(self._on_change)
         else:
             self._idle_lists += 1
+        self._note_read(announced)
+
+    def _note_read(self, announced: int) -> None:
+        self._read = announced
+        relisted, self._relisted = self._relisted, asyncio.Event()
+        relisted.set()
 
     async def _learn(self, client: ClientSession, connection: Connection) -> ServerFacts:
         listing = Listing()
         if client.server_capabilities is not None and client.server_capabilities.tools is not None:
             listing = await list_tools(client, connection)
-        facts = facts_of(client, listing)
+        facts = facts_of(client, listing, connection.notes)
         if facts != self.facts:
             for note in facts.all_notes():
                 logger.warning("upstream %s: %s", self.name, self._redactor.text(note))
@@ -586,13 +606,16 @@ class UpstreamSession:
         if now - self._listed_at > QUIET_SECONDS:
             self._idle_lists = 0
         if self._idle_lists < MOST_IDLE_LISTS:
-            self._fresh.clear()
+            self._announced += 1
         self._tools_changed.set()
 
     def _move(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason
         if state is not State.CONNECTING:
             self.first.end()
+        if state in (State.WAITING, State.CLOSED):
+            # The next connection reads the list anew.
+            self._note_read(self._announced)
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
         tell(self._on_change)

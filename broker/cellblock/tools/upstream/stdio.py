@@ -15,7 +15,6 @@ from typing import Final, TextIO, cast
 
 import anyio
 from anyio.abc import Process
-from mcp.client.stdio import get_default_environment
 from mcp.os.posix.utilities import terminate_posix_process_tree
 
 from cellblock.base.offload.budget import OverBudget
@@ -24,39 +23,12 @@ from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, ConnectionLost, Pending
 from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, has_started
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
+from cellblock.tools.upstream.programs import environment_of
 from cellblock.tools.upstream.wire.framing import EndlessLine, LineSplitter, TooLong
 from cellblock_worker.base import lifetime
 from cellblock_worker.launch.spawning import close_pipes, let_go, pipe_of, spawn
 
 logger = logging.getLogger("cellblock.tools.upstream")
-
-PASSED_VARIABLES: Final = (
-    # Networks: proxies, and the certificates that they, or a company, have.
-    *(
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "ALL_PROXY",
-        "NO_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "all_proxy",
-        "no_proxy",
-    ),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
-    # Words and times.
-    *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TZ", "TMPDIR"),
-    # The desktop: to open a browser, to ask for a password, to reach the agent that signs.
-    *(
-        "DISPLAY",
-        "WAYLAND_DISPLAY",
-        "XAUTHORITY",
-        "XDG_RUNTIME_DIR",
-        "DBUS_SESSION_BUS_ADDRESS",
-        "SSH_AUTH_SOCK",
-    ),
-)
-"""Lists what a started server gets of Cellblock's environment, beside what the SDK passes. Of these, only a proxy's
-address may hold a password, which a server cannot do without; keys and tokens are named in its own `env`."""
 
 READ_BYTES: Final = 64 * 1024
 """Bounds the bytes of one read; a pipe holds no more."""
@@ -94,8 +66,7 @@ async def stdio_wire(
     """
     while install is not None and not install.begin():  # noqa: ASYNC110 - others are processes
         await asyncio.sleep(LOOK_SECONDS)
-    passed = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
-    environment = get_default_environment() | passed | config.env
+    environment = environment_of(config)
     process = await spawn(
         *_command_line(config, environment, dies=install is None),
         stdin=asyncio.subprocess.PIPE,

@@ -59,6 +59,16 @@ declare module "@codemode/discovery" {
   export function listTools(serverId: string, options?: ListToolsOptions): Promise<ToolDefinition[]>;
   export function getTool(serverId: string, toolName: string): Promise<ToolDefinition>;
   export function searchTools(query: string, options?: SearchToolsOptions): Promise<SearchResults>;
+
+  /** What a resource consists of; `blob` is base64. */
+  export interface ResourceContents {
+    contents: { uri: string; mimeType?: string; text?: string; blob?: string; [key: string]: unknown }[];
+    [key: string]: unknown;
+  }
+
+  /** Reads what a `resource_link` names: the string of a resource that is one text, else its contents. Counts as a
+   * tool call. */
+  export function readResource(serverId: string, uri: string): Promise<string | ResourceContents>;
 }
 
 declare module "@codemode/errors" {

@@ -21,6 +21,7 @@ from cellblock.app.config.formats import (
     SERVERS_KEY,
     SILENT_KEYS,
     TOOL_KEYS,
+    TRANSPORT_KEYS,
     URL_KEYS,
     Normal,
     normal,
@@ -128,7 +129,7 @@ def _common(
         one = Found(name, made, client, file, path, config.inputs, of_project)
         if is_object(entry):
             _take_trouble(one, config, path)
-            known = {*SERVER_KEYS, *URL_KEYS, *TOOL_KEYS, *ON_KEYS, *APPROVALS}
+            known = {*SERVER_KEYS, *URL_KEYS, *TRANSPORT_KEYS, *TOOL_KEYS, *ON_KEYS, *APPROVALS}
             timed = client in ("claude-code", "gemini")
             if timed and _take_bound(one, entry, "timeout", "call_timeout_ms", 1):
                 known.add("timeout")

@@ -107,6 +107,8 @@ def carried(meta: object) -> Any:
 def greeting(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """Mends the result of `initialize`."""
     said: object = result.get("protocolVersion")
+    if not isinstance(said, str):
+        notes.append("Its revision of MCP is no text.")
     return {
         "protocolVersion": said if isinstance(said, str) else str(said),
         "capabilities": capabilities(result.get("capabilities"), notes),
@@ -140,18 +142,31 @@ def capabilities(said: object, notes: list[str]) -> dict[str, Any]:
     if said is True:
         notes.append("Its capabilities are no object; tools are asked for.")
         return {"tools": {}}
+    if not is_object(said):
+        notes.append("Its capabilities are no object; it is taken to have none.")
+        return {}
     known: dict[str, Any] = {}
-    for name, value in (said if is_object(said) else {}).items():
+    odd: list[str] = []
+    for name, value in said.items():
         if is_object(value):
             known[name] = _flags(value) if name in _FLAGGED else value
-        elif value is True or value == []:
+            continue
+        if value is True or value == []:
             known[name] = {}
+        if value is not None and value is not False:
+            odd.append(name[:_MOST_NAME])
+    if odd:
+        notes.append(f"Of its capabilities some are no objects: {', '.join(odd[:_MOST_ODD])}.")
     for name in ("experimental", "extensions"):
         if name in known:
             known[name] = {key: one for key, one in known[name].items() if is_object(one)}
     known.pop("tasks", None)
     return known
 
+
+_MOST_NAME: Final = 60
+_MOST_ODD: Final = 5
+"""Bound what a note names of a server's capabilities."""
 
 _FLAGGED: Final = frozenset({"tools", "resources", "prompts"})
 

@@ -17,6 +17,8 @@ _blocks = msgspec.json.Decoder(list[Raw])
 
 NULL = b"null"
 
+_OF_PROTOCOL = frozenset(("resultType", "ttlMs", "cacheScope", "_meta"))
+
 MOST_BLOCKS = 64
 """Bounds the blocks beside a value that are looked at."""
 
@@ -114,6 +116,27 @@ class ToolResult:
     def plain(self) -> dict[str, Any]:
         """Gives the result as data."""
         return msgspec.json.decode(self.whole())
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceResult:
+    """Holds what a server answered to `resources/read`, as JSON."""
+
+    body: bytes
+
+    def for_script(self) -> tuple[bytes, bool]:
+        """Gives, as JSON, the text of a resource that is one text, and else the result with its contents as a list;
+        and whether it is that text."""
+        fields = {key: value for key, value in fields_of(self.body).items() if key not in _OF_PROTOCOL}
+        found = bytes(fields.get("contents", b"[]"))
+        if found.startswith(b"{"):
+            found = b"[%s]" % found
+        contents = [bytes(item) for item in _blocks.decode(found)] if found.startswith(b"[") else []
+        if len(contents) == 1 and contents[0].startswith(b"{"):
+            text = bytes(fields_of(contents[0]).get("text", NULL))
+            if text.startswith(b'"'):
+                return text, True
+        return msgspec.json.encode({**fields, "contents": [Raw(item) for item in contents]}), False
 
 
 def fields_of(body: bytes) -> dict[str, Raw]:

@@ -14,8 +14,9 @@ import pytest
 
 from cellblock.app.cli import checkups
 from cellblock.app.config.load import parse_settings
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.tools.upstream.programs import missing_command
+from cellblock.tools.upstream.programs import environment_of, missing_command, missing_variable
 from support.certificates import certificate
 from support.http_server import serving
 
@@ -43,6 +44,59 @@ def test_commands_that_are_there() -> None:
         {"url": "http://x"},
     ):
         assert missing_command(ServerConfig.model_validate(entry)) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Error: unable to get local issuer certificate", "NODE_EXTRA_CA_CERTS and SSL_CERT_FILE"),
+        ("npm error code SELF_SIGNED_CERT_IN_CHAIN", "trusts other certificates"),
+        ("ssl.SSLCertVerificationError: CERTIFICATE_VERIFY_FAILED", "trusts other certificates"),
+        ("x509: certificate signed by unknown authority", "trusts other certificates"),
+        ("Error: getaddrinfo ENOTFOUND api.example.com", "HTTPS_PROXY and HTTP_PROXY are not set"),
+        ("[Errno -3] Temporary failure in name resolution", "your network's proxy"),
+        ("dial tcp: lookup api.example.com: no such host", "finds no names"),
+    ],
+)
+def test_what_last_words_say_is_missing(said: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    server = ServerConfig(command="sh")
+    assert told in checkups.fix_of(server, f"it ended by itself; it said: {said}", Path("/none"))
+    one_set = ServerConfig(command="sh", env={"SSL_CERT_FILE": "x", "https_proxy": "y"})
+    assert "SSL_CERT_FILE" not in str(missing_variable(one_set, said))
+    assert "HTTPS_PROXY" not in str(missing_variable(one_set, said))
+    all_set = ServerConfig(command="sh", env=dict.fromkeys(names, "x"))
+    assert "set: check their values" in str(missing_variable(all_set, said))
+    assert missing_variable(server, "Error: no API key") is None
+
+
+def test_what_a_program_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_ONE", "1")
+    monkeypatch.setenv("CANARY_TWO", "2")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
+
+    def given(**entry: object) -> dict[str, str]:
+        environment = environment_of(ServerConfig.model_validate({"command": "sh", **entry}))
+        return {name: value for name, value in environment.items() if name.startswith(("CANARY", "HTTPS"))}
+
+    assert given() == {"HTTPS_PROXY": "http://proxy"}
+    assert given(inheritEnv=["CANARY_ONE", "CANARY_NONE"]) == given() | {"CANARY_ONE": "1"}
+    assert given(inheritEnv=True) == given() | {"CANARY_ONE": "1", "CANARY_TWO": "2"}
+    assert given(inheritEnv=True, env={"CANARY_TWO": "own"})["CANARY_TWO"] == "own"
+    for wrong in (["A=b"], [""], "CANARY_ONE", ["a\0"]):
+        with pytest.raises(ValueError, match="inheritEnv"):
+            given(inheritEnv=wrong)
+    lacking = ServerConfig.model_validate({"command": "sh", "inheritEnv": ["CANARY_ONE", "CANARY_NONE"]})
+    assert "inheritEnv names CANARY_NONE:" in checkups.fix_of(lacking, "it ended by itself", Path("/none"))
+
+
+def test_what_is_inherited_is_a_secret_like_what_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "canary-77123")
+    redactor = Redactor(ServerConfig.model_validate({"command": "sh", "inheritEnv": True}))
+    assert redactor.text("refused canary-77123") == "refused [redacted]"
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,42 @@ def test_windsurf_and_gemini_have_other_names_for_a_url() -> None:
     ]
 
 
+@pytest.mark.parametrize("key", ["type", "transport", "transportType"])
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("sse", "sse"),
+        ("SSE", "sse"),
+        *((word, "http") for word in ("http", "streamable-http", "streamable_http", "streamableHttp")),
+    ],
+)
+def test_the_transport_of_a_url_is_read_as_clients_write_it(key: str, said: str, meant: str) -> None:
+    made = parse_settings({"mcpServers": {"a": {"url": "https://a.example", key: said}}})
+    assert made.servers["a"].type == meant
+
+
+def test_a_transport_that_is_said_alike_twice_or_is_of_a_command() -> None:
+    url = {"url": "https://a.example", "type": "streamable-http", "transport": "http"}
+    made = parse_settings({"mcpServers": {"a": url, "b": {"command": "b", "transport": "local"}}})
+    assert [made.servers[name].type for name in "ab"] == ["http", "stdio"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"command": "x", "transport": "sse"}, "`command` is not for a server whose transport is sse"),
+        ({"command": "x", "type": "http"}, "`command` is not for a server whose transport is http"),
+        ({"url": "https://x", "transport": "stdio"}, "`url` is not for a server whose transport is stdio"),
+        ({"url": "https://x", "transport": "sse", "type": "http"}, r"a\.type: this is said twice"),
+        ({"url": "https://x", "transport": "pigeon"}, r"a\.transport: "),
+    ],
+    ids=str,
+)
+def test_a_transport_that_cannot_be_is_an_error(entry: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigProblems, match=said):
+        parse_settings({"mcpServers": {"a": entry}})
+
+
 def test_a_place_is_that_of_the_file() -> None:
     with pytest.raises(ConfigProblems) as caught:
         parse_settings({"servers": {"a": {"command": 1}}, "mcp": {"servers": {"b": {"args": 1}}}})

@@ -426,7 +426,7 @@ def of_wiki(**cellblock: Any) -> Settings:
 @pytest.mark.parametrize(
     ("own", "told"),
     [
-        ({"client_secret": "s", "client_secret_env": "S", **CLIENT}, "give one of"),
+        ({"client_secret": "s", "client_secret_env": "S", **CLIENT}, "client_secret_env"),
         ({"client_secret": "s", "client_auth_method": "private_key_jwt", **CLIENT}, "needs the grant"),
         ({"client_secret": "s", "client_id": "c"}, "needs `client_id`, and `issuer`"),
         ({"grant": "client_credentials", **CLIENT}, "a client secret"),
@@ -453,13 +453,13 @@ def test_where_a_secret_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert shown.secret() == "canary-1"
     assert "canary-1" not in repr(shown)
     monkeypatch.setenv("WIKI_SECRET", "two")
-    named = ServerAuthSettings(client_secret_env="WIKI_SECRET", **CLIENT)  # type: ignore[arg-type]
+    named = ServerAuthSettings(client_secret={"env": "WIKI_SECRET"}, **CLIENT)  # type: ignore[arg-type]
     assert named.secret() == "two"
     monkeypatch.delenv("WIKI_SECRET")
     with pytest.raises(ConfigError, match="WIKI_SECRET is not set"):
         named.secret()
     file = tmp_path / "secret"
-    filed = ServerAuthSettings(client_secret_file=file, **CLIENT)  # type: ignore[arg-type]
+    filed = ServerAuthSettings(client_secret={"file": str(file)}, **CLIENT)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="cannot be read"):
         filed.secret()
     file.write_text("three\n")
@@ -510,6 +510,14 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"journal": {"clients": {"cli": "all"}}}, {"journal": {"mode": {"cli": "all"}}}),
     ({"state": {"key": KEY, "other_key": OTHER_KEY}}, {"state": {"key": [KEY, OTHER_KEY]}}),
+    (
+        {"auth": {"servers": {"wiki": {"client_secret_env": "S", "client_secret_file": None, **CLIENT}}}},
+        {"auth": {"servers": {"wiki": {"client_secret": {"env": "S"}, **CLIENT}}}},
+    ),
+    (
+        {"auth": {"servers": {"wiki": {"client_secret_file": "/s", **CLIENT}}}},
+        {"auth": {"servers": {"wiki": {"client_secret": {"file": "/s"}, **CLIENT}}}},
+    ),
     ({"dashboard": {"enabled": False}}, {"dashboard": "off"}),
     ({"dashboard": {"enabled": True}}, {"dashboard": "logs"}),
     ({"dashboard": {"show_scripts": True}}, {"dashboard": "scripts"}),
