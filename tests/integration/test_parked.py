@@ -232,6 +232,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended(
     goes.set()
     # Behind the write, as every look.
     assert await broker.parked() == [] and MADE == {"read 1": 1}
+    assert [head["outcome"] for head in await broker.keeper.recent()] == ["RUN_NOT_PARKED"]
 
 
 async def test_a_script_that_goes_on_by_itself_is_not_parked(broker: Broker) -> None:

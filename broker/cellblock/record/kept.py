@@ -44,7 +44,7 @@ from cellblock.record.store import JournalStore
 from cellblock.record.views import head_data, shown
 from cellblock.run.board import Data, LiveRun, whole_run
 from cellblock.run.events import CallFacts, RunFacts
-from cellblock.run.hook import LOST, REFUSED_FOR_NOW, KeptRun, Parked
+from cellblock.run.hook import LOST, NOT_PARKED, REFUSED_FOR_NOW, KeptRun, Parked
 from cellblock.run.outcome import end_not_written
 from cellblock.run.policy.asking import EarlierQuestions, Verdict
 from cellblock.run.questions import OpenQuestion
@@ -251,7 +251,7 @@ class Kept(KeptRun):
         """Ends a run that could not be parked; a slow disk may write the park later, which is ended behind it."""
         assert self._head is not None
         self._head = replace(self._head, state="running", owner=None, expires=None)
-        self.take_back(LOST)
+        self.take_back(NOT_PARKED)
         return False
 
     def take_back(self, outcome: str) -> None:

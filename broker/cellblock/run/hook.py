@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 CANCELLED: Final = "CANCELLED"
 EXPIRED: Final = "PARKED_EXPIRED"
 LOST: Final = "CANNOT_GO_ON"
-"""Name outcomes of runs that end without going on: somebody has cancelled it, nobody has answered, it cannot be
-read."""
+NOT_PARKED: Final = "RUN_NOT_PARKED"
+"""Name outcomes of runs that end without going on: somebody has cancelled it, nobody has answered, it cannot be read,
+it could not be written down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

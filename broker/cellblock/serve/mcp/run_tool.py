@@ -7,6 +7,7 @@ them, and the client makes it again with the answers, at any broker.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, Final, TypeVar
 import mcp_types as types
 from mcp import MCPError
 
+from cellblock.base.database import StoreError
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp.approvals import answers_in, elicitor, parked_requests
@@ -32,6 +34,8 @@ from cellblock.serve.mcp.requests_back import (
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks, has_tasks, unreadable
 from cellblock.serve.service import Context, Owner, RunService
+
+logger = logging.getLogger("cellblock.serve")
 
 T = TypeVar("T")
 
@@ -80,7 +84,12 @@ class RunTool:
         run_id = response.usage.run_id
         if not response.parked or run_id is None:
             return response
-        return await self._asked(context, caller, run_id) or response
+        try:
+            return await self._asked(context, caller, run_id) or response
+        except StoreError as error:
+            # Sent again, the request would be another run; the response says that this one waits, and how to answer.
+            logger.warning("a run that was parked cannot be reached: %s", error)
+            return response
 
     async def _asked(
         self, context: Context, caller: Caller, run_id: str
@@ -91,14 +100,11 @@ class RunTool:
             return task
         if not caller.grantee.returns:
             return None
-        with unreadable():
-            waiting = await parked.questions(run_id, principal)
-            if waiting is None or not waiting[1]:
-                # Others have answered it meanwhile.
-                response = await parked.outcome(run_id, principal)
-                return (
-                    await self._asked(context, caller, run_id) if response and response.parked else response
-                )
+        waiting = await parked.questions(run_id, principal)
+        if waiting is None or not waiting[1]:
+            # Others have answered it meanwhile.
+            response = await parked.outcome(run_id, principal)
+            return await self._asked(context, caller, run_id) if response and response.parked else response
         turn, questions = waiting
         return types.InputRequiredResult(
             input_requests=parked_requests(questions, partial(can_answer, context)) or None,
@@ -126,11 +132,11 @@ class RunTool:
                 if is_open and (task := await self._tasks.created(context, run_id)) is not None:
                     return task
             response = await parked.come_back(run_id, turn, answers, caller)
-        if response is None:
-            raise nobody_waits()
-        if not response.parked:
-            return response
-        return await self._asked(context, caller, run_id) or response
+            if response is None:
+                raise nobody_waits()
+            if not response.parked:
+                return response
+            return await self._asked(context, caller, run_id) or response
 
 
 def caller_of(

@@ -99,15 +99,14 @@ class Tasks:
 
     async def created(self, context: Context, run_id: str | None) -> Task | None:
         """Returns what the call of a run that was parked is answered with; None where its client has no tasks, or the
-        run is not kept."""
+        run is not kept. Raises StoreError."""
         if not run_id or not has_tasks(context):
             return None
         principal = self._front.principal_of(context)
-        with unreadable():
-            status = await self._service.parked_runs.status(run_id, principal)
-            if status is None:
-                return None
-            task = self._described(context, status, (await self._ids_of(run_id, principal))[0])
+        status = await self._service.parked_runs.status(run_id, principal)
+        if status is None:
+            return None
+        task = self._described(context, status, (await self._ids_of(run_id, principal))[0])
         return task.model_copy(update={"result_type": "task", "input_requests": None})
 
     async def get(self, context: Context, params: TaskParams) -> Task:

@@ -18,9 +18,10 @@ from cellblock.base.database import StoreError
 from cellblock.base.questions import Answer, ParkedQuestion, QuestionId
 from cellblock.record.views import ParkedStatus
 from cellblock.run.hook import CANCELLED, LOST
-from cellblock.run.response import RunResponse
+from cellblock.run.response import RunResponse, Usage
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.request_state import RequestStates, digest_of, text_of
+from cellblock.serve.mcp.run_tool import RunTool
 from cellblock.serve.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.service import Owner
@@ -29,6 +30,7 @@ RUN, ANN, BOB = "0123456789abcdef", "token:ann", "token:bob"
 FORMS = {"elicitation": {"form": {}}}
 ABLE = {**FORMS, "extensions": {EXTENSION: {}}}
 DONE = RunResponse(logs=[], diagnostics=[], result=7)
+PARKED = RunResponse(logs=[], diagnostics=[], result=None, parked=True, usage=Usage(run_id=RUN))
 QUESTION = ParkedQuestion(call=4, server="files", tool="write", destructive=False, input="{}", bytes=2)
 
 
@@ -52,6 +54,9 @@ class Runs:
             raise StoreError("no disk")
         return self.one if (run_id, principal) == (RUN, ANN) else None
 
+    async def questions(self, run_id: str, principal: str) -> None:
+        await self.status(run_id, principal)
+
     async def answer(self, run_id: str, answers: Mapping[int, Answer], principal: str) -> None:
         assert (run_id, principal) == (RUN, ANN)
         self.answered.append(answers)
@@ -66,8 +71,17 @@ def tasks(runs: Runs) -> Tasks:
     async def shown(_: Any, response: RunResponse) -> types.CallToolResult:
         return types.CallToolResult(content=[], structured_content=response.as_json())
 
-    service = cast("Any", SimpleNamespace(parked_runs=runs, front_config=SimpleNamespace(state_dir=None)))
-    return Tasks(Front(service, lambda context: Owner(cast("Any", context).principal, "one")), shown)
+    return Tasks(front(runs), shown)
+
+
+def front(runs: Runs) -> Front:
+    async def run_request(*_: object) -> RunResponse:
+        return PARKED
+
+    service = SimpleNamespace(
+        parked_runs=runs, front_config=SimpleNamespace(state_dir=None), run_request=run_request
+    )
+    return Front(cast("Any", service), lambda context: Owner(cast("Any", context).principal, "one"))
 
 
 def context(
@@ -82,6 +96,7 @@ def context(
         session=SimpleNamespace(client_capabilities=capabilities, can_send_request=False),
         protocol_version=version,
         method="tasks/get",
+        meta=None,
         request=None if headers is None else SimpleNamespace(headers=headers),
     )
 
@@ -198,6 +213,18 @@ async def test_who_may_not_ask_is_told_why() -> None:
     runs.broken = True
     unreadable = (await refusal(runs, name, context())).error
     assert unreadable.code == types.INTERNAL_ERROR and "Try again" in unreadable.message
+
+
+@pytest.mark.parametrize("able", [ABLE, FORMS], ids=["with tasks", "with questions"])
+async def test_a_run_that_was_parked_and_cannot_be_reached_is_not_to_be_sent_again(
+    able: dict[str, Any],
+) -> None:
+    """The client has no word of the run yet: an error would have it send its request again, which is another run."""
+    runs = Runs()
+    runs.broken = True
+    carried = RunTool(front(runs), tasks(runs))
+    params = types.CallToolRequestParams(name="codemode.run", arguments={"code": ""})
+    assert await carried.call(context(able=able), params) is PARKED
 
 
 def states(key: bytes = b"k" * 32, now: float = 1_000.0, *others: bytes) -> RequestStates:
