@@ -93,3 +93,18 @@ def test_a_command_waits_for_an_installation_beyond_its_bounds_and_says_so(
     assert "not connected" not in done.stderr
     assert "server first is being installed by its program" in done.stderr
     assert "server second is being installed by its program" in done.stderr
+
+
+def test_a_script_waits_for_the_servers_that_it_names(tmp_path: Path, cache: Path) -> None:
+    slow = installed_first(tmp_path, cache)
+    slow["env"]["FAKE_CACHE"] = str(tmp_path / "nowhere")
+    config = write_config(tmp_path, {"first": installed_first(tmp_path, cache), "other": slow})
+    script = tmp_path / "script.js"
+    script.write_text('import * as first from "@codemode/servers/first"; first;', encoding="utf-8")
+    line = [forked_cellblock(), "run", str(script), "--config", str(config)]
+    done = subprocess.run(
+        [*line, "--state-dir", str(tmp_path / "state")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "server first is being installed" in done.stderr
+    assert "server other" not in done.stderr

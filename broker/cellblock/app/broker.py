@@ -343,15 +343,16 @@ class Broker(Parts):
             await self._reach.learner.loaded(LEARN_BOUND_SECONDS)
             await self._reach.registry.settled(names, at_most=at_most)
 
-    async def installed(self, tell: Callable[[str], object]) -> None:
+    async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
         """Waits until servers are installed whose programs do that when they start (`npx`, `uvx`), and connected.
 
         Args:
             tell: Told, now and then, a sentence of each.
+            code: A script, which names the only servers to wait for; None: all.
         """
         self._check_loop()
         if self._reach is not None:
-            await self._reach.registry.installed(tell)
+            await self._reach.registry.installed(tell, code)
 
     async def about_to_answer(self) -> None:
         """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect. Who asks for tools

@@ -21,6 +21,7 @@ from urllib.parse import quote, quote_plus, unquote
 from cellblock.base.json import mapped
 from cellblock.base.secret_values import secrets_of
 from cellblock.base.settings.settings import ServerConfig
+from cellblock.base.visible import visible
 
 REDACTED: Final = "[redacted]"
 
@@ -65,8 +66,6 @@ _PATTERNS: Final = (
 )
 
 _ENV_SECRET: Final = re.compile(r"key|token|secret|passw|pwd|cred", re.I)
-
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Redactor:
@@ -159,7 +158,7 @@ def safe_text(text: str) -> str:
     text = without_credentials(text)
     if not whole:
         text = text[:-_MAX_HALF]
-    text = _CONTROL.sub("\ufffd", text)
+    text = visible(text, keep="\n\t")
     return text if whole and len(text) <= MAX_CHARS else text[:MAX_CHARS] + "…"
 
 

@@ -1,5 +1,4 @@
-"""Makes other people's text fit to be shown: nothing in it is hidden, moves a cursor or feigns a line; for terminals it
-is cut to columns, and coloured where that is wanted."""
+"""Makes text fit for terminals: visible, cut to columns, and coloured where that is wanted."""
 
 from __future__ import annotations
 
@@ -8,6 +7,8 @@ import os
 import re
 import unicodedata
 from typing import IO, Final
+
+from cellblock.base.visible import TAKE_NO_COLUMN, escaped, is_visible, json_escape, visible
 
 CLEAR_TO_END_OF_LINE: Final = "\x1b[K"
 
@@ -25,45 +26,8 @@ CODES: Final = {
 # JSON escapes what is below U+0020 by itself. C1 holds one-character forms of escape sequences; the others reorder or
 # hide what stands beside, end lines, or (lone surrogates) cannot be written at all.
 _OBEYED: Final = re.compile(
-    "[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+    "[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-
-
-_UNSEEN: Final = frozenset(
-    chr(point)
-    for first, last in (
-        # Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties), assigned or not
-        (0x00AD, 0x00AD),
-        (0x034F, 0x034F),
-        (0x061C, 0x061C),
-        (0x115F, 0x1160),
-        (0x17B4, 0x17B5),
-        (0x180B, 0x180F),
-        (0x200B, 0x200F),
-        (0x202A, 0x202E),
-        (0x2060, 0x206F),
-        (0x3164, 0x3164),
-        (0xFE00, 0xFE0F),
-        (0xFEFF, 0xFEFF),
-        (0xFFA0, 0xFFA0),
-        (0xFFF0, 0xFFF8),
-        (0x1BCA0, 0x1BCA3),
-        (0x1D173, 0x1D17A),
-        (0xE0000, 0xE0FFF),
-        # and a pattern of Braille without dots, which is no space to Unicode
-        (0x2800, 0x2800),
-    )
-    for point in range(first, last + 1)
-)
-
-_PRESENTATION: Final = frozenset("\ufe0e\ufe0f")
-"""Holds the characters that say whether the one before is drawn as text or as an emoji."""
-
-
-def is_visible(character: str) -> bool:
-    """Says whether a character is seen, and does nothing else: a plain space is visible, other white space is not."""
-    return character.isprintable() and character not in _UNSEEN
-
 
 _GAP: Final = re.compile(" {17,}")
 """Finds more spaces than a text has in a row by itself: what follows would stand where nobody looks."""
@@ -71,38 +35,19 @@ _GAP: Final = re.compile(" {17,}")
 
 def spelled_out(text: str) -> str:
     """Returns text for who has to judge it: invisible characters as escapes, wide gaps as their width."""
-    shown = "".join(
-        character if is_visible(character) else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
+    shown = "".join(one if is_visible(one) else escaped(one) for one in text)
     return _GAP.sub(lambda found: f"\\x20{{{len(found[0])}}}", shown)
-
-
-def legible(text: str) -> str:
-    """Returns text for reading, with U+FFFD for what is invisible; one choice between text and emoji stays behind each
-    character that can be seen.
-    """
-    kept: list[str] = []
-    chosen = True
-    for character in text:
-        if character in _PRESENTATION and not chosen:
-            kept.append(character)
-            chosen = True
-        else:
-            chosen = not is_visible(character)
-            kept.append("\ufffd" if chosen else character)
-    return "".join(kept)
 
 
 def json_text(value: object) -> str:
     """Returns JSON for machines that does nothing to a terminal: what one would obey is escaped, and means the same."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _OBEYED.sub(lambda found: json_escape(found[0]), text)
 
 
 def harmless(text: str) -> str:
     """Returns the text with its lines; nothing in it can move a cursor, or reorder or push away what stands beside."""
-    return "\n".join(map(legible, text.split("\n")))
+    return visible(text, keep="\n")
 
 
 def columns(text: str) -> int:
@@ -120,9 +65,7 @@ def plain(text: str, width: int) -> str:
         return text if len(text) <= width else f"{text[: width - 1]}…" if width > 0 else ""
     taken = 0
     kept: list[str] = []
-    for char in text:
-        # Also bidirectional controls and other format characters, which would reorder what stands beside.
-        shown = char if char.isprintable() else "·"
+    for shown in visible(text[: 4 * width + 1], instead="·"):
         if taken + _width(shown) > width:
             while kept and taken > width - 1:
                 taken -= _width(kept.pop())
@@ -148,8 +91,8 @@ def wrapped(text: str, width: int) -> list[str]:
     for line in text.expandtabs(4).splitlines() or [""]:
         taken = 0
         kept: list[str] = []
-        for char in line:
-            shown = char if char.isprintable() and _width(char) <= width else "·"
+        for char in visible(line, instead="·"):
+            shown = char if _width(char) <= width else "·"
             # Marks that take no column are no reason for a line without end.
             if taken + _width(shown) > width or len(kept) > 4 * width:
                 lines.append("".join(kept))
@@ -161,7 +104,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def _width(char: str) -> int:
-    if unicodedata.combining(char):
+    if unicodedata.combining(char) or char in TAKE_NO_COLUMN:
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 

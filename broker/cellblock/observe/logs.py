@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import LogSettings, ServerConfig
+from cellblock.base.visible import visible
 from cellblock.observe.files import MAX_FILE_BYTES, LineWriter, PrivateFile, StderrSink
 from cellblock.observe.libraries import heard_from
 from cellblock.run.events import RunFacts, Watcher
@@ -48,7 +49,7 @@ class _Safe(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Formats the entry's own line, in which a line break of somebody's text cannot feign another entry."""
-        record.message = "".join(char if char.isprintable() else repr(char)[1:-1] for char in record.message)
+        record.message = visible(record.message, instead=None)
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:

@@ -15,6 +15,7 @@ from cellblock.base.errors import CellblockError
 from cellblock.base.offload.budget import ByteBudget, OverBudget
 from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.sections import OutputSettings
+from cellblock.base.visible import is_visible, json_escape
 from cellblock.run.large_results import LargeResult, document, not_read
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse
@@ -266,16 +267,12 @@ def preview(text: str, max_bytes: int, keep: Iterable[str] = ()) -> str:
     """
     parts: list[str] = []
     for character in text:
-        part = character if character.isprintable() or character in keep else _escape(character)
+        part = character if is_visible(character) or character in keep else json_escape(character)
         max_bytes -= _bytes_in(part)
         if max_bytes < 0:
             return "".join(parts) + "…"
         parts.append(part)
     return "".join(parts)
-
-
-def _escape(character: str) -> str:
-    return json.dumps(character)[1:-1] if ord(character) != 0x7F else "\\u007f"
 
 
 def _bytes_in(text: str) -> int:

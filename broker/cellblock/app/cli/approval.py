@@ -14,7 +14,7 @@ from typing import Any, Final
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
-from cellblock.app.cli.streams import write_json
+from cellblock.app.cli.streams import say, write_json
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.settings.sections import value_for
@@ -131,6 +131,7 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
     )
     registry.start()
     try:
+        await registry.installed(say)
         await registry.settled(bound=section.upstream.for_server(server).connect_timeout_ms / 1000)
         session = registry.sessions.get(server)
         if session is None or session.facts is None:

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.streams import say
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 Input = TypeVar("Input")
 
 Closing = TypeVar("Closing", "Observations", "JournalStore")
-
-QUIET_SECONDS: Final = 2.0
-"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
 
 Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
@@ -128,7 +125,6 @@ def warn(*sentences: str | None) -> None:
 
 async def settled(broker: Broker) -> None:
     """Waits for the servers, and as long as it takes for those that are being installed; tells of each of these."""
-    await broker.settled(at_most=QUIET_SECONDS)
     await broker.installed(say)
     await broker.settled()
 

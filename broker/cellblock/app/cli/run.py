@@ -76,6 +76,9 @@ async def run_script(
                     broker.events.add(progress)
                 # The rest of a script on stdin is no answer.
                 approver = asker_on_terminal(progress) if parsed.script != STDIN else None
+                named = " ".join([code, *(broker.catalog.id_of(name) for name in parsed.require)])
+                # The line of progress says that it connects.
+                await broker.installed(say if progress is None else lambda _: None, named)
                 await broker.settled(parsed.require)
                 _require(broker.catalog, parsed.require, config_used(parsed))
                 grantee = Grantee(COMMAND_LINE, approver)

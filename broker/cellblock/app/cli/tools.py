@@ -22,7 +22,8 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.base.store import LocalStore
-from cellblock.base.terminal import Painter, legible
+from cellblock.base.terminal import Painter
+from cellblock.base.visible import visible
 from cellblock.types.definitions import definitions_in, marks_in_comments, published, schema_document
 from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file
 from cellblock.types.learning.store import TABLES, Observations
@@ -98,27 +99,27 @@ def search_text(results: Sequence[Mapping[str, Any]], paint: Painter) -> str:
     lines: list[str] = []
     for result in results:
         description = " ".join(str(result.get("description") or "").split())[:DESCRIPTION_CHARS]
-        server = paint(f"{legible(str(result['serverId']))}.", "dim")
-        tool = paint(legible(str(result["toolName"])), "bold", "cyan")
-        lines.append(f"{server}{tool}  {legible(description)}".rstrip())
+        server = paint(f"{visible(str(result['serverId']))}.", "dim")
+        tool = paint(visible(str(result["toolName"])), "bold", "cyan")
+        lines.append(f"{server}{tool}  {visible(description)}".rstrip())
     return "\n".join(lines) or "nothing found"
 
 
 def tool_text(found: Mapping[str, Any], paint: Painter) -> str:
     """Returns one tool as `inspect` has it, without what a terminal would act on."""
-    lines = [paint(legible(f"{found['serverId']}.{found['toolName']}"), "bold", "cyan")]
+    lines = [paint(visible(f"{found['serverId']}.{found['toolName']}"), "bold", "cyan")]
     if found.get("warning"):
-        lines += ["", paint(legible(str(found["warning"])), "yellow")]
+        lines += ["", paint(visible(str(found["warning"])), "yellow")]
     for paragraph in str(found.get("description") or "").split("\n"):
-        lines += textwrap.wrap(legible(paragraph), WIDTH) or [""]
+        lines += textwrap.wrap(visible(paragraph), WIDTH) or [""]
     lines += ["", paint("In a script", "bold")]
     lines += [f'  import {{ {found["exportName"]} }} from "{found["module"]}";']
     lines += ["", paint("Declaration", "bold")]
-    lines += [f"  {legible(line)}" for line in str(found.get("declaration") or "").rstrip().split("\n")]
+    lines += [f"  {visible(line)}" for line in str(found.get("declaration") or "").rstrip().split("\n")]
     if found.get("note"):
         lines += ["", *textwrap.wrap(str(found["note"]), WIDTH)]
     for example in found.get("examples", ()):
-        lines += ["", paint("Example", "bold"), f"  {legible(str(example))}"]
+        lines += ["", paint("Example", "bold"), f"  {visible(str(example))}"]
     return "\n".join([*lines, "", paint("With --json: the schemas.", "dim")])
 
 

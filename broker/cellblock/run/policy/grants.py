@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cellblock.base.errors import InvalidRequest, shorten
 from cellblock.base.settings.policy import Grant
+from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Catalog, Effect, JsonSchema, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.requests import READ, REQUESTS
 
@@ -311,4 +312,4 @@ UNRESTRICTED: Final = Grants(())
 
 def _shown(name: str) -> str:
     """Returns a tool's name as it may be shown: an upstream chose it."""
-    return shorten("".join(character if character.isprintable() else "\ufffd" for character in name))
+    return shorten(visible(name))

@@ -25,7 +25,9 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from cellblock.base.database import StoreError
+from cellblock.base.json import mapped
 from cellblock.base.settings.sections import Dashboard, OAuthSettings
+from cellblock.base.visible import visible
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics
 from cellblock.observe.view import NOT_STARTED, BrokerFacts, View
 from cellblock.serve.http.bodies import read_body
@@ -246,7 +248,7 @@ class Pages:
     async def _state_page(self, view: View, _: Request) -> Response:
         now = self._clock()
         if self._state is None or now - self._state[0] >= STATE_SECONDS:
-            self._state = (now, json_page(view.state()))
+            self._state = (now, json_page(_shown(view.state())))
         return self._state[1]
 
     async def _run_page(self, view: View, request: Request) -> Response:
@@ -257,7 +259,7 @@ class Pages:
                 run = await self._kept.run(run_id) or run
         except StoreError as error:
             logger.warning("a kept run cannot be shown: %s", error)
-        return Response(None, HTTPStatus.NOT_FOUND) if run is None else json_page(run)
+        return Response(None, HTTPStatus.NOT_FOUND) if run is None else json_page(_shown(run))
 
     async def _kept_page(self, _: Request) -> Response:
         try:
@@ -308,6 +310,11 @@ async def _decide(parked: WaitingRuns, request: Request) -> Response:
         return json_page(await parked.decided(request.path_params["what"], by, body))
     except NotAnswered as error:
         return text_page(HTTPStatus.UNPROCESSABLE_ENTITY, str(error).encode("utf-8", "replace"))
+
+
+def _shown(value: Any) -> Any:
+    """Makes data fit for a page: servers and scripts have written texts in it."""
+    return mapped(value, partial(visible, keep="\n\t"))
 
 
 def page_of(body: bytes | str, kind: str, status: int = HTTPStatus.OK) -> Response:

@@ -18,6 +18,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.errors import shorten
 from cellblock.base.kept import Newest
+from cellblock.base.visible import visible
 from cellblock.run.events import Observer
 from cellblock.run.response import Level, LogEntry, TraceEntry
 from cellblock.serve.service import Context, OwnerOf
@@ -222,8 +223,5 @@ async def _send_log(entry: LogEntry, context: Context) -> None:
 
 def one_line(text: str) -> str:
     """Returns a text on one line, without characters that do something, and no longer than `MAX_SHOWN_CHARS`."""
-    line = "".join(
-        character if character.isprintable() else "\ufffd"
-        for character in " ".join(text[: 4 * MAX_SHOWN_CHARS].split())
-    )
-    return shorten(line, MAX_SHOWN_CHARS)
+    line = " ".join(text[: 4 * MAX_SHOWN_CHARS].split())
+    return shorten(visible(line), MAX_SHOWN_CHARS)

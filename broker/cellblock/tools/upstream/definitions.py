@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
-from cellblock.base.terminal import is_visible
+from cellblock.base.visible import visible, visible_schema
 from cellblock.tools.catalog.model import ToolEntry, Withheld
 from cellblock.tools.catalog.naming import identifier
 from cellblock.tools.upstream.wire.messages import decoded
@@ -65,13 +65,14 @@ class ToolDefinition:
 
     def as_entry(self, export: str) -> ToolEntry:
         """Returns the tool under a name in its server's module."""
+        shown = visible_schema(self.definition)
         return ToolEntry(
             tool_name=self.name,
             export_name=export,
-            description=self.definition.get("description"),
-            annotations=self.definition.get("annotations"),
-            input_schema=self.definition.get("inputSchema"),
-            output_schema=self.definition.get("outputSchema"),
+            description=shown.get("description"),
+            annotations=shown.get("annotations"),
+            input_schema=shown.get("inputSchema"),
+            output_schema=shown.get("outputSchema"),
         )
 
 
@@ -162,7 +163,7 @@ def shown(name: str) -> str:
     """Returns a name that a server chose, for a sentence, a log or a terminal: short, and nothing in it that is
     invisible."""
     short = name if len(name) <= SHOWN_NAME_CHARS else name[: SHOWN_NAME_CHARS - 1] + "…"
-    return "".join(char if is_visible(char) else f"\\u{ord(char):04x}" for char in short)
+    return visible(short, instead=None)
 
 
 def file_stem(name: str, distinct: str, digits: int) -> str:

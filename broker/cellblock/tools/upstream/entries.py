@@ -14,12 +14,15 @@ from mcp.client.session import ClientSession
 from pydantic import BaseModel, ValidationError
 
 from cellblock.base.json import is_object
+from cellblock.base.visible import visible
 from cellblock.tools.catalog.requests import Kind
 from cellblock.tools.upstream.definitions import MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_TOOL_BYTES
 from cellblock.tools.upstream.listing import MAX_LISTED_BYTES, MAX_TOOLS, read_pages
 from cellblock.tools.upstream.wire.messages import decoded
 
 Entry = types.Resource | types.ResourceTemplate | types.Prompt
+
+_TOLD: Final = ("title", "description")
 
 MAX_KEY_CHARS: Final = 4_096
 """Bounds a URI, which is compared with others and told to people."""
@@ -95,7 +98,10 @@ class Entries:
             self._left_out += 1
             return
         self._bytes += size
-        self.found.append(item)
+        told = {
+            name: visible(text, keep="\n\t") for name in _TOLD if (text := getattr(item, name)) is not None
+        }
+        self.found.append(item.model_copy(update=told))
 
 
 async def list_entries(kind: Kind, session: ClientSession) -> Entries:

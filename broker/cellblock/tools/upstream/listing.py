@@ -14,6 +14,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.json import is_object
+from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream.client import AS_IT_IS
 from cellblock.tools.upstream.definitions import (
@@ -248,4 +249,4 @@ def facts_of(session: ClientSession, listing: Listing, odd: tuple[str, ...]) -> 
 
 
 def _cut(text: str | None, most: int) -> str | None:
-    return text[:most] if text else None
+    return visible(text[:most], keep="\n\t") if text else None

@@ -48,6 +48,9 @@ STARTUP_WAIT_SECONDS: Final = 10.0
 """Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
 what `npx` installs first takes longer, and then the script is told so."""
 
+QUIET_SECONDS: Final = 2.0
+"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
+
 TELL_SECONDS: Final = 5.0
 """Passes between two sentences about a server that is being installed."""
 
@@ -257,19 +260,26 @@ class Registry:
         """Says whether a server is in its first attempt to connect."""
         return any(session.first.pending for session in self.sessions.values())
 
-    async def installed(self, tell: Callable[[str], object]) -> None:
+    async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
         """Waits until servers are installed whose programs do that when they start (`npx`, `uvx`), and connected.
 
         Args:
             tell: Told a sentence of each, every `TELL_SECONDS`.
+            code: A script, which names the only servers to wait for; None: all.
         """
         now = asyncio.get_running_loop().time
         began: dict[str, float] = {}
         due: dict[str, float] = {}
-        while names := [name for name, one in self.sessions.items() if one.first.pending and one.installing]:
+        while names := [
+            name
+            for name, one in self.sessions.items()
+            if one.first.pending
+            and one.installing
+            and (code is None or self._paths[name] in code or _NAMES_ANY in code)
+        ]:
             for name in names:
                 since = now() - began.setdefault(name, now())
-                if since >= due.get(name, 0.0):
+                if since >= due.get(name, QUIET_SECONDS):
                     due[name] = since + TELL_SECONDS
                     tell(
                         f"server {name} is being installed by its program{f' ({since:.0f} s)' if since >= 1 else ''}"

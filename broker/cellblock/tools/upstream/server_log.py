@@ -10,6 +10,7 @@ from typing import Any, Final
 import mcp_types as types
 
 from cellblock.base.redaction import Redactor
+from cellblock.base.visible import visible
 from cellblock.tools.upstream.definitions import shown
 
 logger = logging.getLogger("cellblock.tools.upstream.messages")
@@ -96,4 +97,4 @@ def _text(data: Any) -> str:
 
 def _one_line(text: str) -> str:
     short = text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
-    return "".join(char if char.isprintable() else " " for char in short)
+    return visible(short, instead=" ")

@@ -157,6 +157,7 @@ class UpstreamSession:
         self._listed_at = 0.0
         self._idle_lists = 0
         self._said = ""
+        self._package = package_of([config.command or "", *config.args])
         self._install: Install | None = None
         self._has_answered = False
         self._ready_at: float | None = None
@@ -183,7 +184,7 @@ class UpstreamSession:
     @property
     def installing(self) -> bool:
         """Says whether the server's program installs the server, as far as can be seen."""
-        return self._install is not None and self._install.running
+        return self._package is not None and (self._install is None or self._install.running)
 
     @property
     def needed_login(self) -> NeededLogin | None:
@@ -484,8 +485,9 @@ class UpstreamSession:
             ) from None
 
     def _new_install(self, log: StderrPipe) -> Install | None:
-        package = package_of([self._config.command or "", *self._config.args])
-        return None if package is None else Install(package, self._log_file.parent, log.reading)
+        if self._package is None:
+            return None
+        return Install(self._package, self._log_file.parent, log.reading)
 
     async def _serve(self, client: ClientSession, ended: asyncio.Event) -> None:
         """Serves until the connection ends: lists tools anew whenever the server says that they changed."""

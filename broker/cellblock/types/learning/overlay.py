@@ -19,6 +19,7 @@ import jsonschema_rs
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.positions import find_positions
+from cellblock.base.visible import visible
 
 EFFECTS: Final = ("read", "write", "destructive")
 KEYS: Final = ("class", "output", "json_text", "examples", "retry")
@@ -252,4 +253,4 @@ def _shown(schema: Any) -> str:
 
 
 def _comment(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)[:300]
+    return visible(text[:300], instead=" ")

@@ -10,19 +10,14 @@ import json
 import re
 from collections.abc import Iterable
 
+from cellblock.base.visible import UNSEEN, json_escape, visible
 from cellblock.tools.catalog.naming import RESERVED_WORDS
 
 IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*\Z")
 
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x85\u2028\u2029]")
-# Controls, lone surrogates, non-characters, and the marks that reorder or hide text on a reader's screen.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
-)
 _TAG_AT = re.compile(r"(?<![A-Za-z0-9\\])@(?=[A-Za-z])")
-_NEEDS_ESCAPE = re.compile(
-    '["\\\\\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\uffff\ud800-\udfff]'
-)
+_NEEDS_ESCAPE = re.compile(f'["\\\\\x00-\x1f\x7f-\x9f\u2028-\u2029\ufff9-\uffff\ud800-\udfff{UNSEEN}]')
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _RESERVED_IN_MODULES = """
@@ -35,7 +30,7 @@ refuses."""
 
 def _escape(match: re.Match[str]) -> str:
     char = match.group()
-    return _SHORT_ESCAPES.get(char) or f"\\u{ord(char):04x}"
+    return _SHORT_ESCAPES.get(char) or json_escape(char)
 
 
 def string_literal(value: str) -> str:
@@ -64,7 +59,7 @@ def comment_lines(value: str, budget: int) -> list[str]:
         value = value[:budget]
     lines: list[str] = []
     for raw in _LINE_BREAKS.split(value):
-        line = _UNPRINTABLE.sub("\ufffd", raw).replace("\t", "  ").rstrip()
+        line = visible(raw, keep="\t").replace("\t", "  ").rstrip()
         line = _TAG_AT.sub(r"\\@", line).replace("*/", "*\\/")
         if line or (lines and lines[-1]):
             lines.append(line)

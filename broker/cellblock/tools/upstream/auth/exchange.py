@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.loopback import is_loopback
 from cellblock.base.redaction import REDACTED, safe_text
+from cellblock.base.visible import visible
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.tls import tls_context
@@ -283,7 +284,7 @@ def reason_of(error: httpx2.HTTPError) -> str:
 
 def shown_line(text: str) -> str:
     """Makes a line of a server's words that is fit for a terminal: short, and nothing in it that is invisible."""
-    line = "".join(char if char.isprintable() else " " for char in text[:MAX_TOLD_CHARS])
+    line = visible(text[:MAX_TOLD_CHARS], instead=" ")
     return line.strip().rstrip(".")
 
 

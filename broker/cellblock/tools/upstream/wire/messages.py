@@ -15,6 +15,7 @@ from msgspec import Raw
 from pydantic_core import to_json
 
 from cellblock.base.json import is_array, is_object
+from cellblock.base.visible import visible
 
 SMALL_BYTES: Final = 256 * 1024
 """Bounds what is decoded whole: requests, notifications, errors, and results that are not a tool's."""
@@ -120,7 +121,7 @@ def answered_id(head: bytes, tail: bytes) -> int | None:
 def quoted(data: bytes) -> str:
     """Returns the beginning of what a server wrote, for a sentence."""
     text = data[: 4 * QUOTED_CHARS].decode("utf-8", "replace")
-    return "".join(char if char.isprintable() else " " for char in text)[:QUOTED_CHARS].strip()
+    return visible(text, instead=" ")[:QUOTED_CHARS].strip()
 
 
 def request(number: Id, method: str, params: dict[str, Any] | None) -> bytes:

@@ -16,21 +16,20 @@ from cellblock.base.terminal import (
     columns,
     harmless,
     is_coloured,
-    is_visible,
     json_text,
-    legible,
     milliseconds,
     plain,
     spelled_out,
     wrapped,
 )
+from cellblock.base.visible import TAKE_NO_COLUMN, is_visible, visible
 
 
 @given(st.text(max_size=60), st.integers(0, 40))
 def test_any_text_takes_at_most_its_columns_and_controls_nothing(text: str, width: int) -> None:
     shown = plain(text, width)
     assert columns(shown) <= width
-    assert all(unicodedata.category(char)[0] != "C" for char in shown)
+    assert all(unicodedata.category(char)[0] != "C" for char in shown if char not in TAKE_NO_COLUMN)
     assert "\n" not in shown and "\x1b" not in shown
     assert columns(cell(text, width)) == width
 
@@ -57,11 +56,10 @@ def test_where_text_is_cut(text: str, width: int, shown: str, first: str) -> Non
 @given(st.text(max_size=60), st.integers(-1, 40))
 def test_wrapped_text_is_whole_takes_its_columns_and_controls_nothing(text: str, width: int) -> None:
     lines = wrapped(text, width)
-    assert all(columns(line) <= max(1, width) and line.isprintable() for line in lines)
+    assert all(columns(line) <= max(1, width) for line in lines)
+    assert all(char.isprintable() or char in TAKE_NO_COLUMN for line in lines for char in line)
     if width >= 2:
-        kept = [
-            char if char.isprintable() else "·" for line in text.expandtabs(4).splitlines() for char in line
-        ]
+        kept = [visible(line, instead="·") for line in text.expandtabs(4).splitlines()]
         assert "".join(lines) == "".join(kept)
 
 
@@ -141,7 +139,7 @@ def test_when_there_is_colour(
 @pytest.mark.parametrize("character", list("a ü✓日❤🎉\u0301\u093f\u1820\U0001f3fd"))
 def test_letters_signs_and_marks_are_seen(character: str) -> None:
     assert is_visible(character)
-    assert legible(f"a{character}b") == f"a{character}b"
+    assert visible(f"a{character}b") == f"a{character}b"
 
 
 @pytest.mark.parametrize(
@@ -154,14 +152,14 @@ def test_letters_signs_and_marks_are_seen(character: str) -> None:
 )
 def test_what_is_not_seen_is_told(character: str) -> None:
     assert not is_visible(character)
-    assert legible(f"a{character}b") == "a\ufffdb"
+    assert visible(f"a{character}b") == ("a b" if character in "\u00a0\u3000" else "a\ufffdb")
 
 
 def test_emoji_stay_as_they_are_and_nothing_hides_behind_one() -> None:
     assert not is_visible("\ufe0f")
-    assert legible("❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e") == "❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e"
-    assert legible("❤\ufe0f\ufe0f\ufe0f") == "❤\ufe0f\ufffd\ufffd"
-    assert legible("\ufe0fa\x1b\ufe0f") == "\ufffda\ufffd\ufffd"
+    assert visible("❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e") == "❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e"
+    assert visible("❤\ufe0f\ufe0f\ufe0f") == "❤\ufe0f\ufffd\ufffd"
+    assert visible("\ufe0fa\x1b\ufe0f") == "\ufffda\ufffd\ufffd"
 
 
 def test_what_is_to_be_judged_is_spelled_out() -> None:

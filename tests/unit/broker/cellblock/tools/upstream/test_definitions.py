@@ -165,7 +165,7 @@ def test_sizes_are_counted_as_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_name_is_shown_short_and_without_what_a_terminal_would_act_on() -> None:
     assert shown("read_file") == "read_file"
-    assert shown("a\x1b[2J\u202eb\nc") == "a\\u001b[2J\\u202eb\\u000ac"
+    assert shown("a\x1b[2J\u202eb\nc") == "a\\x1b[2J\\u202eb\\nc"
     assert len(shown("n" * 10_000)) == SHOWN_NAME_CHARS
 
 

@@ -266,7 +266,7 @@ async def test_only_our_answer_is_taken_and_only_once() -> None:
     [
         ("error=access_denied", "The login was denied."),
         ("error=server_error", "refused: server_error"),
-        ("error=%1b%5b2Jx%3Cscript%3E", r"\u001b[2Jx<script>"),
+        ("error=%1b%5b2Jx%3Cscript%3E", r"\x1b[2Jx<script>"),
         ("error=" + "e" * 500, "e" * 79 + "…"),
         ("code=x&error=access_denied", "The login was denied."),
         ("nothing=1", "refused: no code"),
