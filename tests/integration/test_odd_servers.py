@@ -104,6 +104,32 @@ async def test_an_odd_introduction_is_told_where_warnings_of_servers_are(
         assert caplog.text.count(warning) == 1
 
 
+async def test_a_tool_that_must_be_called_as_a_task_is_called_as_one(tmp_path: Path) -> None:
+    # The call, three looks, and the result.
+    assert await said_by(tmp_path, started("tasks")) == ["hi 5"]
+
+
+async def test_of_a_task_that_its_server_forgets_it_is_not_known_whether_it_ran(tmp_path: Path) -> None:
+    (failed,) = await said_by(tmp_path, started("lost"))
+    assert failed["certainty"] == "may_have_run"
+    assert "its task is lost: no such task" in failed["message"]
+
+
+async def test_a_task_that_is_given_up_is_cancelled(tmp_path: Path) -> None:
+    code = """
+        import { hello, lists } from "@codemode/servers/odd";
+        const failed = await hello({}).catch((error) => [error.name, error.certainty]);
+        let looks = [];
+        while (!looks.includes("tasks/cancel")) looks = await lists({});
+        globalThis.__codemode_result__ = failed;
+    """
+    async with Broker(
+        settings(tmp_path, {"odd": started("stuck")}, upstream={"call_timeout_ms": 1_000})
+    ) as broker:
+        await broker.settled()
+        assert succeeded(await within(broker.run(code))) == ["ToolCallError", "may_have_run"]
+
+
 async def test_changes_that_are_announced_in_a_loop_cost_a_list_a_second(tmp_path: Path) -> None:
     code = """
         import { lists } from "@codemode/servers/odd";

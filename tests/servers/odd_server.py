@@ -3,7 +3,8 @@
 Ways over stdio: `answers` ends after each answer to a call; `crash` says why, and dies in a call; `sleepy` is slow
 with what is not `initialize`; `mute` introduces itself with what is no text or object; `loop` announces changes of its
 tools without end; `changed` announces one at a call, and is slow with the next list; `busy` reports progress past a
-call's bound; `nan` answers with what is no JSON; `pages` refuses its second page. Over HTTP: `moved` redirects to
+call's bound; `nan` answers with what is no JSON; `pages` refuses its second page; `tasks` has a tool that must be
+called as a task, `stuck` one whose task never ends, `lost` one whose task it forgets. Over HTTP: `moved` redirects to
 `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410; `sse` knows the older transport alone;
 `page` sends a page where an answer belongs.
 """
@@ -27,10 +28,13 @@ MUTE = {
     "instructions": ["Be", "brief."],
 }
 LOCK = threading.Lock()
-TOOL = {"name": "hello", "inputSchema": {"type": "object"}}
+TOOL: dict[str, Any] = {"name": "hello", "inputSchema": {"type": "object"}}
+CAPABLE = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}, "cancel": {}}}
+if WAY in ("tasks", "stuck", "lost"):
+    TOOL["execution"] = {"taskSupport": "required"}
 GREETING = {
     "protocolVersion": "2025-06-18",
-    "capabilities": {"tools": {"listChanged": True}},
+    "capabilities": CAPABLE if WAY in ("tasks", "stuck", "lost") else {"tools": {"listChanged": True}},
     "serverInfo": {"name": "odd", "version": "1"},
 }
 
@@ -70,6 +74,29 @@ def call(number: object, params: dict[str, Any]) -> None:
         os._exit(0)
 
 
+def task(status: str) -> dict[str, Any]:
+    times = {"createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z", "ttl": None}
+    return {"taskId": "t1", "status": status, "pollInterval": 60, **times}
+
+
+def tasks(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Answers what is of tasks; the third look at one finds it done."""
+    LOOKS.append(method)
+    if method == "tools/call":
+        known = {"result": {"task": task("working")}}
+        return known if "task" in params else {"error": {"code": -32601, "message": "call it as a task"}}
+    assert params["taskId"] == "t1"
+    if method == "tasks/result":
+        return {"result": {"content": [{"type": "text", "text": f"hi {len(LOOKS)}"}]}}
+    done = WAY == "tasks" and LOOKS.count("tasks/get") > 2
+    if method == "tasks/get" and WAY == "lost":
+        return {"error": {"code": -32601, "message": "no such task"}}
+    return {"result": task("completed" if done else "working")}
+
+
+LOOKS: list[str] = []
+
+
 def stdio() -> None:
     lists = 0
     for line in sys.stdin:
@@ -77,6 +104,8 @@ def stdio() -> None:
         method, number = asked.get("method"), asked.get("id")
         if method == "initialize":
             tell({"id": number, "result": MUTE if WAY == "mute" else GREETING})
+        elif WAY in ("tasks", "stuck", "lost") and (method.startswith("tasks/") or "hello" in line):
+            tell({"id": number, **tasks(method, asked["params"])})
         elif WAY == "sleepy" and method == "server/discover":
             threading.Timer(3, tell, [{"id": number, "error": {"code": -32601, "message": "what?"}}]).start()
         elif method == "tools/list":
@@ -92,7 +121,7 @@ def stdio() -> None:
             if WAY == "loop" and lists == 1:
                 threading.Thread(target=loop, daemon=True).start()
         elif method == "tools/call" and asked["params"]["name"] == "lists":
-            tell({"id": number, "result": {"structuredContent": lists}})
+            tell({"id": number, "result": {"structuredContent": LOOKS or lists}})
         elif method == "tools/call":
             call(number, asked["params"])
         elif number is not None:

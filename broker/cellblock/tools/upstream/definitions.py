@@ -61,6 +61,7 @@ class ToolDefinition:
     size: int = field(compare=False)
     definition: Mapping[str, Any] = field(compare=False)
     odd: bool = field(default=False, compare=False)
+    as_task: bool = field(default=False, compare=False)
 
     def as_entry(self, export: str) -> ToolEntry:
         """Returns the tool under a name in its server's module."""
@@ -140,7 +141,9 @@ def admit(item: bytes) -> ToolDefinition | Withheld:
     admitted = from_json(plain)
     if admitted.size > MAX_TOOL_BYTES:
         return _over(name, "its definition", admitted.size, "bytes", MAX_TOOL_BYTES)
-    return replace(admitted, odd=is_odd)
+    execution: object = tool.get("execution")
+    as_task = is_object(execution) and execution.get("taskSupport") == "required"
+    return replace(admitted, odd=is_odd, as_task=as_task)
 
 
 def _annotations(given: dict[str, Any]) -> dict[str, Any] | None:

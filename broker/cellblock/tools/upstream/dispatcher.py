@@ -45,8 +45,16 @@ from cellblock.tools.upstream.wire.results import ToolResult, fields_of
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
+POLL_SECONDS: Final = 0.5
+MIN_POLL_SECONDS: Final = 0.05
+MAX_POLL_SECONDS: Final = 5.0
+"""Set the pause between two questions for a task whose server names none, and bound the one that it names."""
+
 ABANDON_SECONDS: Final = 5.0
 """Bounds the sending of the notice that a request is given up."""
+
+_NOT_BEGUN: Final = (types.METHOD_NOT_FOUND, -32001)
+"""Lists the codes of an answer to a call that say that it was not begun; the second is of a forgotten session."""
 
 TOO_LARGE: Final = "This request is larger than Cellblock takes from a server."
 
@@ -132,6 +140,7 @@ class Connection(Dispatcher[TransportContext]):
     Attributes:
         version: The negotiated version of MCP, once it is known.
         param_headers: Of tools whose inputs are to be repeated in headers: which ones.
+        task_tools: The tools that must be called as tasks.
         cut: Why Cellblock ends the connection itself.
         noise: What the server wrote last that is no message.
         notes: What was odd in how it introduced itself, as sentences.
@@ -140,6 +149,7 @@ class Connection(Dispatcher[TransportContext]):
     def __init__(self, wire: Wire, ended: asyncio.Event, on_note: Callable[[str], None]) -> None:
         self.version: str | None = None
         self.param_headers: dict[str, dict[tuple[str, ...], str]] = {}
+        self.task_tools = frozenset[str]()
         self.cut: str | None = None
         self.noise = ""
         self.notes: tuple[str, ...] = ()
@@ -147,6 +157,7 @@ class Connection(Dispatcher[TransportContext]):
         self._wire = wire
         self._on_note = on_note
         self._next = 0
+        self._calls_tasks = False
         self._pending: dict[messages.Id, Pending] = {}
         self._handled: dict[messages.Id, anyio.CancelScope] = {}
         self._group: anyio.abc.TaskGroup | None = None
@@ -205,6 +216,8 @@ class Connection(Dispatcher[TransportContext]):
             self._pending.pop(key, None)
             if pending.answer.done() and not pending.answer.cancelled():
                 pending.answer.exception()
+        if method == "tools/call" and (task := self._task_of(found)) is not None:
+            return await self._of_task(task, {"headers": opts.get("headers") or {}})
         return self._result(method, found)
 
     async def notify(
@@ -318,13 +331,15 @@ class Connection(Dispatcher[TransportContext]):
                 plain = from_json(value.raw) if isinstance(value, RawJson) else value
                 headers.update(mcp_param_headers(mirrored, plain if is_object(plain) else {}))
             given["arguments"] = Raw(value.raw if isinstance(value, RawJson) else to_json(value))
+        if method == "tools/call" and self._calls_tasks and given["name"] in self.task_tools:
+            given["task"] = {}
         return messages.request(number, method, given or None), headers
 
     def _result(self, method: str, found: Result) -> dict[str, Any]:
         """Makes what the SDK is handed; what is large stays bytes beside it."""
         body, notes = found.body, list[str]()
         try:
-            if method == "tools/call":
+            if method in ("tools/call", "tasks/result"):
                 return self._tool_result(found)
             if method in repair.LISTS:
                 page = repair.page(body, repair.LISTS[method])
@@ -342,6 +357,7 @@ class Connection(Dispatcher[TransportContext]):
         except RecursionError:
             raise AnswerUnreadable("it is nested too deeply") from None
         if method == "initialize":
+            self._calls_tasks = repair.calls_tasks(result.get("capabilities"))
             result = repair.greeting(result, notes)
         elif method == "server/discover":
             result = repair.discovery(result, notes)
@@ -357,6 +373,35 @@ class Connection(Dispatcher[TransportContext]):
                 raise AnswerUnreadable("it asks for input, and is too large to be passed on", too_large=True)
             return messages.decoded(found.body)
         return repair.stub("content", result, result.fields)
+
+    def _task_of(self, found: Result) -> dict[str, Any] | None:
+        """Returns the task that a tool call was answered with; None where it was answered with its result."""
+        task = repair.member(found.body, "task") if self._calls_tasks else None
+        return task if is_object(task) and isinstance(task.get("taskId"), str) else None
+
+    async def _of_task(self, task: dict[str, Any], opts: CallOptions) -> dict[str, Any]:
+        """Waits for a task of the server, and returns its result; one that nobody waits for any more is cancelled."""
+        params = {"taskId": task["taskId"]}
+        try:
+            while task.get("status") == "working":
+                await asyncio.sleep(_pause_of(task))
+                task = await self.send_raw_request("tasks/get", params, opts)
+            # Of one that needs input, this brings the questions, and waits.
+            return await self.send_raw_request("tasks/result", params, opts)
+        except MCPError as error:
+            # The tool runs: nothing may be taken to say that it was not called.
+            if isinstance(error, ConnectionLost):
+                raise ConnectionLost(error.message, sent=True) from None
+            if isinstance(error, HttpRefused) or error.code in _NOT_BEGUN:
+                raise MCPError(types.INTERNAL_ERROR, f"its task is lost: {error.message}") from None
+            raise
+        except asyncio.CancelledError:
+            self.start(self._cancel_task, params, opts)
+            raise
+
+    async def _cancel_task(self, params: dict[str, Any], opts: CallOptions) -> None:
+        with suppress(MCPError):
+            await self.send_raw_request("tasks/cancel", params, {**opts, "timeout": ABANDON_SECONDS})
 
     async def _abandon(self, pending: Pending, opts: CallOptions, why: str) -> None:
         """Tells the server that nobody waits for an answer any more, where it may know of the request."""
@@ -434,6 +479,13 @@ class Connection(Dispatcher[TransportContext]):
                 self._handled.pop(asked.id, None)
             with suppress(MCPError):
                 await self._wire.post(answer, {}, "")
+
+
+def _pause_of(task: dict[str, Any]) -> float:
+    wanted = task.get("pollInterval")
+    if not isinstance(wanted, int | float) or isinstance(wanted, bool):
+        return POLL_SECONDS
+    return min(max(wanted / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
 
 
 def _from_server(number: types.RequestId | None) -> Any:

@@ -67,6 +67,7 @@ async def list_tools(session: ClientSession, connection: Connection) -> Listing:
     listing = Listing()
     await read_pages(listing, session, types.ListToolsRequest)
     listing.close()
+    connection.task_tools = frozenset(tool.name for tool in listing.tools if tool.as_task)
     if connection.version in MODERN_PROTOCOL_VERSIONS or session.protocol_version in MODERN_PROTOCOL_VERSIONS:
         connection.param_headers = listing.param_headers()
     return listing

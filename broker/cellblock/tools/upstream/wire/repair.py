@@ -197,6 +197,13 @@ def _instructions(said: object, notes: list[str]) -> dict[str, Any]:
     return {}
 
 
+def calls_tasks(said: object) -> bool:
+    """Says whether a server with these capabilities runs a tool as a task (MCP 2025-11-25)."""
+    for name in ("tasks", "requests", "tools", "call"):
+        said = said.get(name) if is_object(said) else None
+    return said is not None and said is not False
+
+
 def _text(value: object) -> str | None:
     if isinstance(value, str):
         return value
