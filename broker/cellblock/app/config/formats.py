@@ -219,8 +219,10 @@ def _entry(made: Normal, name: str, entry: Any) -> Any:
         if key in URL_KEYS and not has_transport:
             put("url", value, key)
         elif key in TRANSPORT_KEYS and isinstance(value, str):
-            said = _TRANSPORTS.get("".join(filter(str.isalpha, value.lower())), value)
-            if written.get("type") != said:
+            said = _TRANSPORTS.get("".join(filter(str.isalpha, value.lower())))
+            if key == "type":
+                put("type", said or value, key)
+            elif said is not None and "type" not in {*entry, *written}:
                 put("type", said, key)
         elif key in TOOL_KEYS or key in TOOL_KEYS.values():
             if value is not None:

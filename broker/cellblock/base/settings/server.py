@@ -204,9 +204,6 @@ class ServerConfig(BaseModel):
         if (self.command is None) == (self.url is None):
             has = "there is neither" if self.url is None else "there are both"
             raise ValueError(f"exactly one of `command` and `url` is needed, and {has}")
-        has = "command" if self.url is None else "url"
-        if self.type is not None and (self.type == "stdio") != (has == "command"):
-            raise ValueError(f"`{has}` is not for a server whose transport is {self.type}")
         return self
 
 
