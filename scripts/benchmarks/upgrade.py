@@ -266,6 +266,7 @@ class Upgrade:
 
     async def _begin(self, part: Part) -> None:
         be(part, self._programs)
+        self._fleet.nameless.discard(part.folder.parent)
         part.start()
         if part in self._fleet.hosts:
             self._supposed.add(part)
@@ -356,6 +357,8 @@ async def measure(
         ) as fleet:
             for part in (*fleet.brokers, *fleet.hosts):
                 be(part, before)
+            if "broker" not in schema_of(before)["$defs"]["StateSettings"]["properties"]:
+                fleet.nameless = {broker.folder.parent for broker in fleet.brokers}
             await asyncio.to_thread(fleet.start)
             upgrade = Upgrade(fleet, programs, order, seed)
             try:
@@ -367,6 +370,11 @@ async def measure(
         left = psutil.Process().children(recursive=True)
         upgrade.wrong += [f"a process is left: {one}" for one in psutil.wait_procs(left, ORPHAN_SECONDS)[1]]
         return upgrade
+
+
+def schema_of(programs: Path) -> dict[str, Any]:
+    """Returns the schema of the configuration of a version, by the folder of its programs."""
+    return json.loads((programs.parents[1] / "docs" / "config.schema.json").read_text("utf-8"))
 
 
 def settings_in(schema: dict[str, Any], of: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -383,7 +391,7 @@ def settings_in(schema: dict[str, Any], of: dict[str, Any]) -> Iterator[tuple[st
 
 def kept(before: Path) -> list[str]:
     """Opens what a daemon of the version before has kept; returns what is wrong."""
-    schema = json.loads((before.parents[1] / "docs" / "config.schema.json").read_text("utf-8"))
+    schema = schema_of(before)
     sections = dict(settings_in(schema, schema["$defs"]["CellblockSettings"]))
     sections |= {"policy": {"default": {"approve": ["ledger.give"]}}}
     sections["auth"] = {**sections.get("auth", {}), "keyring": "off"}

@@ -281,8 +281,8 @@ async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCapture
     await until(messages, "the message was logged")
     [record] = messages()
     assert record.levelno == logging.ERROR, "and the one at level debug is left out"
-    assert record.getMessage() == r'asking[disk\u001b[2J]: {"said": "the disk is full"}'
-    assert (record.__dict__["server"], record.__dict__["server_logger"]) == ("asking", r"disk\u001b[2J")
+    assert record.getMessage() == r'asking[disk\x1b[2J]: {"said": "the disk is full"}'
+    assert (record.__dict__["server"], record.__dict__["server_logger"]) == ("asking", r"disk\x1b[2J")
 
 
 async def test_a_client_that_wants_progress_gets_the_servers_too(newer: Broker) -> None:

@@ -39,6 +39,7 @@ Parts of the broker and of the host
     local_tools         the Python tools `read` and `write` of runs that are parked, and how often each was called
     log_records         everything that this process logs
     memory_keeper       the keeper of runs, its store in this thread: a test has the disk answer, and the broker die
+    opened_journals     looks into journals as no product code does
     memory_link         a link to a host in this process, in ZeroMQ's place
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
     scripted_broker     a broker that a test scripts, for a worker host of the test's own process

@@ -81,6 +81,8 @@ class Fleet:
         }
         self._host_options = ("--capacity", capacity, "--warm", warm, *host_options)
         self._parts: list[Part] = []
+        # The folders of brokers of 0.1.0, which have no names and pass requests on to each other by their URLs.
+        self.nameless: set[Path] = set()
         self.brokers: list[Broker] = []
         self.hosts: list[Host] = []
         self.balancer = Balancer(network.place("balancer"), folder / "balancer")
@@ -189,6 +191,9 @@ class Fleet:
                 "allowed_keys": {"fleet": self._host_public},
             },
         }
+        if folder in self.nameless:
+            del sections["state"]["broker"]
+            sections["replicas"] = {"url": f"http://{self.network.way(None, place, BROKER_PORT)}"}
         for name, section in self.settings.items():
             sections[name] = {**sections[name], **section} if name in sections else section
         return write_config(folder, self.servers, **sections)

@@ -31,7 +31,7 @@ END_SECONDS: Final = 3.0
 READ_BYTES: Final = 64 * 1024
 
 _INSTALLER: Final = re.compile(
-    r"(?:^|[\s/'\"])(?:npx|pnpx|bunx|uvx|(?:npm|bun|uv|uv tool|pipx|pnpm|yarn)(?: -\S+)* (?:exec|x|run|dlx))"
+    r"(?:^|[\s/'\"])(?:npx|pnpx|bunx|uvx|(?:npm|bun|uv|uv tool|pipx|pnpm|yarn)(?: -\S{1,64}){0,8} (?:exec|x|run|dlx))"
     r"(?:\.cmd|\.exe)?(?=\s)"
 )
 """Finds, in a command line, what installs a server before it starts it."""

@@ -65,7 +65,7 @@ def hostile(hidden: str) -> Catalog:
     entry = definition.as_entry("read")
     info = types.Implementation(name=said, version=said)
     session = SimpleNamespace(server_info=info, server_capabilities=None, instructions=said)
-    facts = facts_of(cast("Any", session), cast("Any", SimpleNamespace(tools=(), left_out=(), notes=())))
+    facts = facts_of(cast("Any", session), cast("Any", SimpleNamespace(tools=(), left_out=(), notes=())), ())
     server = ServerEntry(
         "notes",
         facts.name or "",

@@ -82,7 +82,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
         written_too_late(slow)
         assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     (head,) = await heads_of(journals)
-    assert (head.state, head.outcome) == ("ended", "CANNOT_GO_ON")
+    assert (head.state, head.outcome) == ("ended", "RUN_NOT_PARKED")
     kept.run_ended(facts())
     assert [head.state for head in await heads_of(journals)] == ["ended"]
     await journals.close()
