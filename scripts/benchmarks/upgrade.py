@@ -139,6 +139,10 @@ class UpgradeClients(Clients):
 
     def answered_again(self, first: Any, again: Any) -> None:
         """Takes what is kept of the same run, and how a run goes on that a broker has parked as it drained."""
+        if "error" in first:
+            # The word came too late for one broker: it was not good there, and so is not good twice.
+            self._counts["told_too_late_by_one_broker"] += 1
+            return
         self._counts["answered_the_same_again"] += 1
         before, after = (one.get("result", {}).get("structuredContent", {}) for one in (first, again))
         is_parked = any(entry["code"] == "RUN_PARKED" for entry in before.get("diagnostics", []))
