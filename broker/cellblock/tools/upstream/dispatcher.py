@@ -475,6 +475,12 @@ class Connection(Dispatcher[TransportContext]):
                 answer = messages.error(asked.id, error.code, error.message, error.data)
             except ValidationError:
                 answer = messages.error(asked.id, types.INVALID_PARAMS, "Invalid request parameters", "")
+            except Exception:
+                # Without an answer the server, and the call that it serves, would wait.
+                logger.exception("the handling of a server's request failed")
+                answer = messages.error(
+                    asked.id, types.INTERNAL_ERROR, "Cellblock failed to handle it.", None
+                )
             finally:
                 self._handled.pop(asked.id, None)
             with suppress(MCPError):
