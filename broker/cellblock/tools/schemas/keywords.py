@@ -66,20 +66,24 @@ MAPS: Final = {
 }
 """Holds the keywords that map names to subschemas, with what these apply to."""
 
-_ASSERTIONS: Final = frozenset(
-    ["type", "enum", "const", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxContains", "minContains", "maxProperties", "minProperties", "required", "dependentRequired", "$ref", "$dynamicRef", "$recursiveRef"]
+_ASSERTIONS: Final = (
+    "type enum const multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems "
+    "minItems uniqueItems maxContains minContains maxProperties minProperties required dependentRequired $ref "
+    "$dynamicRef $recursiveRef"
 )
-_RESTRICTING: Final = (
-    _ASSERTIONS
-    | IN_PLACE_ONE
-    | IN_PLACE_LIST
-    | BELOW_ONE
-    | BELOW_LIST
-    | (MAPS.keys() - {"$defs", "definitions"})
+_SILENT: Final = (
+    "$defs definitions $schema $id id $anchor $dynamicAnchor $recursiveAnchor $vocabulary $comment title description "
+    "default deprecated readOnly writeOnly examples format contentEncoding contentMediaType contentSchema"
 )
-_KNOWN: Final = _RESTRICTING | frozenset(
-    ["$defs", "definitions", "$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "$comment", "title", "description", "default", "deprecated", "readOnly", "writeOnly", "examples", "format", "contentEncoding", "contentMediaType", "contentSchema"]
-)
+_RESTRICTING: Final = {
+    *_ASSERTIONS.split(),
+    *IN_PLACE_ONE,
+    *IN_PLACE_LIST,
+    *BELOW_ONE,
+    *BELOW_LIST,
+    *MAPS,
+} - {*_SILENT.split()}
+_KNOWN: Final = _RESTRICTING | {*_SILENT.split()}
 
 
 def why_unrestricting(schema: Mapping[str, Any] | bool) -> str | None:
