@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cellblock.base.errors import Certainty, ConfigError
 from cellblock.base.offload.raw import RawJson
@@ -49,6 +49,14 @@ _BEGIN: Final = b'{"time": '
 Line = dict[str, Any]
 
 
+class _Refusal(NamedTuple):
+    """Says what was refused why; no tool where there is none of that name."""
+
+    server: str
+    tool: str
+    error: str
+
+
 class AuditLog(Watcher):
     """Writes `audit.jsonl`.
 
@@ -63,7 +71,7 @@ class AuditLog(Watcher):
         file = PrivateFile(self.path, max_bytes=MAX_FILE_BYTES, keep=KEEP, outlasting=outlasting)
         self._lines = LineWriter(file, FILE_NAME)
         self._told_dropped = 0
-        self._refused: dict[str, Counter[tuple[str, str, str]]] = {}
+        self._refused: dict[str, Counter[_Refusal]] = {}
 
     def close(self) -> None:
         """Writes the lines that wait, within the log's bound. Blocks."""
@@ -90,7 +98,8 @@ class AuditLog(Watcher):
         self._write(lambda: {**self._call("call_end", run, call), **result, **self._value("output", body)})
 
     def run_ended(self, run: RunFacts) -> None:
-        for (server, tool, error), count in self._refused.pop(run.id, Counter()).items():
+        refused = self._refused.pop(run.id, None) or Counter[_Refusal]()
+        for (server, tool, error), count in refused.items():
             if count > 1:
                 refusals = {"server": server, "tool": tool, "error": error, "calls": count}
                 self._write(partial(dict, self._head("refused", run), **refusals))
@@ -118,12 +127,12 @@ class AuditLog(Watcher):
 
     def _is_repeated(self, run: RunFacts, call: CallFacts) -> bool:
         """Counts a refusal, and says whether the run had one like it."""
-        counts = self._refused.setdefault(run.id, Counter())
+        counts = self._refused.setdefault(run.id, Counter[_Refusal]())
         # Until the tool is found, its names are whatever the script has written.
-        names = ("", "") if call.export is None else (call.server, call.tool)
-        kind = (*names, call.error or "")
+        server, tool = ("", "") if call.export is None else (call.server, call.tool)
+        kind = _Refusal(server, tool, call.error or "")
         if kind not in counts and len(counts) >= MAX_REFUSALS:
-            kind = ("", "", "of more kinds")
+            kind = _Refusal("", "", "of more kinds")
         counts[kind] += 1
         return counts[kind] > 1
 
