@@ -294,6 +294,7 @@ class ToolCalls:
                     if self._context.kept is not None:
                         await self._context.kept.before_call(call_id)
                     call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
+                    self._context.watch.call_sent(call)
                     return await function(arguments)
             except AuthenticationFailed as error:
                 if self._questions is None or self._came is not None:
