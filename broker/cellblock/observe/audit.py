@@ -103,8 +103,8 @@ class AuditLog(Watcher):
     def run_ended(self, run: RunFacts) -> None:
         for (server, tool, error), count in self._refused.pop(run.id, _NO_REFUSALS).items():
             if count > 1:
-                line = {**self._head("refused", run), "server": server, "tool": tool, "error": error}
-                self._write(partial(_with_count, line, count))
+                facts = {"server": server, "tool": tool, "error": error, "calls": count}
+                self._write(partial(_together, self._head("refused", run), facts))
         facts = summary(run)
         value = (
             run.response.result if "outputs" in self._settings.values and run.response is not None else None
@@ -175,8 +175,8 @@ class AuditLog(Watcher):
         return {name: body[:MAX_VALUE_BYTES].decode("utf-8", "replace"), **cut}
 
 
-def _with_count(line: Line, calls: int) -> Line:
-    return {**line, "calls": calls}
+def _together(one: Line, other: Line) -> Line:
+    return one | other
 
 
 def outlasting(lines: list[bytes], most: int) -> list[bytes]:
