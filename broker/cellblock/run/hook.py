@@ -208,6 +208,12 @@ class RunJournal(Protocol):
         """The body of the plan that the worker is sent, where an earlier worker was sent the same."""
         ...
 
+    @property
+    def is_live(self) -> bool:
+        """Says whether calls of another script than the recorded one may be made: modules of a recording, which may be
+        a stranger's, do not run then."""
+        ...
+
     def catalog(self, newest: Catalog) -> Catalog:
         """Gives the run's catalog: the newest, or the recorded one where no tool can be called."""
         ...
