@@ -116,7 +116,7 @@ def _read_text(whole: list[Any], path: str) -> bool:
     try:
         for key in path.split("/")[1:]:
             around = around[last]
-            last = int(key) if isinstance(around, list) else key.replace("~1", "/").replace("~0", "~")
+            last = int(key) if type(around) is list else key.replace("~1", "/").replace("~0", "~")
         text = around[last]
         if not isinstance(text, str) or text.strip()[:1] not in ("[", "{"):
             return False
