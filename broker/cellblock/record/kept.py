@@ -44,10 +44,9 @@ from cellblock.record.store import JournalStore
 from cellblock.record.views import head_data, shown
 from cellblock.run.board import Data, LiveRun, whole_run
 from cellblock.run.events import CallFacts, RunFacts
-from cellblock.run.hook import LOST, NOT_PARKED, REFUSED_FOR_NOW, KeptRun, Parked
+from cellblock.run.hook import LOST, NOT_PARKED, REFUSED_FOR_NOW, KeptRun, OpenQuestion, Parked
 from cellblock.run.outcome import end_not_written
 from cellblock.run.policy.asking import EarlierQuestions, Verdict
-from cellblock.run.questions import OpenQuestion
 from cellblock.run.response import RunResponse
 
 

@@ -285,7 +285,7 @@ class OutputSettings:
         return self.total_bytes // 4
 
 
-Unwrap = Literal["spec", "json"]
+Unwrap = Literal["spec", "json", "bigint"]
 
 
 class SchemaSettings(Section):
@@ -302,7 +302,8 @@ class SchemaSettings(Section):
         dict[str, Unwrap], BeforeValidator(by_name("spec"), json_schema_input_type=Unwrap | dict[str, Unwrap])
     ] = Field(default={ALL: "spec"})
     """Says how scripts get a result that is a single text block. `spec` gives it as it is (Code Mode specification,
-    section 5.3.2). `json` parses it if it is a JSON object or array, and gives the value."""
+    section 5.3.2). `json` parses it if it is a JSON object or array, and gives the value. `bigint` does so, too, and
+    gives integers beyond 2^53 as `BigInt`, with all their digits."""
 
     unbox: bool = False
     """Gives scripts the scalar or list that a server's SDK has wrapped as `{"result": …}` for structured content."""
@@ -319,7 +320,11 @@ class SchemaSettings(Section):
 
     def unwraps(self, server: str) -> bool:
         """Says whether scripts get the values of a server's texts that are JSON."""
-        return value_for(server, self.unwrap) == "json"
+        return value_for(server, self.unwrap) != "spec"
+
+    def is_exact(self, server: str) -> bool:
+        """Says whether scripts get integers that numbers cannot have as bigints."""
+        return value_for(server, self.unwrap) == "bigint"
 
 
 class OAuthSettings(Section):

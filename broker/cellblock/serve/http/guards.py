@@ -59,6 +59,12 @@ async def one_length(scope: Scope) -> None:
         raise Refused(400)
 
 
+async def uncoded(scope: Scope) -> None:
+    """Refuses a compressed body: nothing here unpacks one, and a proxy in front might."""
+    if header(scope, b"content-encoding") not in (None, b"identity"):
+        raise Refused(415, {"accept-encoding": "identity"})
+
+
 def trusted_hosts(hosts: Iterable[str]) -> Guard:
     """Refuses a `Host` that is not one of these."""
     known = frozenset(name.encode("latin-1") for name in hosts)

@@ -28,8 +28,9 @@ from cellblock.base.database import StoreError
 from cellblock.base.json import mapped
 from cellblock.base.settings.sections import Dashboard, OAuthSettings
 from cellblock.base.visible import visible
+from cellblock.observe.facts import NOT_STARTED, BrokerFacts
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics
-from cellblock.observe.view import NOT_STARTED, BrokerFacts, View
+from cellblock.observe.view import View
 from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import Authenticator, caller_with
 from cellblock.serve.http.guards import Guard

@@ -9,7 +9,7 @@ to use the tool, and repeat nothing of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -222,7 +222,10 @@ def deviations(config: FrontConfig, granted: Catalog | None = None) -> list[str]
     """Returns a line for each way in which results are given otherwise than by default (section 5.3.2.5), and by
     whom."""
     lines: list[str] = []
-    parsed = _where_texts_are_parsed(config, granted)
+    exact = _where(config.schemas.is_exact, config, granted)
+    if exact:
+        lines.append(f"- Integers beyond 2^53 come as BigInt from {exact}; a BigInt is sent as an integer.")
+    parsed = _where(config.schemas.unwraps, config, granted)
     if parsed:
         lines.append(f"- A text that is a JSON object or array comes parsed from {parsed}: no JSON.parse.")
     if config.schemas.unbox:
@@ -230,17 +233,16 @@ def deviations(config: FrontConfig, granted: Catalog | None = None) -> list[str]
     return lines
 
 
-def _where_texts_are_parsed(config: FrontConfig, granted: Catalog | None) -> str:
-    """Returns the servers for which that holds, and the exceptions."""
-    rules = config.schemas
+def _where(holds: Callable[[str], bool], config: FrontConfig, granted: Catalog | None) -> str:
+    """Returns the servers for which something holds, and the exceptions."""
     paths = module_paths([*config.servers, "local"])
-    everywhere = rules.unwrap[ALL] == "json"
+    everywhere = holds(ALL)
     places: list[str] = []
     exceptions: list[str] = []
     for name, path in paths.items():
         if granted is not None and path not in granted.servers:
             continue
-        of_server = rules.unwraps(name)
+        of_server = holds(name)
         if of_server != everywhere:
             (places if of_server else exceptions).append(path)
     text = ", ".join(["all servers", *places] if everywhere else places)
