@@ -102,7 +102,8 @@ async def test_there_is_exactly_one_tool(served: Served) -> None:
         assert word in (tool.description or "")
     assert served.client.server_info is not None
     assert served.client.server_info.name == "cellblock"
-    assert (await within(served.client.list_resource_templates())).resource_templates == []
+    (template,) = (await within(served.client.list_resource_templates())).resource_templates
+    assert template.name == "output"
 
 
 async def test_a_script_runs_and_its_response_has_every_field(served: Served) -> None:

@@ -128,7 +128,7 @@ async def _large_result(
     kept: KeptOutputs | None,
     owner: Owner,
     splices: Splices,
-    more: Mapping[str, Any],
+    more: dict[str, Any],
     form: Form,
 ) -> types.CallToolResult:
     """Returns the result of `codemode.run` where its value is not decoded here: tokens stand for it until the response
