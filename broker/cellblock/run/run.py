@@ -137,8 +137,9 @@ class Run:
             self._deadline.cancel()
             self._lease.release()
         if self._written and not await self._written and self._life.cause is Cause.PARKED:
-            assert self._killed_for
-            self._life.cause, self._killed_for = Cause.STOPPED, not_written_down(self._killed_for)
+            assert self._killed_for and self._context.kept
+            why = not_written_down(self._killed_for, self._context.kept.refusal)
+            self._life.cause, self._killed_for = Cause.STOPPED, why
         if self._life.cause is Cause.LEFT:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
