@@ -21,6 +21,7 @@ from cellblock.base.visible import visible
 from cellblock.serve.http.address import CONFIG_HEADER
 from cellblock.serve.http.caller import Caller, network_of
 from cellblock.serve.http.in_flight import InFlight
+from cellblock.serve.http.logins import LOGIN_PATH
 from cellblock.serve.http.refusal import Refused, busy, header
 
 if TYPE_CHECKING:
@@ -80,6 +81,12 @@ def _not_known(scope: Scope, name: str, value: bytes, setting: str) -> Refused:
     return Refused(403, why=None if header(scope, b"authorization") is None else why)
 
 
+async def uncoded(scope: Scope) -> None:
+    """Refuses a compressed body: nothing here unpacks one, and a proxy in front might."""
+    if header(scope, b"content-encoding") not in (None, b"identity"):
+        raise Refused(415, {"accept-encoding": "identity"})
+
+
 def trusted_hosts(hosts: Iterable[str]) -> Guard:
     """Refuses a `Host` that is not one of these."""
     known = frozenset(name.encode("latin-1") for name in hosts)
@@ -106,8 +113,10 @@ def trusted_origins(origins: Iterable[str]) -> Guard:
 
 
 async def own_site(scope: Scope) -> None:
-    """Refuses what another site has had fetched, whatever its origin: the dashboard is for its own page alone."""
-    if header(scope, b"sec-fetch-site") not in OWN_SITES:
+    """Refuses what another site has had fetched, whatever its origin: the dashboard is for its own page alone. A file
+    of the user leads a tab to where a code signs in."""
+    signs_in = scope["path"] == LOGIN_PATH and header(scope, b"sec-fetch-dest") == b"document"
+    if not signs_in and header(scope, b"sec-fetch-site") not in OWN_SITES:
         raise Refused(403)
 
 

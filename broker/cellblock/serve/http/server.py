@@ -46,6 +46,7 @@ from cellblock.serve.http.guards import (
     own_site,
     trusted_hosts,
     trusted_origins,
+    uncoded,
 )
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
 from cellblock.serve.http.logins import Logins
@@ -443,7 +444,9 @@ class HttpFrontend:
             # What can be read in two ways goes before anything is believed, and a hostile page before any answer.
             middleware=[
                 Middleware(Refusals),
-                Middleware(Guarded, one_length, trusted_hosts(self._hosts), trusted_origins(self._origins)),
+                Middleware(
+                    Guarded, one_length, uncoded, trusted_hosts(self._hosts), trusted_origins(self._origins)
+                ),
             ],
         )
 

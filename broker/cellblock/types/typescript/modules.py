@@ -278,8 +278,12 @@ def _planned(
     base = pascal_case(tool.export_name) or f"Tool{number + 1}"
     schema = tool.input_schema
     # By section 5.3.1, a tool without an input schema takes nothing or an empty object.
-    later_given = None if schema in (None, True, {}) else types.add(schema, f"{base}Input", argument=True)
-    later_result = None if output is None else _output(output, f"{base}Output", types)
+    later_given = (
+        None
+        if schema in (None, True, {})
+        else types.add(schema, f"{base}Input", argument=True, exact=tool.exact)
+    )
+    later_result = None if output is None else _output(output, f"{base}Output", types, exact=tool.exact)
 
     def text() -> str:
         given = _NO_TYPE if later_given is None else later_given()
@@ -320,9 +324,9 @@ def _function(tool: ToolEntry, number: int, signature: str, export: str) -> str:
     return f"function {local}{signature}export {{ {local} as {exported} }};\n"
 
 
-def _output(output: ToolOutput, name: str, types: Types) -> Later:
+def _output(output: ToolOutput, name: str, types: Types, *, exact: bool) -> Later:
     """Gives the union of all that a script can get."""
-    plain = None if output.schema is None else types.add(output.schema, name)
+    plain = None if output.schema is None else types.add(output.schema, name, exact=exact)
     document = None if output.document is None else types.add(output.document, f"{name}Json")
 
     def text() -> TypeText:

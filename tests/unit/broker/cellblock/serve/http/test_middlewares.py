@@ -30,6 +30,7 @@ from cellblock.serve.http.guards import (
     own_site,
     trusted_hosts,
     trusted_origins,
+    uncoded,
 )
 from cellblock.serve.http.in_flight import Activity, Drained, InFlight, Seen
 from cellblock.serve.http.refusal import NO_TOKEN, Refusals
@@ -51,6 +52,12 @@ async def test_a_body_has_one_length() -> None:
     chunked: dict[str, Any] = {"transfer_encoding": "chunked"}
     assert await statuses(Guarded(OK, one_length), both, {**chunked, "http_version": "1.0"}) == [400, 400]
     assert await statuses(Guarded(OK, one_length), chunked, {"content_length": "4"}, {}) == [200, 200, 200]
+
+
+async def test_a_compressed_body_is_refused() -> None:
+    codings = ["gzip", "br", "zstd", "gzip, gzip", "identity", None]
+    requests = [{} if coding is None else {"content_encoding": coding} for coding in codings]
+    assert await statuses(Guarded(OK, uncoded), *requests) == [415, 415, 415, 415, 200, 200]
 
 
 async def test_hosts_and_origins_are_ours() -> None:
