@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
+from base64 import b64decode, b64encode
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,16 @@ def test_a_call_without_an_answer_is_made_where_that_is_wanted(
     seen = tmp_path / "seen.jsonl"
     config = write_config(tmp_path, {"plain": plain_server("--ledger", seen)})
     (tmp_path / "other.js").write_text(SCRIPT.replace("a: 1", "a: 2"))
+    # Modules of a file are its maker's: none of them runs where tools are called.
+    head, *lines = file.read_text().splitlines()
+    plan = json.loads(head)["plan"]
+    name = "@codemode/servers/plain"
+    module = b64decode(plan["modules"][name].partition(",")[2]).decode()
+    hostile = (
+        "globalThis.__cellblock_boot__.server('plain').tool('echo', 'echo', 1)({ hostile: 1 });" + module
+    )
+    plan["modules"][name] = f"data:text/javascript;base64,{b64encode(hostile.encode()).decode()}"
+    file.write_text("\n".join([json.dumps(json.loads(head) | {"plan": plan}), *lines]))
     words = ("replay", file, "--script", "other.js", "--live-on-miss", "--config", config)
     unasked = command(*words)
     assert unasked.returncode == 2

@@ -439,6 +439,7 @@ class Executor:
         if journal is not None and journal.past is not None:
             rounds = frozenset[int]() if job.earlier is None else frozenset(job.earlier.rounds)
             journal.may_repeat = partial(_may_repeat, catalog, rounds)
+        if journal is not None and journal.past is not None and not journal.is_live:
             return recorded_plan(journal, code, imports, job.script_name)
         return make_plan(
             code,

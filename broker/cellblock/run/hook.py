@@ -208,6 +208,12 @@ class RunJournal(Protocol):
         """The body of the plan that the worker is sent, where an earlier worker was sent the same."""
         ...
 
+    @property
+    def is_live(self) -> bool:
+        """Says whether calls of another script than the recorded one may be made: modules of a recording, which may be
+        a stranger's, do not run then."""
+        ...
+
     def catalog(self, newest: Catalog) -> Catalog:
         """Gives the run's catalog: the newest, or the recorded one where no tool can be called."""
         ...
@@ -281,6 +287,7 @@ class KeptRun(Watcher, ABC):
         adopted: Counts how often its broker was lost.
         losses: What its response says of each time that its process was lost, and its broker was not.
         is_left: Whether its end here is none: another process goes on with it.
+        refusal: Why it could not be written down, where others can.
     """
 
     run_id: str = ""
@@ -296,6 +303,7 @@ class KeptRun(Watcher, ABC):
     adopted: int = 0
     losses: tuple[str, ...] = ()
     is_left: bool = False
+    refusal: str = ""
 
     @property
     @abstractmethod

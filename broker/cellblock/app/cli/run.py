@@ -27,7 +27,7 @@ from cellblock.base.json import is_object
 from cellblock.base.redaction import Redactor, redacting, without_credentials
 from cellblock.base.settings.settings import Settings
 from cellblock.observe.logs import logging_as_configured
-from cellblock.record.cellrun import MAX_BYTES, read, redacted, write
+from cellblock.record.cellrun import read_file, redacted, write
 from cellblock.record.journal import Journal
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.run.policy.asking import COMMAND_LINE, Caller, Grantee
@@ -225,7 +225,7 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         raise UsageError("--live-on-miss is for another script; name one with --script")
     if parsed.yes and not parsed.live_on_miss:
         raise UsageError("--yes is for --live-on-miss; name that, too")
-    live = None
+    live, settings = None, load_settings(parsed.config)
     if parsed.live_on_miss:
         approver = asker_on_terminal(None) if parsed.script != STDIN else None
         if approver is None and not parsed.yes:
@@ -234,24 +234,17 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
             with_state_dir(parsed).for_one_run(), Grantee(COMMAND_LINE, approver), asks=not parsed.yes
         )
     if not is_kept:
-        return _replay(parsed, recording, script, redacting(()), live)
+        return _replay(parsed, recording, script, redacting(()), live, settings)
     # Secrets were taken out of a file; what is kept has all that the script saw.
     warn(no_secrets_known(parsed))
-    hide = redacting(load_settings(parsed.config).servers.values())
-    return _replay(parsed, recording, script, hide, live)
+    return _replay(parsed, recording, script, redacting(settings.servers.values()), live, settings)
 
 
 def _read(file: Path) -> Recording:
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise UsageError(
-                f"{file} has over {MAX_BYTES} bytes; name a file that `cellblock record` has made"
-            )
-        return read(file.read_text(encoding="utf-8"))
+        return read_file(file)
     except OSError as error:
         raise UsageError(f"cannot read the recording {file}: {error.strerror}; name a file") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is no recording: {error}") from None
     except UnreadableRecording as error:
         raise UsageError(str(error)) from None
 
@@ -262,12 +255,14 @@ async def _replay(
     script: str | None,
     hide: Callable[[Any], Any],
     live: Live | None,
+    settings: Settings,
 ) -> int:
     found = await replay(
         recording,
         script=script,
         until=parsed.until,
         live=live,
+        settings=settings,
         script_name="" if parsed.script is None else name_of(parsed.script),
     )
     told: dict[str, Any] = {

@@ -19,6 +19,7 @@ from cellblock.base.settings.policy import NAMED
 from cellblock.serve.http.address import CONFIG_HEADER
 from cellblock.serve.http.caller import Caller, network_of
 from cellblock.serve.http.in_flight import InFlight
+from cellblock.serve.http.logins import LOGIN_PATH
 from cellblock.serve.http.refusal import Refused, busy, header
 
 if TYPE_CHECKING:
@@ -91,8 +92,10 @@ def trusted_origins(origins: Iterable[str]) -> Guard:
 
 
 async def own_site(scope: Scope) -> None:
-    """Refuses what another site has had fetched, whatever its origin: the dashboard is for its own page alone."""
-    if header(scope, b"sec-fetch-site") not in OWN_SITES:
+    """Refuses what another site has had fetched, whatever its origin: the dashboard is for its own page alone. A file
+    of the user leads a tab to where a code signs in."""
+    signs_in = scope["path"] == LOGIN_PATH and header(scope, b"sec-fetch-dest") == b"document"
+    if not signs_in and header(scope, b"sec-fetch-site") not in OWN_SITES:
         raise Refused(403)
 
 
