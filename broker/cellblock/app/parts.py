@@ -42,7 +42,7 @@ from cellblock.tools.catalog.outputs import ToolOutput
 if TYPE_CHECKING:
     from cellblock.base.offload.pool import Apart
     from cellblock.fleet.presence import Presence
-    from cellblock.observe.view import BrokerFacts
+    from cellblock.observe.facts import BrokerFacts
     from cellblock.record.journal import Journal
     from cellblock.record.kept import Keeper
     from cellblock.record.parked_runs import ParkedRuns
@@ -216,7 +216,7 @@ class Parts:
     def facts(self) -> BrokerFacts:
         """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
         reach = _running(self._reach)
-        from cellblock.observe.view import BrokerFacts
+        from cellblock.observe.facts import BrokerFacts
 
         return BrokerFacts(self._settings.cellblock.pool, reach.workers.pool, reach.registry, reach.outputs)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from pydantic_core import to_json
 
 from cellblock.base.errors import CellblockError, Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.json import is_array
 from cellblock.base.offload.light import is_light
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.offload.share import Share
@@ -116,7 +117,7 @@ def _read_text(whole: list[Any], path: str) -> bool:
     try:
         for key in path.split("/")[1:]:
             around = around[last]
-            last = int(key) if type(around) is list else key.replace("~1", "/").replace("~0", "~")
+            last = int(key) if is_array(around) else key.replace("~1", "/").replace("~0", "~")
         text = around[last]
         if not isinstance(text, str) or text.strip()[:1] not in ("[", "{"):
             return False

@@ -18,6 +18,7 @@ from cellblock.base.errors import (
     ServerNotFound,
     ToolCallError,
     ToolNotFound,
+    shorten,
 )
 from cellblock.base.offload.pool import paying
 from cellblock.base.suggest import did_you_mean, nearest_names
@@ -35,6 +36,7 @@ from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.requests import READ
 from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.wire.numbers import inexact
 from cellblock.tools.upstream.wire.results import ToolResult
 
 logger = logging.getLogger("cellblock.run")
@@ -49,6 +51,11 @@ must not take all that a server can do."""
 
 NOTED_ANSWERS: Final = 32
 """Bounds the answers that a run keeps until who learns from them is told."""
+
+MAX_FAILURES: Final = 10
+"""Bounds the tools of which a run keeps why they failed."""
+
+MAX_FAILURE_CHARS: Final = 200
 
 MAX_REMARKS: Final = 10
 """Bounds what a response says of results of tools."""
@@ -102,6 +109,8 @@ class ToolCalls:
         self.calls: list[CallFacts] = []
         self.remarks: dict[str, Diagnostic] = {}
         """Holds what the response says of results, each once."""
+        self.failures: dict[str, str] = {}
+        """Holds what each tool said when it failed last."""
 
         self._questions = questions
         self._context = context
@@ -235,8 +244,7 @@ class ToolCalls:
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self._answer(call_id, call, ok=True, body=found.body)
-            if isinstance(result, ToolResult):
-                self._remark(call, result)
+            self._remark(call, server, tool, result, found.body)
             call.result = found.body
             if tool is not server.reads:
                 self._note(_Answered(call.server, server.config_name, tool, found))
@@ -294,6 +302,7 @@ class ToolCalls:
                     if self._context.kept is not None:
                         await self._context.kept.before_call(call_id)
                     call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
+                    self._context.watch.call_sent(call)
                     return await function(arguments)
             except AuthenticationFailed as error:
                 if self._questions is None or self._came is not None:
@@ -350,6 +359,8 @@ class ToolCalls:
 
     def _fail(self, call_id: int, call: CallFacts, error: ScriptError) -> None:
         call.error = error.summary
+        if len(self.failures) < MAX_FAILURES:
+            self.failures[f"{call.server}.{call.tool}"] = shorten(error.message, MAX_FAILURE_CHARS)
         self._finish(call)
         error.details.setdefault("serverId", call.server)
         error.details.setdefault("toolName", call.tool)
@@ -382,8 +393,12 @@ class ToolCalls:
         self._noted.clear()
         self._noted_bytes = 0
 
-    def _remark(self, call: CallFacts, result: ToolResult) -> None:
-        for text in result.remarks():
+    def _remark(
+        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, body: bytes
+    ) -> None:
+        remarks = result.remarks() if isinstance(result, ToolResult) else []
+        number = inexact(body, server.config_name, exact=tool.exact)
+        for text in remarks if number is None else [number, *remarks]:
             if len(self.remarks) < MAX_REMARKS:
                 said = f"The result of {shown(call.tool)} of {call.server}: {text}"
                 self.remarks[said] = Diagnostic(severity="info", code="TOOL_RESULT_NOTE", message=said)

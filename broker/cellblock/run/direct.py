@@ -62,6 +62,7 @@ async def call_directly(
         if rules is not None:
             await rules.admit(server, tool, value, RunClock.of_no_run())
         facts.error, facts.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
+        watch.call_sent(facts)
         result = await _in_own_task(function(value))
         failed = isinstance(result, ToolResult) and result.is_error
         facts.ok, facts.certainty = not failed, Certainty.COMPLETED

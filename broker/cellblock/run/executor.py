@@ -265,7 +265,9 @@ class Executor:
                 raw=raw,
                 caller=caller,
                 grants=grants,
-                watch=self._events.open(caller.client, request.code, caller.observer, kept, run_id=run_id),
+                watch=self._events.open(
+                    caller.client, request.code, caller.observer, kept, principal=principal, run_id=run_id
+                ),
                 kept=kept,
                 given=journal,
                 script_name=name if is_plain_name(name) else SCRIPT_NAME,
@@ -308,9 +310,11 @@ class Executor:
         with self._generation:
             if self._upstreams.starting:
                 await self._upstreams.settled({server.server_id})
-            rules = self._rules(caller, self._policy.grants_of(caller.grantee.principal), used)
+            principal = caller.grantee.principal
+            rules = self._rules(caller, self._policy.grants_of(principal), used)
             share = Share(self._apart, self._budget, caller.client)
-            watch = self._events.open(caller.client, f"{server.server_id}.{tool.tool_name}")
+            named = f"{server.server_id}.{tool.tool_name}"
+            watch = self._events.open(caller.client, named, principal=principal)
             inputs, origin = CallInputs(self._schemas, share, rules), CallOrigin(caller.requester)
             result = await call_directly(
                 server, tool, arguments, self._upstreams, inputs, rules, origin, watch
@@ -435,6 +439,7 @@ class Executor:
         if journal is not None and journal.past is not None:
             rounds = frozenset[int]() if job.earlier is None else frozenset(job.earlier.rounds)
             journal.may_repeat = partial(_may_repeat, catalog, rounds)
+        if journal is not None and journal.past is not None and not journal.is_live:
             return recorded_plan(journal, code, imports, job.script_name)
         return make_plan(
             code,

@@ -106,7 +106,8 @@ def not_written_down(parked: Diagnostic, why: str = "") -> Diagnostic:
     return error_diagnostic(
         "RUN_NOT_PARKED",
         f"{waits} It could not be written down{f': {why}' if why else ''}, so it has ended.",
-        f"Look whether Cellblock's state directory is full or its PostgreSQL is away. {SEND_AGAIN}",
+        "Answer or cancel runs that wait, or look whether Cellblock's state directory is full or its PostgreSQL is "
+        f"away. {SEND_AGAIN}",
     )
 
 

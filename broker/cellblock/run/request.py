@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -77,6 +77,9 @@ class RequestBody(BaseModel):
     """Adds to the specification whether the script may have the process of other runs; false: it has its own, whatever
     the configuration says."""
 
+    trace: Literal["full"] | None = None
+    """Adds to the specification whether models are shown the whole response, with each call."""
+
 
 _HINTS = {
     "code": "Give the script as the string `code`.",
@@ -88,6 +91,7 @@ _HINTS = {
     "durable": "Give `durable` as true, or leave it out.",
     "plan": "Give `plan` as true, or leave it out.",
     "reuse": "Give `reuse` as false, or leave it out.",
+    "trace": 'Give `trace` as "full", or leave it out.',
 }
 
 

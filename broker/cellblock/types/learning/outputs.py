@@ -38,7 +38,7 @@ def refined(
         server: The server's name in the configuration.
         tool: The entry.
     """
-    tool = replace(tool, parse_text=settings.unwraps(server))
+    tool = replace(tool, parse_text=settings.unwraps(server), exact=settings.is_exact(server))
     overlay = overlays.get(server, {}).get(tool.tool_name)
     if overlay is not None:
         tool = _overlaid(tool, overlay)

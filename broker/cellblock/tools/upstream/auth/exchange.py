@@ -26,6 +26,7 @@ from cellblock.base.visible import visible
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.tls import tls_context
+from cellblock.tools.upstream.wire.content import ACCEPTED, unpacked
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
 """Bounds an answer of an authorization server."""
@@ -66,7 +67,7 @@ class MemoryStorage:
 
 def http_client(bound: float) -> httpx2.AsyncClient:
     """Returns a client for exchanges; redirects are not followed."""
-    return httpx2.AsyncClient(timeout=bound, verify=tls_context())
+    return httpx2.AsyncClient(headers=ACCEPTED, timeout=bound, verify=tls_context())
 
 
 async def send(http: httpx2.AsyncClient, request: httpx2.Request, bound: float) -> httpx2.Response:
@@ -82,7 +83,7 @@ async def send(http: httpx2.AsyncClient, request: httpx2.Request, bound: float) 
             try:
                 # Decoded by hand, so that a small compressed answer cannot become a large one unseen.
                 body = b""
-                async for chunk in response.aiter_bytes():
+                async for chunk in unpacked(response):
                     body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
                         raise LoginError(
