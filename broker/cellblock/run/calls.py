@@ -18,6 +18,7 @@ from cellblock.base.errors import (
     ServerNotFound,
     ToolCallError,
     ToolNotFound,
+    shorten,
 )
 from cellblock.base.offload.pool import paying
 from cellblock.base.suggest import did_you_mean, nearest_names
@@ -50,6 +51,11 @@ must not take all that a server can do."""
 
 NOTED_ANSWERS: Final = 32
 """Bounds the answers that a run keeps until who learns from them is told."""
+
+MAX_FAILURES: Final = 10
+"""Bounds the tools of which a run keeps why they failed."""
+
+MAX_FAILURE_CHARS: Final = 200
 
 MAX_REMARKS: Final = 10
 """Bounds what a response says of results of tools."""
@@ -103,6 +109,8 @@ class ToolCalls:
         self.calls: list[CallFacts] = []
         self.remarks: dict[str, Diagnostic] = {}
         """Holds what the response says of results, each once."""
+        self.failures: dict[str, str] = {}
+        """Holds what each tool said when it failed last."""
 
         self._questions = questions
         self._context = context
@@ -351,6 +359,8 @@ class ToolCalls:
 
     def _fail(self, call_id: int, call: CallFacts, error: ScriptError) -> None:
         call.error = error.summary
+        if len(self.failures) < MAX_FAILURES:
+            self.failures[f"{call.server}.{call.tool}"] = shorten(error.message, MAX_FAILURE_CHARS)
         self._finish(call)
         error.details.setdefault("serverId", call.server)
         error.details.setdefault("toolName", call.tool)

@@ -239,8 +239,8 @@ class FrontendSettings(Section):
 
     inline_bytes: Annotated[int, Field(ge=1024)] | None = None
     """Caps what a run's result and logs may take in its response together, in bytes of JSON. The response has a
-    preview of what is larger, and an MCP resource has the whole for 30 minutes. Absent: responses are whole, whatever
-    their size."""
+    preview of what is larger, and an MCP resource has the whole for 30 minutes. Absent: structured content that models
+    are not shown is whole, whatever its size."""
 
 
 IsolationMode = Literal["required", "auto", "off"]
@@ -250,6 +250,10 @@ Seccomp = Literal["enforce", "log"]
 
 PREVIEW_BYTES: Final = 2_000
 """Caps the preview of an output, beside the rest of the response: about 500 tokens."""
+
+ANSWER_BYTES: Final = 50_000
+"""Caps result and logs in what a model is shown: with declarations and diagnostics less than the 25,000 tokens at which
+clients cut."""
 
 
 EXPIRE_MS: Final = 30 * 60_000
@@ -262,7 +266,7 @@ oldest outputs are removed first. One client may have a quarter."""
 
 @dataclass(frozen=True, slots=True)
 class OutputSettings:
-    """Says how a front-end treats large results and logs: whole, without `inline_bytes`."""
+    """Says how a front-end treats large results and logs."""
 
     inline_bytes: int | None = None
     expire_ms: int = EXPIRE_MS
@@ -271,7 +275,9 @@ class OutputSettings:
     @property
     def shown_bytes(self) -> int:
         """Returns the size of one preview."""
-        return min(PREVIEW_BYTES, (self.inline_bytes or 2 * PREVIEW_BYTES) // 2)
+        if self.inline_bytes is None:
+            return ANSWER_BYTES // 4
+        return min(PREVIEW_BYTES, self.inline_bytes // 2)
 
     @property
     def client_bytes(self) -> int:

@@ -106,7 +106,7 @@ async def logged_in(authority: Authority, folder: Path, **auth: Any) -> tuple[Lo
         loop = asyncio.get_running_loop()
         visits.append(loop.run_in_executor(None, lambda: urllib.request.urlopen(url[0], timeout=10).read()))
 
-    said = await within(log_in(place, browser=False, bound=10, say=say))
+    said = await within(log_in(place, browser=None, bound=10, say=say))
     await asyncio.gather(*visits)
     return place, said
 
