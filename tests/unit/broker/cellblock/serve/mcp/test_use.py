@@ -123,6 +123,9 @@ class Naming:
     async def about_to_answer(self) -> None:
         """Nothing connects here."""
 
+    def meets(self, _principal: str) -> None:
+        pass
+
     def output_of(self, _server: ServerEntry, _tool: ToolEntry) -> ToolOutput | None:
         return self.seen
 
