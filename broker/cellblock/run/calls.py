@@ -393,7 +393,7 @@ class ToolCalls:
         learner = self._context.learner
         for _, config_name, tool, found in self._noted:
             if learner is not None:
-                learner.offer(config_name, tool, found.kind, found.body)
+                learner.offer(config_name, tool, found.kind, found.body, self._context.watch.facts.principal)
         self._noted.clear()
         self._noted_bytes = 0
 
