@@ -446,6 +446,7 @@ class Run:
             ),
             parked=is_parked,
             lost=final is not None and is_lost,
+            failures=self._calls.failures,
         )
         if (journal := self._context.journal) is not None and not is_parked:
             stopped = self._life.cause is Cause.STOPPED and ended.reason == "cancelled"

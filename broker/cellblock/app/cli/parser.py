@@ -332,6 +332,12 @@ def _add_servers(commands: Commands) -> None:
     for name in ("remove", "enable", "disable"):
         _add(commands, name, f"edit_servers:{name}").server().value("--config", "FILE", where)
 
+    (
+        _add(commands, "status", "status:status")
+        .value("server", "SERVER", "its name in mcpServers (default: all)", nargs="?")
+        .common()
+    )
+    _add(commands, "stop", "status:stop").common(json=False)
     _add(commands, "restart", "attach:restart").server().daemon().common(json=False)
     logs = _add(commands, "logs", "attach:logs")
     logs.value("server", "SERVER", "its name in mcpServers; the daemon itself when none is named", nargs="?")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from cellblock.base.settings.sections import ALL, LimitSettings, Profile
+from cellblock.base.settings.sections import ALL, ANSWER_BYTES, LimitSettings, Profile
 from cellblock.run.request import KEYS
 from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog
@@ -210,7 +210,7 @@ def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full". '
             "readResource(id, uri) gives what a resource_link names: its text, else { contents }; it is a tool call.",
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
-            *_kept(config.outputs.inline_bytes),
+            *_kept(config),
             f"- {_limits(config.limits)}",
             "- requestedCapabilities: ids of servers.",
             f"- {_globals()}",
@@ -249,12 +249,13 @@ def _where(holds: Callable[[str], bool], config: FrontConfig, granted: Catalog |
     return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text
 
 
-def _kept(inline: int | None) -> list[str]:
-    if inline is None:
+def _kept(config: FrontConfig) -> list[str]:
+    inline = config.outputs.inline_bytes
+    if inline is None and config.shown.strict:
         return []
+    most = min(inline or ANSWER_BYTES, ANSWER_BYTES)
     return [
-        f"- Of a result and logs over {inline} bytes you get a preview; the whole is an MCP resource for a while "
-        "(`outputs` in the response), read in pages."
+        f"- Of a result and logs over {most} bytes you get a preview; the whole is an MCP resource, read in pages."
     ]
 
 
