@@ -27,6 +27,7 @@ from cellblock.run.call_loads import CallLoads
 from cellblock.run.call_results import FoundResult, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import CallFacts
+from cellblock.run.failed_calls import fit_hint
 from cellblock.run.hook import Facts
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
@@ -221,6 +222,7 @@ class ToolCalls:
         context, watch, questions = self._context, self._context.watch, self._questions
         self._count(1)
         size, entered = len(body), False
+        tool: ToolEntry | None = None
         call.arguments = body
         watch.call_begun(call)
         try:
@@ -250,6 +252,8 @@ class ToolCalls:
                 self._note(_Answered(call.server, server.config_name, tool, found))
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
+            if tool is not None and isinstance(error, ToolCallError):
+                fit_hint(error, tool)
             self._fail(call_id, call, error)
         except asyncio.CancelledError:
             if self._abandoned:
@@ -389,7 +393,7 @@ class ToolCalls:
         learner = self._context.learner
         for _, config_name, tool, found in self._noted:
             if learner is not None:
-                learner.offer(config_name, tool, found.kind, found.body)
+                learner.offer(config_name, tool, found.kind, found.body, self._context.watch.facts.principal)
         self._noted.clear()
         self._noted_bytes = 0
 
