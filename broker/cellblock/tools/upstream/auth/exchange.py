@@ -88,6 +88,9 @@ async def send(
         LoginError: No answer within `bound` seconds, or one that is too large; or it leads to a private address.
     """
     where = urlsplit(str(request.url)).netloc.rpartition("@")[2]
+    # A client's own headers are not put into a finished request; GitHub answers with a form to who wants no JSON.
+    for name, value in (*ACCEPTED.items(), ("accept", "application/json")):
+        request.headers.setdefault(name, value)
     try:
         async with asyncio.timeout(bound):
             await refuse_nearer(str(request.url), server)
@@ -120,7 +123,8 @@ async def send(
 
 
 def _mended(body: bytes) -> bytes:
-    """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or a list."""
+    """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or scopes as a list
+    or with commas."""
     answer = _object_in(body)
     if "access_token" not in answer:
         return body
@@ -128,8 +132,11 @@ def _mended(body: bytes) -> bytes:
         answer["expires_in"] = int(float(answer["expires_in"]))
     except (KeyError, TypeError, ValueError, OverflowError):
         answer["expires_in"] = None
-    if is_array(answer.get("scope")):
-        answer["scope"] = " ".join(map(str, answer["scope"]))
+    scope = answer.get("scope")
+    if is_array(scope):
+        answer["scope"] = " ".join(map(str, scope))
+    elif isinstance(scope, str) and " " not in scope:
+        answer["scope"] = scope.replace(",", " ")
     return json.dumps(answer).encode()
 
 

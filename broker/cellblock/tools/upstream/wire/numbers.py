@@ -31,13 +31,13 @@ class _Place(NamedTuple):
     inside: _Place | None = None
 
 
-def inexact(body: bytes, server: str, *, exact: bool) -> str | None:
+def inexact(body: bytes, server: str | None, *, exact: bool) -> str | None:
     """Returns a sentence on the first number of a value, or of a text that is JSON, that a script does not get with its
     digits; None for none. Of a large value nothing is said.
 
     Args:
         body: The value as JSON.
-        server: Its server's name in the configuration.
+        server: Its server's name in the configuration; None where that cannot have it exact.
         exact: Whether the script gets such integers as bigints.
     """
     if len(body) > SEARCHED_BYTES:
@@ -58,11 +58,11 @@ def inexact(body: bytes, server: str, *, exact: bool) -> str | None:
     if isinstance(found.value, float):
         sign = "-" if found.value < 0 else ""
         return f"The number at {place} is past the range of numbers, and is {sign}Infinity."
+    said = f"The integer at {place} is beyond 2^53, and rounded as a number: it is {str(found.value)[:40]}."
+    if server is None:
+        return said
     setting = json.dumps({server: "bigint"}, ensure_ascii=False)
-    return (
-        f"The integer at {place} is beyond 2^53, and rounded as a number: it is {str(found.value)[:40]}. "
-        f"With `schemas.unwrap` at {setting} scripts get it as a BigInt."
-    )
+    return f"{said} With `schemas.unwrap` at {setting} scripts get it as a BigInt."
 
 
 def _first(value: Any, most: int | None) -> _Place | None:
