@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 
 from support.cellblock_zygote import forked_cellblock
 from support.entries import CELLBLOCK, plain_server, write_config
+from support.pseudo_terminal import in_terminal
+from support.waits import within
 
 pytestmark = pytest.mark.thorough
 
@@ -94,3 +97,14 @@ def test_data_is_utf_8_and_text_is_escaped_where_the_encoding_lacks_it(folder: P
     (folder / "€.json").write_text('{"mcpServers": {"x": {"command": "x"}}}')
     checked = shell(folder, '"$@"', "config", "check", "--config", "€.json", PYTHONIOENCODING=encoding)
     assert (checked.returncode, checked.stdout) == (0, b"\\u20ac.json: fine. Servers: x (stdio)\n")
+
+
+async def test_whatever_is_written_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+    hostile = "\x1b]52;c;ZXZpbA==\x07\x1b[2Aup\r\u202e"
+    file = tmp_path / f"x{hostile}.json"
+    file.write_text(json.dumps({"mcpServers": {f"a{hostile}": {"command": f"b{hostile}"}}, f"c{hostile}": 1}))
+    for words in (("config", "check"), ("add", f"x{hostile}", "--", "y"), ("schemas", "show"), ("types",)):
+        async with in_terminal(str(CELLBLOCK), *words, "--config", str(file)) as terminal:
+            await within(terminal.process.wait(), 60)
+        left = re.sub(r"\x1b\[[\d;]*m", "", terminal.text).replace("\r\n", "\n")
+        assert all(one.isprintable() or one in "\n\t" for one in left), (words, left)

@@ -50,6 +50,23 @@ def harmless(text: str) -> str:
     return visible(text, keep="\n")
 
 
+_COLOUR: Final = re.compile(rf"(\x1b\[(?:0|(?:{'|'.join(CODES.values())})(?:;\d+)*)m)")
+
+
+def for_screen(text: str) -> str:
+    """Returns text of a command for its terminal: lines and our colours stay, what else does something is escaped."""
+    if "\x1b" not in text:
+        return visible(text, instead=None, keep="\n\t")
+    parts = _COLOUR.split(text)
+    parts[::2] = [visible(part, instead=None, keep="\n\t") for part in parts[::2]]
+    return "".join(parts)
+
+
+def draw(stream: IO[str], text: str) -> None:
+    """Writes text that moves the cursor, where all that others have written has been through `plain`."""
+    getattr(stream, "draw", stream.write)(text)
+
+
 def columns(text: str) -> int:
     """Returns how many columns plain text takes."""
     if text.isascii():

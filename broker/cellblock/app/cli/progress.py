@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import IO, Final
 
-from cellblock.base.terminal import CLEAR_TO_END_OF_LINE, Painter, milliseconds, plain
+from cellblock.base.terminal import CLEAR_TO_END_OF_LINE, Painter, draw, milliseconds, plain
 from cellblock.run.events import RunFacts, Watcher
 from cellblock.run.policy.asking import Approver, Question, Verdict
 from cellblock.run.response import LogEntry
@@ -92,7 +92,7 @@ class Progress:
     def _write(self, text: str) -> None:
         # A terminal that has gone away, or has no such characters, must not end the run.
         with contextlib.suppress(OSError, ValueError):
-            self._stream.write(text)
+            draw(self._stream, text)
             self._stream.flush()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cellblock.app.cli.help import EXIT_UNAVAILABLE
-from cellblock.base.terminal import harmless, json_text
+from cellblock.base.terminal import for_screen, harmless, json_text
 
 EXIT_PIPE: Final = 128 + signal.SIGPIPE
 """Says that whoever reads standard output has gone: what a program gives that SIGPIPE ends."""
@@ -40,6 +40,17 @@ class _Errors(io.FileIO):
             return super().write(data)
         except OSError:
             return memoryview(data).nbytes
+
+
+class _Screen(io.TextIOWrapper):
+    """A terminal: whatever a command writes, and whoever wrote that, only lines and colours do something there."""
+
+    def write(self, text: str, /) -> int:
+        super().write(for_screen(text))
+        return len(text)
+
+    def draw(self, text: str) -> None:
+        super().write(text)
 
 
 def with_streams(work: Callable[[], int]) -> int:
@@ -115,7 +126,7 @@ def _open() -> _Output | None:
 
 def _text(raw: io.FileIO, before: Any, *, line_buffering: bool) -> io.TextIOWrapper:
     """Makes a stream as the interpreter does, but what the encoding lacks is escaped."""
-    return io.TextIOWrapper(
+    return (_Screen if raw.isatty() else io.TextIOWrapper)(
         io.BufferedWriter(raw),
         encoding=getattr(before, "encoding", "utf-8"),
         errors="backslashreplace",

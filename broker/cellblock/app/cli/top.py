@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from cellblock.base.tasks import at_most, end_tasks
-from cellblock.base.terminal import Painter, cell, columns, milliseconds, plain
+from cellblock.base.terminal import Painter, cell, columns, draw, milliseconds, plain
 
 REFRESH_SECONDS: Final = 1.0
 
@@ -46,13 +46,13 @@ async def watch(ask: Callable[[], Awaitable[Data]]) -> None:
         loop.add_signal_handler(number, over.set)
     leaving = asyncio.create_task(over.wait())
     try:
-        sys.stdout.write(_CLEAR)
+        draw(sys.stdout, _CLEAR)
         while not over.is_set():
             # Not the environment's COLUMNS: that stays when the window's size changes.
             size = os.get_terminal_size(sys.stdout.fileno())
             lines = render(state, size.columns or 80, (size.lines or 24) - 1, paint)
             body = "".join(f"{_CLEAR_LINE}{line}\n" for line in lines)
-            sys.stdout.write(f"{_HOME}{body}{_CLEAR_BELOW}")
+            draw(sys.stdout, f"{_HOME}{body}{_CLEAR_BELOW}")
             sys.stdout.flush()
             async with at_most(REFRESH_SECONDS):
                 await over.wait()

@@ -250,7 +250,7 @@ class Pages:
     async def _state_page(self, view: View, _: Request) -> Response:
         now = self._clock()
         if self._state is None or now - self._state[0] >= STATE_SECONDS:
-            self._state = (now, json_page(_shown(view.state())))
+            self._state = (now, json_page(view.state()))
         return self._state[1]
 
     async def _run_page(self, view: View, request: Request) -> Response:
@@ -261,7 +261,7 @@ class Pages:
                 run = await self._kept.run(run_id) or run
         except StoreError as error:
             logger.warning("a kept run cannot be shown: %s", error)
-        return Response(None, HTTPStatus.NOT_FOUND) if run is None else json_page(_shown(run))
+        return Response(None, HTTPStatus.NOT_FOUND) if run is None else json_page(run)
 
     async def _kept_page(self, _: Request) -> Response:
         try:
@@ -316,20 +316,14 @@ async def _decide(parked: WaitingRuns, request: Request) -> Response:
         return text_page(HTTPStatus.UNPROCESSABLE_ENTITY, str(error).encode("utf-8", "replace"))
 
 
-def _shown(value: Any) -> Any:
-    """Makes data fit for a page: servers and scripts have written texts in it."""
-    return mapped(value, partial(visible, keep="\n\t"))
-
-
 def page_of(body: bytes | str, kind: str, status: int = HTTPStatus.OK) -> Response:
     """Makes an answer of this content type."""
     return Response(body, status, {**HEADERS, "content-type": kind})
 
 
 def json_page(value: Any) -> Response:
-    """Makes an answer of JSON."""
-    # Lone surrogates can come in a script's log; they have no UTF-8, but they have a JSON escape.
-    return page_of(json.dumps(value), "application/json")
+    """Makes an answer of JSON: every text in it is fit for a page, whoever wrote it."""
+    return page_of(json.dumps(mapped(value, partial(visible, keep="\n\t"))), "application/json")
 
 
 def text_page(status: int, body: bytes | str) -> Response:
