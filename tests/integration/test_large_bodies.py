@@ -14,12 +14,11 @@ from typing import Any
 
 import psutil
 import pytest
+from cellblock.base.offload import pool
+from cellblock.base.offload.worker import Worker
 
 from cellblock import Broker
-from cellblock.base.offload import pool
-from cellblock.base.offload.light import is_light
-from cellblock.base.offload.raw import RawJson
-from cellblock.base.offload.worker import Worker
+from cellblock.base.raw_json import RawJson, is_light
 from cellblock.run import payload
 from cellblock.tools.upstream.wire import messages
 from support.brokers import ready

@@ -20,9 +20,9 @@ from typing import Any, Final, NoReturn
 
 import mcp_types as types
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from cellblock.base.errors import AuthenticationFailed, Certainty
-from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import SHOWN_BYTES, Given, ParkedQuestion, QuestionId, Round
 from cellblock.run.events import CallFacts
 from cellblock.run.hook import KeptRun, Parked
@@ -129,7 +129,7 @@ class Parking:
 def _parked(question: Question) -> ParkedQuestion:
     """Returns a question in the form that is written down."""
     arguments, login = question.arguments, question.login
-    whole = arguments.raw if isinstance(arguments, RawJson) else json.dumps(arguments).encode()
+    whole = to_json(arguments)
     return ParkedQuestion(
         call=question.call_id,
         server=question.server_id,

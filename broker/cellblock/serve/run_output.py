@@ -11,9 +11,8 @@ from typing import Any, Final
 
 import mcp_types as types
 
+from cellblock.base.budget import Budget, OverBudget
 from cellblock.base.errors import CellblockError
-from cellblock.base.offload.budget import ByteBudget, OverBudget
-from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.visible import is_visible, json_escape
 from cellblock.run.large_results import LargeResult, document, not_read
@@ -22,6 +21,7 @@ from cellblock.run.response import RunResponse
 from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output
 from cellblock.serve.kept_resources import output_uri, resource_link
 from cellblock.serve.service import Owner
+from cellblock.serve.splices import Splices
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -38,7 +38,7 @@ WAITING_BYTES: Final = 128 * 1024 * 1024
 WAITING_SECONDS: Final = 120.0
 """Bounds the time from a response to its writing; what has not been written by then has lost its client."""
 
-_waiting: Final = ByteBudget(WAITING_BYTES, WAITING_BYTES, "all clients")
+_waiting: Final = Budget(WAITING_BYTES, WAITING_BYTES, "all clients")
 
 
 async def tool_result(
