@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import RunOwner
     from cellblock.run.executor import Executor
-    from cellblock.script.parsing import Parsers
     from cellblock.tools.upstream.registry import Registry
     from cellblock.types.learning.learner import Learner
     from cellblock.types.learning.outputs import KnownOutputs
@@ -265,6 +264,7 @@ async def start_executor(
     await _imported(SECOND)
     from cellblock.app.process_memory import FirstCollection, FreeMemory
     from cellblock.run.executor import Executor
+    from cellblock.script.parsing import Parsers
     from cellblock.types.check.checker import TypeChecker
 
     section = settings.cellblock
