@@ -7,12 +7,26 @@
  */
 
 /** Sends one call to the broker. */
-export type CallTool = (server: string, tool: string, exportName: string, input: unknown) => Promise<unknown>;
+export type CallTool = (
+  server: string,
+  tool: string,
+  exportName: string,
+  input: unknown,
+  exact?: boolean,
+) => Promise<unknown>;
 
 /** Holds what the generated module of one server works with. */
 export interface ServerBinder {
-  /** Makes the function of one tool; `arity` is its `length`: 1 with an input schema, 0 without. */
-  tool(toolName: string, exportName: string, arity: number): (input?: unknown) => Promise<unknown>;
+  /**
+   * Makes the function of one tool; `arity` is its `length`: 1 with an input schema, 0 without. With `exact`, integers of
+   * its results that numbers cannot have are bigints.
+   */
+  tool(
+    toolName: string,
+    exportName: string,
+    arity: number,
+    exact?: boolean,
+  ): (input?: unknown) => Promise<unknown>;
   /** Makes `__meta__` from its JSON text, frozen all the way down. */
   meta(json: string): unknown;
 }
@@ -25,10 +39,10 @@ const parse = JSON.parse;
 /** Makes the binder of one server. */
 export function bindServer(serverId: string, callTool: CallTool): ServerBinder {
   return {
-    tool(toolName, exportName, arity) {
+    tool(toolName, exportName, arity, exact) {
       const holder = {
         async [exportName](input?: unknown): Promise<unknown> {
-          return await callTool(serverId, toolName, exportName, input);
+          return await callTool(serverId, toolName, exportName, input, exact);
         },
       };
       const binding = holder[exportName];

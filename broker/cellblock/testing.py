@@ -76,4 +76,4 @@ def write_recording(recording: Recording, path: str | os.PathLike[str]) -> None:
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:
     """Reads a file that `cellblock record` or `write_recording` has made. Raises OSError, UnreadableRecording."""
-    return cellrun.read(Path(path).read_text(encoding="utf-8"))
+    return cellrun.read_file(Path(path))

@@ -339,3 +339,19 @@ def test_secrets_are_not_taken_out_of_a_clients_file_unasked(tmp_path: Path) -> 
     assert file.read_text() == text and [one.name for one in file.parent.iterdir()] == ["mcp.json"]
     assert install(tmp_path, "cursor", "--take-over", "--yes", "--secrets", "environment").code == 0
     assert "${env:API_KEY}" in (tmp_path / ".config/cellblock/cellblock.json").read_text()
+
+
+def test_what_is_written_imports_nothing_from_the_folder_where_a_client_starts_it(tmp_path: Path) -> None:
+    own, repository = tmp_path / "home", tmp_path / "repository"
+    own.mkdir()
+    (repository / "cellblock").mkdir(parents=True)
+    (repository / "cellblock" / "__init__.py").write_text("raise SystemExit('the repository ran')")
+    env = environment(own)
+    words = [sys.executable, "-P", "-m", "cellblock.cli", "install", "claude-code", "--print"]
+    printed = subprocess.run(words, cwd=own, env=env, capture_output=True, text=True, check=True).stdout
+    entry = parse(printed, toml=False)["mcpServers"]["cellblock"]
+    assert entry["args"][-1] == "connect"
+    start = [entry["command"], *entry["args"], "--help"]
+    done = subprocess.run(start, cwd=repository, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: cellblock connect")

@@ -21,6 +21,8 @@ from support.entries import entry, forked_server, ledger, plain_server, write_co
 from support.proxy_client import proxy_client
 from support.waits import until, within
 
+LONG = 1234567890123456789
+
 
 async def call(client: Client, tool: str, **arguments: Any) -> CallToolResult:
     return await within(client.call_tool(tool, arguments), 60)
@@ -38,10 +40,15 @@ async def test_results_pass_as_they_are_and_what_is_learnt_refuses_none(tmp_path
         tools = {tool.name: tool for tool in (await within(client.list_tools(), 60)).tools}
         assert {"mcp__plain__echo", "mcp__other__echo"} <= set(tools)
         assert tools["mcp__plain__echo"].output_schema is None
-        echoed = await call(client, "mcp__plain__echo", id=1)
-        assert json.loads(text_of(echoed)) == {"id": 1} and echoed.structured_content is None
-        given = await call(client, "mcp__plain__give", id=1)
-        assert given.structured_content == {"id": 1}
+        echoed = await call(client, "mcp__plain__echo", id=LONG)
+        assert json.loads(text_of(echoed)) == {"id": LONG} and echoed.structured_content is None
+        given = await call(client, "mcp__plain__give", id=LONG)
+        assert given.structured_content == {"id": LONG}
+        image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+        both = json.dumps({"content": [image], "structuredContent": {"id": LONG}})
+        whole = (await call(client, "mcp__plain__raw", text=f'"result": {both}')).model_dump(by_alias=True)
+        assert whole["structuredContent"] == {"id": LONG}
+        assert whole["content"][0].items() >= image.items()
         failed = await call(client, "mcp__plain__fail", text="oh")
         assert failed.is_error and text_of(failed) == "oh"
         refused = await call(client, "mcp__other__refuse")

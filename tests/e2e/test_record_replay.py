@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
+from base64 import b64decode, b64encode
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from support.params import mostly
 
 BOUND_SECONDS = 60
 SCRIPT = """import { echo } from "@codemode/servers/plain";
-const [one, two] = await Promise.all([echo({ a: 1 }), echo({ a: "two" })]);
+const [one, two] = await Promise.all([echo({ a: 1 }), echo({ a: "two", big: 1234567890123456789n })]);
 console.log(new Date().toISOString(), Math.random());
 globalThis.__codemode_result__ = { one, two, id: crypto.randomUUID() };
 """
@@ -48,7 +49,7 @@ def command(tmp_path: Path) -> Any:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("recorded")
-    config = write_config(folder, {"plain": plain_server()})
+    config = write_config(folder, {"plain": plain_server()}, schemas={"unwrap": "bigint"})
     (folder / "script.js").write_text(SCRIPT)
     done = ran(folder, "record", "script.js", "-o", "run.cellrun", "--config", config)
     assert done.returncode == 0, done.stderr
@@ -70,6 +71,7 @@ def test_a_recording_is_replayed_without_the_server(
     done = command("replay", file)
     assert done.returncode == 0, done.stderr
     again = json.loads(done.stdout)
+    assert again["result"]["two"] == {"a": "two", "big": 1234567890123456789}
     head = head_of(file)
     versions = {"madeBy": head["made_by"], "deno": head["deno"]}
     assert again.pop("replay") == {"same": True, "exact": True, **versions} and all(versions.values())
@@ -139,7 +141,7 @@ def test_a_replay_that_differs_names_the_versions_where_they_do(
         return json.loads(command("replay", file).stdout)["replay"]
 
     mine = json.loads(head)[field]
-    other_end = last.replace('"two\\"', '"2\\"')
+    other_end = last.replace('"two"', '"2"')
     assert other_end != last
     # What differs with the same versions has another reason, and what is the same needs none.
     assert "reason" not in replayed(field, mine, other_end)
@@ -159,7 +161,7 @@ def test_trace_until_and_another_script(
         ("plain.echo", "script.js:2:39"),
         ("plain.echo", "script.js:2:55"),
     ]
-    assert [call["input"] for call in traced] == [{"a": 1}, {"a": "two"}]
+    assert [call["input"] for call in traced] == [{"a": 1}, {"a": "two", "big": 1234567890123456789}]
     hidden = json.loads(command("replay", file, "--trace").stdout)["replay"]["trace"]
     assert "input" not in hidden[0]
     stopped = command("replay", file, "--until", 2)
@@ -186,6 +188,16 @@ def test_a_call_without_an_answer_is_made_where_that_is_wanted(
     seen = tmp_path / "seen.jsonl"
     config = write_config(tmp_path, {"plain": plain_server("--ledger", seen)})
     (tmp_path / "other.js").write_text(SCRIPT.replace("a: 1", "a: 2"))
+    # Modules of a file are its maker's: none of them runs where tools are called.
+    head, *lines = file.read_text().splitlines()
+    plan = json.loads(head)["plan"]
+    name = "@codemode/servers/plain"
+    module = b64decode(plan["modules"][name].partition(",")[2]).decode()
+    hostile = (
+        "globalThis.__cellblock_boot__.server('plain').tool('echo', 'echo', 1)({ hostile: 1 });" + module
+    )
+    plan["modules"][name] = f"data:text/javascript;base64,{b64encode(hostile.encode()).decode()}"
+    file.write_text("\n".join([json.dumps(json.loads(head) | {"plan": plan}), *lines]))
     words = ("replay", file, "--script", "other.js", "--live-on-miss", "--config", config)
     unasked = command(*words)
     assert unasked.returncode == 2

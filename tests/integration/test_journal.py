@@ -122,6 +122,21 @@ async def test_what_a_script_sees_it_sees_again(place: World, code: str) -> None
     assert recording.ended == "finished"
 
 
+async def test_the_limits_of_a_recording_hold_up_to_this_machines(place: World, tmp_path: Path) -> None:
+    """A file may say any number."""
+    code = "const all = []; for (let i = 0; i < 96; i++) all.push(new Uint8Array(1 << 20).fill(1));"
+    recording = await within(place.record(f"{code} globalThis.__codemode_result__ = all.length;"))
+    recording.limits |= {"max_memory_bytes": 15 << 30, "timeout_ms": 1 << 40}
+    recording.message_bytes = 1 << 40
+    assert (await within(replay(recording))).same
+    limits = {"max_memory_bytes": {"default": 16 << 20, "maximum": 48 << 20}}
+    machine = settings(tmp_path, limits=limits, pool={"total_memory_bytes": 300 << 20})
+    found = await within(replay(recording, settings=machine))
+    assert codes(found.response) == ["SANDBOX_LIMIT"]
+    del recording.limits["max_memory_bytes"]
+    assert not (await within(replay(recording, settings=machine))).same
+
+
 async def test_a_recording_of_an_earlier_release_is_replayed(place: World) -> None:
     """Made by 0.1.0, whose sandbox made the plan that is in it, too. Each format keeps its file."""
     recording = read_recording(FIXTURES / "recordings" / "format-1.cellrun")

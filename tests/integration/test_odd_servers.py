@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -14,9 +15,10 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
-from support.entries import SERVERS, settings
+from cellblock.types.typescript.modules import declare_server
+from support.entries import SERVERS, plain_server, settings
 from support.responses import succeeded
-from support.waits import within
+from support.waits import until, within
 
 COMMAND = [sys.executable, "-I", str(SERVERS / "odd_server.py")]
 HELLO = """
@@ -80,6 +82,58 @@ async def test_what_is_no_json_becomes_null_and_is_told(tmp_path: Path) -> None:
     assert "The result of hello of odd: NaN is no JSON: null stands in its place." in told.message
 
 
+@pytest.mark.parametrize("as_text", [False, True])
+async def test_a_long_id_is_passed_on_with_its_digits_or_refused(tmp_path: Path, as_text: bool) -> None:
+    answer = '{"id": 1234567890123456789, "count": 2}'
+    content = [{"type": "text", "text": answer}]
+    result = json.dumps({"content": content}) if as_text else f'{{"structuredContent": {answer}}}'
+    code = f"""
+        import {{ give, raw }} from "@codemode/servers/plain";
+        const {{ id, count }} = await raw({{ text: {json.dumps(f'"result": {result}')} }});
+        console.log({{ id, count }});
+        if (typeof id === "bigint" && id === 1n) await give({{ id: -id }});
+        globalThis.__codemode_result__ = [id, (await give({{ id }})).id, count + 1];
+    """
+    given, other = {"plain": "bigint", "*": "json"}, {"plain": "json"}
+    servers = {"plain": plain_server()}
+    async with Broker(settings(tmp_path / "a", servers, schemas={"unwrap": given})) as broker:
+        await broker.settled()
+        response = await within(broker.run(code))
+        assert succeeded(response) == [1234567890123456789, 1234567890123456789, 3]
+        assert response.diagnostics == []
+        assert response.logs[0].message == '{"count":2,"id":1234567890123456789}'
+    async with Broker(settings(tmp_path / "b", servers, schemas={"unwrap": other})) as broker:
+        await broker.settled()
+        response = await within(broker.run(code))
+    assert [(call.tool_name, call.ok) for call in response.tool_trace] == [("raw", True)]
+    (failed,) = [found for found in response.diagnostics if found.severity == "error"]
+    assert failed.error_class == "SchemaValidationError"
+    assert "at /id, 1234567890123456800 is beyond 2^53" in failed.message
+    (note,) = [found for found in response.diagnostics if found.code == "TOOL_RESULT_NOTE"]
+    assert "at /id is beyond 2^53, and rounded as a number: it is 1234567890123456789. With" in note.message
+    assert '`schemas.unwrap` at {"plain": "bigint"} scripts get it as a BigInt.' in note.message
+
+
+async def test_what_a_server_says_at_the_first_start_is_told_while_it_starts_again(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    starts = (
+        f"test -e {seen} && exec sleep 60; touch {seen}; read line; echo The licence is missing >&2; exit 1"
+    )
+    async with Broker(settings(tmp_path, {"odd": {"command": "sh", "args": ["-c", starts]}})) as broker:
+        await until(
+            lambda: "The licence is missing" in broker.catalog.unavailable.get("odd", ""), "it is not told"
+        )
+        assert broker.catalog.unavailable["odd"].startswith("still connecting, for the second time: ")
+
+
+async def test_letters_of_all_scripts_stay_in_the_names_of_tools(tmp_path: Path) -> None:
+    code = 'import { créer_é as made } from "@codemode/servers/server"; globalThis.__codemode_result__ = await made();'
+    async with Broker(settings(tmp_path, {"日本": started("letters")})) as broker:
+        await broker.settled()
+        assert succeeded(await within(broker.run(code))) == "hi"
+        assert "function créer_é(" in declare_server(broker.catalog.servers["server"], reading=False)
+
+
 async def test_a_page_that_is_refused_keeps_those_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -137,7 +191,7 @@ async def test_changes_that_are_announced_in_a_loop_cost_a_list_a_second(tmp_pat
     """
     async with Broker(settings(tmp_path, {"odd": started("loop")})) as broker:
         await broker.settled()
-        first = succeeded(await within(broker.run(code)))
+        lists = first = succeeded(await within(broker.run(code)))
         began = time.monotonic()
         for _ in range(3):
             lists = succeeded(await within(broker.run(code)))

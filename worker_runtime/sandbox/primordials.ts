@@ -31,14 +31,17 @@ export const { getOwnPropertySymbols, hasOwn, keys: objectKeys } = Object;
 export const { isArray } = Array;
 export const { isView } = ArrayBuffer;
 export const { isError } = Error as unknown as { isError(value: unknown): value is Error };
-export const { isFinite: isFiniteNumber } = Number;
+export const { isFinite: isFiniteNumber, isSafeInteger } = Number;
 export const { stringify: jsonStringify } = JSON;
+/** Makes what `jsonStringify` writes as this text, which is JSON of a primitive. */
+export const { rawJSON: rawJson } = JSON as unknown as { rawJSON(text: string): object };
 
 export const SafeMap = Map;
 export const SafeSet = Set;
 export const SafeUint8Array = Uint8Array;
 export const toText = String;
 export const toNumber = Number;
+export const toBigInt = BigInt;
 export const errorToText = uncurryThis(Error.prototype.toString);
 
 export const ArrayPrototype = Array.prototype;

@@ -25,8 +25,8 @@ from cellblock.tools.catalog.outputs import ToolOutput, stated_output
 if TYPE_CHECKING:
     from cellblock.base.questions import Answer, QuestionId, Reply
     from cellblock.observe.collector import MetricsCollector
+    from cellblock.observe.facts import BrokerFacts
     from cellblock.observe.metrics import Tally
-    from cellblock.observe.view import BrokerFacts
     from cellblock.record.views import ParkedRun
     from cellblock.serve.agent_tool import AgentTool, Api, ToolAnswer
 

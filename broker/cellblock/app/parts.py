@@ -41,7 +41,7 @@ from cellblock.tools.catalog.outputs import ToolOutput
 
 if TYPE_CHECKING:
     from cellblock.fleet.presence import Presence
-    from cellblock.observe.view import BrokerFacts
+    from cellblock.observe.facts import BrokerFacts
     from cellblock.record.journal import Journal
     from cellblock.record.kept import Keeper
     from cellblock.record.parked_runs import ParkedRuns
@@ -210,7 +210,7 @@ class Parts:
     def facts(self) -> BrokerFacts:
         """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
         reach = _running(self._reach)
-        from cellblock.observe.view import BrokerFacts
+        from cellblock.observe.facts import BrokerFacts
 
         return BrokerFacts(self._settings.cellblock.pool, reach.workers.pool, reach.registry, reach.outputs)
 
@@ -234,6 +234,11 @@ class Parts:
         """Says where worker hosts on other machines connect, or None."""
         remote = None if self._reach is None else self._reach.workers.remote
         return None if remote is None else remote.endpoint
+
+    def meets(self, principal: str) -> None:
+        """Hears of a principal before it is shown what is known of outputs."""
+        if self._reach is not None:
+            self._reach.learner.meets(principal)
 
     def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
         """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""

@@ -76,8 +76,10 @@ async def replay(
     until: int | None = None,
     live: Live | None = None,
     script_name: str = "",
+    settings: Settings | None = None,
 ) -> Replayed:
-    """Runs a recording again: offline, under the limits that it was made with; its calls are answered from it.
+    """Runs a recording again: offline, under the limits that it was made with, or this machine's where those are lower;
+    its calls are answered from it.
 
     Args:
         recording: What to run.
@@ -86,6 +88,7 @@ async def replay(
         until: Number of the call, from 1, to stop before.
         live: Makes the calls of another script that have no recorded answer; None: they end the run.
         script_name: What places in another script are told by; empty: it is no file.
+        settings: Have this machine's limits and isolation; None: the standard ones. Those of `live` hold for it.
 
     Raises:
         ConfigError: The limits of the recording are none.
@@ -94,7 +97,8 @@ async def replay(
     """
     on_miss = "no" if live is None else "asks" if live.asks else "yes"
     journal = Journal(recording, offline=True, other_script=script, until=until, live_on_miss=on_miss)
-    async with Broker(_settings(recording) if live is None else live.settings) as broker:
+    own = _settings(recording, settings or Settings()) if live is None else live.settings
+    async with Broker(own) as broker:
         if live is not None:
             await broker.settled()
         grantee = Grantee(COMMAND_LINE) if live is None else live.grantee
@@ -103,8 +107,8 @@ async def replay(
         )
     compared = None
     if script is None and until is None and recording.response is not None:
-        own = None if journal.lost is not None else journal.snapshot().response
-        compared = differences(recording.response, own or response.as_json())
+        again = None if journal.lost is not None else journal.snapshot().response
+        compared = differences(recording.response, again or response.as_json())
     is_another = script is None and (
         compared or any(one.code == "REPLAY_DIVERGED" for one in response.diagnostics)
     )
@@ -133,15 +137,20 @@ def _other_versions(recording: Recording) -> str | None:
     return f"Recorded by {made}; replayed by {replays}. Another Deno has another V8, which may compute something else."
 
 
-def _settings(recording: Recording) -> Settings:
+def _settings(recording: Recording, machine: Settings) -> Settings:
     if unknown := sorted(recording.limits.keys() - LimitSettings.model_fields.keys()):
         raise UnreadableRecording(
             f"Cellblock {recording.made_by} has made the recording; this release has no limit {unknown[0]!r}.",
             hint="Replay it with the release that made it, or record the run again.",
         )
+    own = machine.cellblock
+    most = {name: getattr(own.limits, name).maximum for name in LimitSettings.model_fields}
     section = {
-        "limits": recording.limits,
-        "max_message_bytes": recording.message_bytes,
+        "limits": {name: min(recording.limits.get(name, value), value) for name, value in most.items()},
+        "max_message_bytes": min(recording.message_bytes, own.max_message_bytes),
+        "pool": {"total_memory_bytes": own.pool.total_memory_bytes},
+        "isolation": own.isolation,
+        "seccomp": own.seccomp,
         "frontend": {"strict": not recording.conventions},
         "typecheck": "off",
     }

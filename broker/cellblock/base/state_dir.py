@@ -216,7 +216,8 @@ class SocketDir:
         parent = state_dir / RUN
         try:
             if len(str(parent)) + NAMES_BYTES > SOCKET_PATH_CAP:
-                parent = _shared_parent()
+                parent = Path(tempfile.gettempdir())
+                parent = _shared_parent(parent)
             remove_stale(parent, SOCKETS)
             self._own = OwnFolder(parent, SOCKETS)
         except OSError as error:
@@ -225,7 +226,8 @@ class SocketDir:
             if isinstance(error, InTheWay):
                 raise in_the_way(error) from None
             raise ConfigError(
-                f"No folder for sockets can be made in {parent}: {error}.", hint="Use another --state-dir."
+                f"No folder for sockets can be made in {parent}: {error}.",
+                hint="Use another --state-dir, with a short path.",
             ) from None
 
     @property
@@ -249,15 +251,22 @@ class SocketDir:
         self._own.close()
 
 
-def _shared_parent() -> Path:
-    """Returns one folder of this user's brokers in the temporary directory, so that leftovers in it are found."""
-    parent = Path(tempfile.gettempdir()) / f"cellblock-{os.getuid()}"
-    if len(os.fsencode(parent)) + len(f"/broker-12345678/{SOCKET_NAME}") > LONGEST_SOCKET_PATH:
+def _shared_parent(temporary: Path) -> Path:
+    """Returns one folder of this user's brokers in the temporary directory, so that leftovers in it are found.
+
+    Where another user has its name, it has one that nobody could guess.
+    """
+    name = f"cellblock-{os.getuid()}"
+    if (
+        len(os.fsencode(temporary / name)) + len(f"-12345678/broker-12345678/{SOCKET_NAME}")
+        > LONGEST_SOCKET_PATH
+    ):
         raise ConfigError(
-            f"The path of a socket in {parent} would be over {LONGEST_SOCKET_PATH} bytes.",
+            f"The path of a socket in {temporary} would be over {LONGEST_SOCKET_PATH} bytes.",
             hint="Set TMPDIR or --state-dir to a folder with a shorter path.",
         )
-    with Folder.inside(parent, make=True) as folder:
-        if folder.stat().st_mode & 0o077:
-            raise InTheWay(parent, "not a private folder of this user")
-    return parent
+    for parent in (temporary / name, *sorted(temporary.glob(f"{name}-*"))):
+        with contextlib.suppress(InTheWay), Folder.inside(parent, make=parent.name == name) as folder:
+            if not folder.stat().st_mode & 0o077:
+                return parent
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=temporary))

@@ -1,19 +1,23 @@
 """Audit writes the audit log: who ran what when, and which tools were called; JSON lines, written by a thread.
 
-Without inputs and outputs, unless the configuration says otherwise. A call has a line when it begins and one when it
-ends, so that what was under way when a machine died is in it.
+Without inputs and outputs, unless the configuration says otherwise. A call that is sent has a line then and one when it
+ends, so that what was under way when a machine died is in it. Refusals that repeat are counted, so that they hide
+nothing; and lines of calls that were sent outlast others, up to a share for each principal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import Certainty, ConfigError
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.settings import AuditSettings
 from cellblock.base.state_dir import in_the_way
@@ -31,13 +35,29 @@ MAX_VALUE_BYTES: Final = 16 * 1024
 KEEP: Final = 9
 """Caps the files that are put aside: 100 MiB in all, about 400,000 lines."""
 
+MAX_REFUSALS: Final = 64
+"""Bounds the kinds of refusals that are told apart in one run."""
+
 MAX_NAME_CHARS: Final = 256
 """Bounds a server's or tool's name as a script wrote it."""
+
+_LASTING: Final = frozenset({"call", "call_end", "decision"})
 
 _BEGIN: Final = b'{"time": '
 """Begins every line of the audit log."""
 
 Line = dict[str, Any]
+
+
+class _Refusal(NamedTuple):
+    """Says what was refused why; no tool where there is none of that name."""
+
+    server: str
+    tool: str
+    error: str
+
+
+_NO_REFUSALS: Final = Counter[_Refusal]()
 
 
 class AuditLog(Watcher):
@@ -51,8 +71,10 @@ class AuditLog(Watcher):
         self.path = state_dir / FILE_NAME
         self._settings = settings
         _refuse_others(self.path)
-        self._lines = LineWriter(PrivateFile(self.path, max_bytes=MAX_FILE_BYTES, keep=KEEP), FILE_NAME)
+        file = PrivateFile(self.path, max_bytes=MAX_FILE_BYTES, keep=KEEP, outlasting=outlasting)
+        self._lines = LineWriter(file, FILE_NAME)
         self._told_dropped = 0
+        self._refused: dict[str, Counter[_Refusal]] = {}
 
     def close(self) -> None:
         """Writes the lines that wait, within the log's bound. Blocks."""
@@ -62,11 +84,13 @@ class AuditLog(Watcher):
         """Writes `run`: with size and SHA-256 of the script, which tell whether it was the same one."""
         self._write(lambda: self._script(run))
 
-    def call_begun(self, run: RunFacts, call: CallFacts) -> None:
+    def call_sent(self, run: RunFacts, call: CallFacts) -> None:
         body = call.arguments if "inputs" in self._settings.values else None
         self._write(lambda: {**self._call("call", run, call), **self._value("input", body)})
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
+        if call.certainty is Certainty.NOT_STARTED and run.ended is None and self._is_repeated(run, call):
+            return
         body = call.result if "outputs" in self._settings.values else None
         result = {
             "ok": call.ok,
@@ -77,6 +101,10 @@ class AuditLog(Watcher):
         self._write(lambda: {**self._call("call_end", run, call), **result, **self._value("output", body)})
 
     def run_ended(self, run: RunFacts) -> None:
+        for (server, tool, error), count in self._refused.pop(run.id, _NO_REFUSALS).items():
+            if count > 1:
+                facts = {"server": server, "tool": tool, "error": error, "calls": count}
+                self._write(partial(_together, self._head("refused", run), facts))
         facts = summary(run)
         value = (
             run.response.result if "outputs" in self._settings.values and run.response is not None else None
@@ -84,7 +112,11 @@ class AuditLog(Watcher):
 
         def line() -> Line:
             body = value.raw if isinstance(value, RawJson) else json.dumps(value).encode()
-            return {"event": "run_end", **facts, **self._value("output", None if value is None else body)}
+            return {
+                **self._head("run_end", run),
+                **facts,
+                **self._value("output", None if value is None else body),
+            }
 
         self._write(line)
 
@@ -94,6 +126,17 @@ class AuditLog(Watcher):
         self._write(lambda: {"event": "decision", "run": decision.run, **facts})
 
     # ---- inside ----------------------------------------------------------------------------------------
+
+    def _is_repeated(self, run: RunFacts, call: CallFacts) -> bool:
+        """Counts a refusal, and says whether the run had one like it."""
+        counts = self._refused.setdefault(run.id, Counter[_Refusal]())
+        # Until the tool is found, its names are whatever the script has written.
+        server, tool = ("", "") if call.export is None else (call.server, call.tool)
+        kind = _Refusal(server, tool, call.error or "")
+        if kind not in counts and len(counts) >= MAX_REFUSALS:
+            kind = _Refusal("", "", "of more kinds")
+        counts[kind] += 1
+        return counts[kind] > 1
 
     def _write(self, make: Callable[[], Line]) -> None:
         if self._lines.dropped > self._told_dropped:
@@ -123,13 +166,35 @@ class AuditLog(Watcher):
         return {**self._head(event, run), "call": call.number, "server": server, "tool": tool}
 
     def _head(self, event: str, run: RunFacts) -> Line:
-        return {"event": event, "run": run.id, "client": run.client}
+        return {"event": event, "run": run.id, "client": run.client, "principal": run.principal}
 
     def _value(self, name: str, body: bytes | None) -> Line:
         if body is None:
             return {}
         cut: Line = {f"{name}_cut": len(body)} if len(body) > MAX_VALUE_BYTES else {}
         return {name: body[:MAX_VALUE_BYTES].decode("utf-8", "replace"), **cut}
+
+
+def _together(one: Line, other: Line) -> Line:
+    return one | other
+
+
+def outlasting(lines: list[bytes], most: int) -> list[bytes]:
+    """Returns the lines of the oldest file that stay, of `most` bytes: of each principal the newest of calls that were
+    sent, and of decisions, up to its share."""
+    found: list[tuple[str, bytes]] = []
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError):  # of a line that was cut off
+            facts = json.loads(line)
+            if facts["event"] in _LASTING and facts.get("certainty") != Certainty.NOT_STARTED.value:
+                found.append((facts.get("principal", ""), line))
+    share = most // max(1, len({principal for principal, _ in found}))
+    held, kept = Counter[str](), list[bytes]()
+    for principal, line in reversed(found):
+        held[principal] += len(line)
+        if held[principal] <= share:
+            kept.append(line)
+    return kept[::-1]
 
 
 def _refuse_others(path: Path) -> None:

@@ -15,7 +15,7 @@ from cellblock.observe.metrics import Metrics, Tally
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from cellblock.observe.view import BrokerFacts
+    from cellblock.observe.facts import BrokerFacts
 
 logger = logging.getLogger("cellblock")
 

@@ -18,6 +18,7 @@ from typing import Final
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import in_the_way
 from cellblock_worker.base.folders import Folder, InTheWay
+from cellblock_worker.base.private_files import read_private, write_private
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 """Caps a file of lines: it is then put aside, and a new one begun."""
@@ -30,6 +31,9 @@ BATCH_SECONDS: Final = 0.1
 
 STOP_BOUND_SECONDS: Final = 5.0
 """Bounds the writing of the lines that wait when the daemon stops."""
+
+
+Outlasting = Callable[[list[bytes], int], list[bytes]]
 
 
 class StderrSink:
@@ -51,16 +55,25 @@ class PrivateFile:
     Args:
         path: The file; appended to.
         max_bytes: Its size before it is put aside.
-        keep: Files put aside.
+        keep: Files put aside; two at least with `outlasting`.
+        outlasting: Returns those lines of the oldest file, of so many bytes at most, that go on in the next one.
 
     Raises:
         ConfigError: It cannot be opened for writing.
     """
 
-    def __init__(self, path: Path, *, max_bytes: int, keep: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_bytes: int,
+        keep: int,
+        outlasting: Outlasting | None = None,
+    ) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._keep = keep
+        self._outlasting = outlasting
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with Folder.named(path.parent) as folder:
@@ -111,12 +124,24 @@ class PrivateFile:
     def _put_aside(self) -> None:
         name = self._path.name
         with Folder.named(self._path.parent) as folder:
+            if self._outlasting is not None:
+                # Where that fails, the oldest file goes as a whole: a log goes on.
+                with suppress(OSError):
+                    self._carry(folder, self._outlasting)
             for number in range(self._keep - 1, 0, -1):
                 with suppress(FileNotFoundError):
                     folder.replace(f"{name}.{number}", f"{name}.{number + 1}")
             with suppress(FileNotFoundError):
                 folder.replace(name, f"{name}.1")
             self._open_again(folder)
+
+    def _carry(self, folder: Folder, outlasting: Outlasting) -> None:
+        oldest, next_one = (
+            read_private(folder, f"{self._path.name}.{number}", 2 * self._max_bytes, secret=False)
+            for number in (self._keep, self._keep - 1)
+        )
+        kept = outlasting(oldest.splitlines(keepends=True), self._max_bytes // 2)
+        write_private(folder, f"{self._path.name}.{self._keep - 1}", b"".join([*kept, next_one]))
 
 
 class LineWriter:

@@ -16,7 +16,7 @@ from cellblock.run.events import CallFacts, RunFacts, Watcher, call_outcome
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from cellblock.observe.view import BrokerFacts
+    from cellblock.observe.facts import BrokerFacts
 
 OUTCOMES: Final = frozenset(
     (

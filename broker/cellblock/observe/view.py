@@ -8,107 +8,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from cellblock.base.settings.settings import PoolSettings
+from cellblock.observe.facts import BrokerFacts, Data
 from cellblock.observe.metrics import Histogram, Tally
-from cellblock.pool.pool import Pool
 from cellblock.run.board import Board
-from cellblock.tools.catalog.naming import LOCAL_SERVER
-from cellblock.tools.catalog.outputs import OutputLookup
-from cellblock.tools.upstream.registry import Registry
 
 SERIES_SECONDS: Final = 60
 
 KNOWLEDGE_SECONDS: Final = 5.0
 """Passes before what is known of the tools is counted anew."""
-
-MAX_REASON_CHARS: Final = 300
-
-NOT_STARTED: Final = "not started"
-"""Names the state of a server whose entry has a reference that stands for nothing."""
-
-Data = dict[str, Any]
-
-
-class BrokerFacts:
-    """Asks a broker's parts for their state as plain JSON data; nothing is kept."""
-
-    def __init__(self, settings: PoolSettings, pool: Pool, registry: Registry, outputs: OutputLookup) -> None:
-        self._settings = settings
-        self._pool = pool
-        self._registry = registry
-        self._outputs = outputs
-
-    def pool(self) -> Data:
-        pool, hosts = self._pool, self._pool.hosts
-        return {
-            "capacity": pool.capacity,
-            "running": pool.running,
-            "queued": pool.queued,
-            "queueSize": self._settings.queue_size,
-            "warm": pool.warm,
-            "warmWanted": pool.warm_wanted,
-            "booting": pool.booting,
-            "hostCount": len(hosts),
-            "hosts": [
-                {
-                    "deno": host.deno,
-                    "capacity": host.capacity,
-                    "layers": host.layers,
-                    "missing": host.missing,
-                }
-                for host in hosts
-            ],
-        }
-
-    def upstreams(self) -> list[Data]:
-        """Returns all servers, in the order of the configuration; the Python tools last. `reason` is safe text."""
-        registry = self._registry
-        by_name = {entry.config_name: entry for entry in registry.known_catalog.servers.values()}
-        states: dict[str, tuple[str, str, int]] = {}
-        for name, config in registry.servers.items():
-            if session := registry.sessions.get(name):
-                states[name] = (session.state.value, session.reason[:MAX_REASON_CHARS], session.attempts)
-            elif config.missing is not None and not config.disabled:
-                states[name] = (NOT_STARTED, config.missing[:MAX_REASON_CHARS], 0)
-        local = by_name.get(LOCAL_SERVER)
-        if local is not None and local.server_id in registry.catalog.servers:
-            states.setdefault(LOCAL_SERVER, ("ready", "", 1))
-        rows: list[Data] = []
-        for name, (state, reason, attempts) in states.items():
-            entry = by_name.get(name)
-            rows.append(
-                {
-                    "id": entry.server_id if entry else name,
-                    "name": name,
-                    "state": state,
-                    "reason": reason,
-                    "tools": len(entry.tools) if entry else 0,
-                    "withheld": len(entry.withheld) if entry else 0,
-                    "attempts": attempts,
-                }
-            )
-        return rows
-
-    def knowledge(self) -> list[Data]:
-        """Returns, for each server, how many of its tools have an output type, and from whom."""
-        rows: list[Data] = []
-        for server in self._registry.known_catalog.servers.values():
-            outputs = [self._outputs(server, tool) for tool in server.tools]
-            known = [output for output in outputs if output is not None]
-            counts = Counter[str](output.source for output in known)
-            counts["unknown"] = len(outputs) - len(known)
-            rows.append(
-                {
-                    "id": server.server_id,
-                    "tools": len(outputs),
-                    **{source: counts[source] for source in ("given", "declared", "observed", "unknown")},
-                    "samples": sum(output.samples for output in known),
-                    "disagreeing": sum(output.disagreement is not None for output in known),
-                }
-            )
-        return rows
 
 
 class View:

@@ -7,9 +7,11 @@ Inputs and answers are JSON texts, as the script sent and got them, byte for byt
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
@@ -24,9 +26,15 @@ from cellblock.record.recording import (
     recording_of,
 )
 from cellblock.run.hook import digest_of
+from cellblock_worker.base.private_files import read_named
 
 MAX_BYTES: Final = 128 * 1024 * 1024
 """Bounds the size of a file that is read; a journal holds a quarter of it, and JSON escapes."""
+
+MOST_VALUES: Final = 4_000_000
+"""Bounds the values in a file that are decoded; each takes up to 120 bytes. Inputs and answers are texts, of any."""
+
+_OUTSIDE_TEXTS: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([^"]++)', re.DOTALL)
 
 _HEAD: Final = (
     *("made_by", "deno", "started_at", "request", "conventions", "limits", "message_bytes", "catalog"),
@@ -46,8 +54,21 @@ def write(recording: Recording) -> str:
     return "".join(f"{json.dumps(line)}\n" for line in lines)
 
 
+def read_file(file: Path) -> Recording:
+    """Reads a recording from a file, which may be anybody's. Raises OSError, UnreadableRecording."""
+    data, _ = read_named(file, MAX_BYTES, secret=False)
+    try:
+        return read(data.decode())
+    except UnicodeDecodeError as error:
+        raise UnreadableRecording(f"The file is no recording ({error}).", hint=_HINT) from None
+
+
 def read(text: str) -> Recording:
     """Makes a recording of the text of a file. Raises UnreadableRecording."""
+    if _has_over(MOST_VALUES, text):
+        raise UnreadableRecording(
+            f"The file is no recording: it has over {MOST_VALUES:,} values.", hint=_HINT
+        )
     try:
         lines: list[object] = [json.loads(line) for line in text.split("\n") if line]
     except (ValueError, RecursionError) as error:
@@ -68,6 +89,18 @@ def read(text: str) -> Recording:
                 line | {"input": _bytes(line.get("input", "")), "answer": _bytes(line.get("answer", ""))}
             )
     return checked(recording_of(data | {"calls": calls}))
+
+
+def _has_over(most: int, text: str) -> bool:
+    """Says whether JSON has more values than this, without decoding it."""
+    if sum(map(text.count, ",[{")) <= most:
+        return False
+    found = 0
+    for outside in _OUTSIDE_TEXTS.finditer(text):
+        found += sum(map((outside[1] or "").count, ",[{"))
+        if found > most:
+            return True
+    return False
 
 
 def _call_line(call: RecordedCall) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from cellblock.record.journals import Journals
 from cellblock.record.owner import RunOwner
 from cellblock.record.rows import WAITING, OneRunFailed, Piece, answers_piece, asked_piece, waiting_in
 from cellblock.record.store import JournalStore
-from cellblock.run.questions import OpenQuestion
+from cellblock.run.hook import OpenQuestion
 
 logger = logging.getLogger("cellblock.journal")
 

@@ -210,9 +210,14 @@ class Journal:
         """Gives the body of the plan that the worker is sent, where an earlier worker was sent the same."""
         return None if self.past is None or self._other_script is not None else self.past.body
 
+    @property
+    def is_live(self) -> bool:
+        """Says whether calls of another script than the recorded one may be made."""
+        return self._live_on_miss != "no"
+
     def catalog(self, newest: Catalog) -> Catalog:
         """Gives the run's catalog: the newest, or the recorded one where no tool can be called."""
-        if self.past is None or not self.offline or self._live_on_miss != "no":
+        if self.past is None or not self.offline or self.is_live:
             return newest
         return catalog_of(self.past.catalog)
 
@@ -416,7 +421,7 @@ class Journal:
         noted = _Noted(call, place=place)
         self._asked.append(noted)
         found = self._answers[call.server, call.tool, call.digest]
-        if not found and self._live_on_miss != "no":
+        if not found and self.is_live:
             self._noted[call.id] = noted
             self.missed.append(call.id)
             return None

@@ -44,10 +44,9 @@ from cellblock.record.store import JournalStore
 from cellblock.record.views import head_data, shown
 from cellblock.run.board import Data, LiveRun, whole_run
 from cellblock.run.events import CallFacts, RunFacts
-from cellblock.run.hook import LOST, NOT_PARKED, REFUSED_FOR_NOW, KeptRun, Parked
+from cellblock.run.hook import LOST, NOT_PARKED, REFUSED_FOR_NOW, KeptRun, OpenQuestion, Parked
 from cellblock.run.outcome import end_not_written
 from cellblock.run.policy.asking import EarlierQuestions, Verdict
-from cellblock.run.questions import OpenQuestion
 from cellblock.run.response import RunResponse
 
 
@@ -318,8 +317,13 @@ class Kept(KeptRun):
     def _write(self, make: Callable[[], list[AnyPiece]], size: int = 0) -> Future[bool]:
         assert self._head is not None
         owner = self._owner.name if self._is_written or self._head.state == "running" else None
-        self._writing = self._journals.write(self._head, make, SMALL_BYTES + size, owner, client=self.client)
+        self._writing = self._journals.write(
+            self._head, make, SMALL_BYTES + size, owner, client=self.client, refused=self._note_refusal
+        )
         return self._writing
+
+    def _note_refusal(self, why: str) -> None:
+        self.refusal = why
 
     async def _is_done(self) -> bool:
         return self._writing is not None and await self._journals.is_written(self._writing)

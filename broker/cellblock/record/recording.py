@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from math import isfinite
 from typing import Any, Final, cast
 
 import msgpack
@@ -153,6 +154,8 @@ def _check(found: Recording) -> None:
         raise ValueError("the ids of its calls do not count up")
     if not is_events(found.events):
         raise ValueError("its events are none")
+    if not isfinite(found.started_at):
+        raise ValueError("it began at no time")
     if _SEED.fullmatch(found.seed) is None:
         raise ValueError("its seed has not 64 hex digits")
     if not _is_plan(found.body):

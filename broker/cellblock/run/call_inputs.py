@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cellblock.base.account import Account, Metered
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.json import is_array
 from cellblock.base.raw_json import MOST_VALUES, is_light, values_in
 from cellblock.base.suggest import nearest_names
 from cellblock.run import payload
@@ -17,6 +18,9 @@ from cellblock.tools.schemas.explain import Violation, corrective_hint
 
 MOST_ESCAPES: Final = 2_000_000
 """Bounds the escaped characters of an input: they take most of the time of its texts."""
+
+MAX_TEXTS: Final = 8
+"""Bounds the texts in one input that are read as JSON."""
 
 
 class CallInputs:
@@ -42,9 +46,7 @@ class CallInputs:
         label = f"{server.server_id}.{tool.export_name}"
         schema = self._schemas.get(tool.input_schema, label=label)
         if is_light(body):
-            value = _decoded(tool, body)
-            self._check(tool, schema, value)
-            return value
+            return await self._checked(tool, schema, _decoded(tool, body))
         if (much := _too_much(body)) is not None:
             raise _not_read(tool, f"has over {much}")
         # Between the steps, others have their turn.
@@ -52,20 +54,28 @@ class CallInputs:
         with Metered(self._account):
             value = _decoded(tool, body)
         await asyncio.sleep(0)
-        with Metered(self._account):
-            self._check(tool, schema, value)
+        value = await self._checked(tool, schema, value)
         await asyncio.sleep(0)
         return value
 
-    def _check(self, tool: ToolEntry, schema: CheckedSchema, value: Any) -> None:
+    async def _checked(self, tool: ToolEntry, schema: CheckedSchema, value: Any) -> Any:
+        whole = [value]
         try:
-            violation = schema.validator.judge(value)
+            with Metered(self._account):
+                violation = schema.validator.judge(value)
+            for _ in range(MAX_TEXTS):
+                if violation is None or not _read_text(whole, violation.path):
+                    break
+                await asyncio.sleep(0)
+                with Metered(self._account):
+                    violation = schema.validator.judge(whole[0])
         except NotCheckable as error:
             raise _not_read(tool, f"cannot be checked against its schema: {error}") from None
         if violation is not None:
             raise _misfit(tool, schema, violation)
-        if not isinstance(value, dict) and not tool.input_schema:
-            raise _no_object(tool, payload.kind_of(value))
+        if not isinstance(whole[0], dict) and not tool.input_schema:
+            raise _no_object(tool, payload.kind_of(whole[0]))
+        return whole[0]
 
 
 def _decoded(tool: ToolEntry, body: bytes) -> Any:
@@ -80,6 +90,28 @@ def _too_much(body: bytes) -> str | None:
     if values_in(body) > MOST_VALUES:
         return f"{MOST_VALUES} values"
     return f"{MOST_ESCAPES} escaped characters" if body.count(b"\\") > MOST_ESCAPES else None
+
+
+def _read_text(whole: list[Any], path: str) -> bool:
+    """Puts an object or array in the place of the text that is its JSON, and says whether there was one.
+
+    Args:
+        whole: The input, alone in a list.
+        path: The place in the input, as a JSON Pointer.
+    """
+    around: Any = whole
+    last: Any = 0
+    try:
+        for key in path.split("/")[1:]:
+            around = around[last]
+            last = int(key) if is_array(around) else key.replace("~1", "/").replace("~0", "~")
+        text = around[last]
+        if not isinstance(text, str) or text.strip()[:1] not in ("[", "{"):
+            return False
+        around[last] = payload.decode(text.encode())
+    except (LookupError, TypeError, ValueError, payload.PayloadError):
+        return False
+    return True
 
 
 def _unreadable(tool: ToolEntry, why: str) -> SchemaValidationError:

@@ -71,6 +71,7 @@ class RunFacts:
     started: float | None = None
     """Says when a worker had the script."""
     ended: float | None = None
+    principal: str = ""
     calls: list[CallFacts] = field(default_factory=list[CallFacts])
     worker_end: str | None = None
     """Says why the run's worker ended: a reason of `protocol.Ended`, or `host_lost`; None when it never had one."""
@@ -142,6 +143,9 @@ class Watcher:
         """Hears that a tool call begins. Called in the task, and so the context, in which the upstream will be
         called."""
 
+    def call_sent(self, run: RunFacts, call: CallFacts) -> None:
+        """Hears that a call was not refused, and goes to its tool; again, where it is sent again after a login."""
+
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
         """Hears that a call is over, or was given up with the run."""
 
@@ -175,10 +179,10 @@ class RunWatch:
 
     __slots__ = ("_deferred", "_watchers", "facts")
 
-    def __init__(self, watchers: tuple[Watcher, ...], client: str, code: str, run_id: str = "") -> None:
+    def __init__(self, watchers: tuple[Watcher, ...], facts: RunFacts) -> None:
         self._watchers = watchers
         self._deferred = False
-        self.facts = RunFacts(run_id or new_run_id(), client, code, time.time(), time.monotonic())
+        self.facts = facts
         self._tell("run_accepted")
 
     def queued(self) -> None:
@@ -205,6 +209,10 @@ class RunWatch:
         self.facts.calls.append(call)
         call.number = len(self.facts.calls)
         self._tell("call_begun", call)
+
+    def call_sent(self, call: CallFacts) -> None:
+        """Tells that a call goes to its tool."""
+        self._tell("call_sent", call)
 
     def call_ended(self, call: CallFacts) -> None:
         """Tells that a call is over; of a run that has ended, nothing more is told, unless its tools go on."""
@@ -260,17 +268,23 @@ class RunEvents:
             tell(watcher.run_decided, decision)
 
     @internal
-    def open(self, client: str, code: str, *also: Watcher | None, run_id: str = "") -> RunWatch:
+    def open(
+        self, client: str, code: str, *also: Watcher | None, principal: str = "", run_id: str = ""
+    ) -> RunWatch:
         """Makes the watch of one run.
 
         Args:
             client: Whose run it is.
             code: The script.
             also: Watch this run only.
+            principal: As in `Grantee`.
             run_id: Names a run that goes on; empty: it is a new one.
         """
         watchers = (*self._watchers, *(one for one in also if one is not None))
-        return RunWatch(watchers, client, code, run_id)
+        run_id = run_id or new_run_id()
+        return RunWatch(
+            watchers, RunFacts(run_id, client, code, time.time(), time.monotonic(), principal=principal)
+        )
 
 
 def call_outcome(call: CallFacts) -> str:

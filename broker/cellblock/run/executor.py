@@ -246,6 +246,7 @@ class Executor:
         try:
             request = read_request(raw, self._settings)
             principal = caller.grantee.principal
+            self.meets(principal)
             grants = self._policy.grants_of(principal, request.grants)
             if request.plan and grants is None:
                 grants = UNRESTRICTED
@@ -265,7 +266,9 @@ class Executor:
                 raw=raw,
                 caller=caller,
                 grants=grants,
-                watch=self._events.open(caller.client, request.code, caller.observer, kept, run_id=run_id),
+                watch=self._events.open(
+                    caller.client, request.code, caller.observer, kept, principal=principal, run_id=run_id
+                ),
                 kept=kept,
                 given=journal,
                 script_name=name if is_plain_name(name) else SCRIPT_NAME,
@@ -279,6 +282,11 @@ class Executor:
             return response if kept is None else await kept.named(response)
         finally:
             self._at_work -= 1
+
+    def meets(self, principal: str) -> None:
+        """Hears of a principal before it is shown what results of others have taught."""
+        if self._learner is not None:
+            self._learner.meets(principal)
 
     def warm_up(self) -> None:
         """Starts the compiler, so that the first script is checked while it runs."""
@@ -308,15 +316,19 @@ class Executor:
         with self._generation:
             if self._upstreams.starting:
                 await self._upstreams.settled({server.server_id})
-            rules = self._rules(caller, self._policy.grants_of(caller.grantee.principal), used)
+            principal = caller.grantee.principal
+            self.meets(principal)
+            rules = self._rules(caller, self._policy.grants_of(principal), used)
             account = Account(self._budget, caller.client)
-            watch = self._events.open(caller.client, f"{server.server_id}.{tool.tool_name}")
+            named = f"{server.server_id}.{tool.tool_name}"
+            watch = self._events.open(caller.client, named, principal=principal)
             inputs, origin = CallInputs(self._schemas, account), CallOrigin(caller.requester, account=account)
             result = await call_directly(
                 server, tool, arguments, self._upstreams, inputs, rules, origin, watch
             )
             if self._learner is not None:
-                await learn(self._learner, server, tool, result, self._settings.max_message_bytes)
+                most = self._settings.max_message_bytes
+                await learn(self._learner, server, tool, result, most, principal)
             return result
 
     async def _to_end(self, job: _Job) -> RunResponse:
@@ -435,6 +447,7 @@ class Executor:
         if journal is not None and journal.past is not None:
             rounds = frozenset[int]() if job.earlier is None else frozenset(job.earlier.rounds)
             journal.may_repeat = partial(_may_repeat, catalog, rounds)
+        if journal is not None and journal.past is not None and not journal.is_live:
             return recorded_plan(journal, code, imports, job.script_name)
         return make_plan(
             code,

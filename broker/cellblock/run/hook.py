@@ -13,18 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from cellblock.base.errors import Certainty
-from cellblock.base.questions import ParkedQuestion
+from cellblock.base.questions import Given, ParkedQuestion
 from cellblock.base.settings.policy import Grant
 from cellblock.run.events import CallFacts, Watcher
 from cellblock.run.policy.asking import EarlierQuestions
 from cellblock.run.response import RunResponse
 from cellblock.tools.catalog.model import Catalog
-
-if TYPE_CHECKING:
-    from cellblock.run.questions import OpenQuestion
 
 CANCELLED: Final = "CANCELLED"
 EXPIRED: Final = "PARKED_EXPIRED"
@@ -32,6 +29,20 @@ LOST: Final = "CANNOT_GO_ON"
 NOT_PARKED: Final = "RUN_NOT_PARKED"
 """Name outcomes of runs that end without going on: somebody has cancelled it, nobody has answered, it cannot be read,
 it could not be written down."""
+
+
+@dataclass(eq=False, slots=True)
+class OpenQuestion:
+    """Describes a question of a server that waits in its session for an answer."""
+
+    asked: ParkedQuestion
+    answer: asyncio.Future[Given | None]
+    """Holds the answer when it is there; None where the call is over."""
+
+    def answered(self, given: Given | None) -> None:
+        """Takes the answer; the first one counts."""
+        if not self.answer.done():
+            self.answer.set_result(given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +208,12 @@ class RunJournal(Protocol):
         """The body of the plan that the worker is sent, where an earlier worker was sent the same."""
         ...
 
+    @property
+    def is_live(self) -> bool:
+        """Says whether calls of another script than the recorded one may be made: modules of a recording, which may be
+        a stranger's, do not run then."""
+        ...
+
     def catalog(self, newest: Catalog) -> Catalog:
         """Gives the run's catalog: the newest, or the recorded one where no tool can be called."""
         ...
@@ -270,6 +287,7 @@ class KeptRun(Watcher, ABC):
         adopted: Counts how often its broker was lost.
         losses: What its response says of each time that its process was lost, and its broker was not.
         is_left: Whether its end here is none: another process goes on with it.
+        refusal: Why it could not be written down, where others can.
     """
 
     run_id: str = ""
@@ -285,6 +303,7 @@ class KeptRun(Watcher, ABC):
     adopted: int = 0
     losses: tuple[str, ...] = ()
     is_left: bool = False
+    refusal: str = ""
 
     @property
     @abstractmethod

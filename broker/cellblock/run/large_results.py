@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from cellblock.base.account import Account, Metered
 from cellblock.base.budget import OverBudget
@@ -22,6 +23,7 @@ from cellblock.base.raw_json import (
     has_many_containers,
     values_in,
 )
+from cellblock.base.visible import visible
 from cellblock.run import payload
 from cellblock.run.failure import places_in_stacks
 from cellblock.run.media import MARK, Media, taken_out
@@ -34,14 +36,24 @@ DECODED_BYTES: Final = 4 * 1024 * 1024
 STEP_BYTES: Final = 1024 * 1024
 """Bounds what is spelled, and the brackets that are counted, in one step."""
 
+STEP_CHARS: Final = 32 * 1024
+"""Bounds the characters of a text that are made visible in one step."""
+
 _BUT_CONTROLS: Final = bytes(range(32, 256))
 
 
 class Spelled(NamedTuple):
-    """Says how a front-end gives a result: as text within a JSON text, without quotes, or as a document to be
-    kept. `media` has the images and sounds that are not in the text."""
+    """Says how a front-end gives a result: as text within a JSON text, without quotes, or as a document to be kept.
 
-    inline: bytes | None
+    Attributes:
+        text: As a model reads it.
+        shown: The result's JSON with words in the place of images and sounds; None where it has none.
+        document: The result's JSON, in the place of the text where that is too long.
+        media: The images and sounds that are not in the text.
+    """
+
+    text: bytes | None
+    shown: bytes | None
     document: bytes | None
     media: list[Media]
 
@@ -56,30 +68,43 @@ class LargeResult(RawJson):
 
     account: Account = field(kw_only=True)
 
-    async def spelled(self, most: int | None, *, with_media: bool = False) -> Spelled:
-        """Spells the result as text, or as a document where it has over `most` bytes.
+    async def spelled(self, most: int | None, *, with_media: bool = False, as_json: bool = False) -> Spelled:
+        """Spells the result as text, or as a document where its JSON has over `most` bytes.
 
         Args:
-            most: Bounds the text; None: it may have any size.
+            most: Bounds the JSON; None: it may have any size.
             with_media: Whether words stand for images and sounds in the text.
+            as_json: Whether a string is spelled as JSON, too.
 
         Raises:
             OverBudget: The client has too many large bodies in memory.
         """
         with self.account.holding(len(self.raw)):
-            if most is not None and len(self.raw) > most:
-                return Spelled(None, self.raw, [])
-            raw, media = self.raw, list[Media]()
-            if with_media and b'"%s"' % MARK.encode() in raw and values_in(raw) <= MOST_VALUES:
-                shown, media = taken_out(self.decoded())
+            shown, media = None, list[Media]()
+            if with_media and b'"%s"' % MARK.encode() in self.raw and values_in(self.raw) <= MOST_VALUES:
+                value, media = taken_out(self.decoded())
                 await asyncio.sleep(0)
-                raw = to_json(shown) if media else raw
+                shown = to_json(value) if media else None
+            raw = shown or self.raw
+            if most is not None and len(raw) > most:
+                return Spelled(None, None, self.raw, [])
+            spell = _spelled_json if as_json or raw[:1] != b'"' else _spelled_text
             pieces: list[bytes] = []
-            for start in range(0, len(raw), STEP_BYTES):
-                piece = raw[start : start + STEP_BYTES]
-                pieces.append(piece.replace(b"\\", b"\\\\").replace(b'"', b'\\"'))
+            for piece in spell(raw):
+                pieces.append(piece)
                 await asyncio.sleep(0)
-            return Spelled(b"".join(pieces), None, media)
+            return Spelled(b"".join(pieces), shown, None, media)
+
+
+def _spelled_json(raw: bytes) -> Iterator[bytes]:
+    for start in range(0, len(raw), STEP_BYTES):
+        yield raw[start : start + STEP_BYTES].replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+
+
+def _spelled_text(raw: bytes) -> Iterator[bytes]:
+    text: str = from_json(raw)
+    for start in range(0, len(text), STEP_CHARS):
+        yield to_json(result_text(text[start : start + STEP_CHARS]))[1:-1]
 
 
 class UnreadableResult(Exception):
@@ -177,10 +202,20 @@ def _has_whole_characters(body: bytes) -> None:
         raise payload.PayloadError("no well-formed text everywhere: it has half characters")
 
 
+def compact(value: object) -> str:
+    """Returns JSON without blanks."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def result_text(value: object) -> str:
+    """Returns a result as a model reads it: a string as it is, anything else as JSON."""
+    return visible(value, instead=None, keep="\n\t") if isinstance(value, str) else compact(value)
+
+
 def document(value: object) -> bytes:
     """Returns JSON data as it is kept."""
     # A lone surrogate has no UTF-8; backslashreplace makes of it what JSON writes for it.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return compact(value).encode("utf-8", "backslashreplace")
 
 
 def not_json(why: str) -> Diagnostic:

@@ -55,7 +55,10 @@ def query_limit(maximum: int) -> Diagnostic:
 def no_result(script: Script, *, logged: bool) -> Diagnostic:
     """Says of a script that has ended with an undefined result what it forgot, unless it has shown something in
     logs."""
-    if script.entry is not None:
+    if script.entry is not None and script.entry.kind == "call" and script.fix:
+        said = "What the script's last call gives is undefined, so its result is null."
+        hint = script.fix
+    elif script.entry is not None:
         said = "What the script exports or returns is undefined, so its result is null."
         hint = f"Return a value on every way through the script, or assign one: `globalThis.{RESULT_NAME} = value;`"
     elif script.fix is None:
@@ -64,7 +67,13 @@ def no_result(script: Script, *, logged: bool) -> Diagnostic:
     else:
         said = f"The script assigned nothing to globalThis.{RESULT_NAME}, so its result is null."
         hint = script.fix
-    return Diagnostic(severity="info" if logged else "warning", code="NO_RESULT", message=said, hint=hint)
+    return Diagnostic(
+        severity="info" if logged else "warning",
+        code="NO_RESULT",
+        message=said,
+        hint=hint,
+        path=script.entry_place,
+    )
 
 
 def run_parked(run_id: str, parked: Parked) -> Diagnostic:
@@ -97,7 +106,8 @@ def not_written_down(parked: Diagnostic, why: str = "") -> Diagnostic:
     return error_diagnostic(
         "RUN_NOT_PARKED",
         f"{waits} It could not be written down{f': {why}' if why else ''}, so it has ended.",
-        f"Look whether Cellblock's state directory is full or its PostgreSQL is away. {SEND_AGAIN}",
+        "Answer or cancel runs that wait, or look whether Cellblock's state directory is full or its PostgreSQL is "
+        f"away. {SEND_AGAIN}",
     )
 
 

@@ -3,146 +3,30 @@
 A client that can be asked now is asked first, while the run has its process. Where it cannot, the run is parked, and
 the question waits for whoever answers the run. A call that was refused for a login, or whose server asks in rounds, is
 made by whoever goes on with the run; one whose server waits in a session stays with this broker.
-
-`Parking` decides when the run is written down and its process ended: when all that it waits for is people. Calls
-without a question hold the run where it is: what they come to must not be lost.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import mcp_types as types
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from cellblock.base.errors import AuthenticationFailed, Certainty
-from cellblock.base.questions import SHOWN_BYTES, Given, ParkedQuestion, QuestionId, Round
+from cellblock.base.questions import SHOWN_BYTES, ParkedQuestion, QuestionId, Round
 from cellblock.run.events import CallFacts
-from cellblock.run.hook import KeptRun, Parked
+from cellblock.run.hook import KeptRun, OpenQuestion
+from cellblock.run.parking import Parking
 from cellblock.run.policy.asking import Approver, LoginQuestion, Question, Verdict
-from cellblock.run.policy.rules import RunRules, asked_now
+from cellblock.run.policy.rules import asked_now
 from cellblock.run.run_clock import RunClock
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.schemas.replies import KINDS, result_of
 from cellblock.tools.upstream.outstanding import ANSWER_BOUND_SECONDS
 from cellblock.tools.upstream.requester import LATER, Asked, Live
-
-GATHER_SECONDS: Final = 0.05
-"""Passes before a run is parked: what a script asks for at once is asked together."""
-
-
-class Parking:
-    """Knows which calls of one run wait for a person.
-
-    Args:
-        in_flight: Counts the run's calls that are under way.
-        park: Parks the run; called once.
-
-    Attributes:
-        questions: What the run waits for in this moment.
-    """
-
-    def __init__(self, in_flight: Callable[[], int], park: Callable[[], None]) -> None:
-        self.questions: dict[QuestionId, ParkedQuestion] = {}
-        self._in_flight = in_flight
-        self._park = park
-        self._is_due = False
-        self._is_over = False
-        self._timer: asyncio.TimerHandle | None = None
-
-    def waits(self, question: Question | ParkedQuestion) -> None:
-        """Hears that a call waits for an answer that may come while the run has its process."""
-        self.questions[question.id] = _parked(question) if isinstance(question, Question) else question
-        self.look()
-
-    def goes_on(self, question: QuestionId) -> None:
-        """Hears that nobody waits for this answer any more."""
-        self.questions.pop(question, None)
-        if not self.questions:
-            self._is_due = False
-            self._stop_timer()
-
-    def waits_for_later(self, question: Question | ParkedQuestion) -> None:
-        """Hears that a call waits for an answer that nobody can give now: the run is parked."""
-        self.waits(question)
-        if not self._is_due and self._timer is None and not self._is_over:
-            self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._time_has_come)
-
-    async def until_parked(self, question: Question) -> NoReturn:
-        """Waits for the run to be parked, which cancels the call."""
-        self.waits_for_later(question)
-        try:
-            while True:
-                await asyncio.get_running_loop().create_future()
-        finally:
-            self.goes_on(question.id)
-
-    def look(self) -> None:
-        """Parks the run if it is time, and nothing but people is waited for."""
-        waiting = len({question.call for question in self.questions})
-        if self._is_due and not self._is_over and waiting and self._in_flight() <= waiting:
-            self._is_over = True
-            self._park()
-
-    def park_now(self) -> bool:
-        """Parks the run if it waits for people and for nothing else; says whether it is being parked."""
-        if not self._is_over and self.questions:
-            before, self._is_due = self._is_due, True
-            self.look()
-            self._is_due = self._is_over or before
-        return self._is_over and bool(self.questions)
-
-    def close(self) -> None:
-        """Ends the waiting, as the run is over."""
-        self._is_over = True
-        self._stop_timer()
-
-    def state(self, rules: RunRules | None, client: str, losses: tuple[str, ...]) -> Parked:
-        """Returns what is written down of what the run waits for."""
-        asked = tuple(self.questions.values())
-        parked = Parked(questions=asked, client=client, losses=losses)
-        if rules is None:
-            return parked
-        # Those that another process may make.
-        allowed = rules.allowed & {question.call for question in asked if not question.holds_call}
-        return replace(parked, allowed=tuple(allowed), asked=rules.asked, waited_ms=rules.waited_ms)
-
-    # ---- inside --------------------------------------------------------------------------------------
-
-    def _time_has_come(self) -> None:
-        self._timer, self._is_due = None, True
-        self.look()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
-def _parked(question: Question) -> ParkedQuestion:
-    """Returns a question in the form that is written down."""
-    arguments, login = question.arguments, question.login
-    whole = to_json(arguments)
-    return ParkedQuestion(
-        call=question.call_id,
-        server=question.server_id,
-        tool=question.tool_name,
-        destructive=question.destructive,
-        input=whole[:SHOWN_BYTES].decode("utf-8", "replace"),
-        bytes=len(whole),
-        kind="approval" if login is None else "login",
-        nth=question.nth,
-        said="" if login is None else login.said,
-        request="" if login is None else json.dumps({"server": login.server, "mark": login.mark}),
-    )
-
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
 """Bounds a question that is written down: its form, or what a model is to say something about."""
@@ -162,20 +46,6 @@ PER_PROCESS: Final = 1_000
 TOO_MANY: Final = f"Its run is parked: a call may ask {MAX_QUESTIONS} questions then, {MAX_OPEN} at once."
 TOO_LARGE: Final = f"Its run is parked, and the question has more than {MAX_REQUEST_BYTES} bytes."
 IS_OVER: Final = "The call is over."
-
-
-@dataclass(eq=False, slots=True)
-class OpenQuestion:
-    """Describes a question of a server that waits in its session for an answer."""
-
-    asked: ParkedQuestion
-    answer: asyncio.Future[Given | None]
-    """Holds the answer when it is there; None where the call is over."""
-
-    def answered(self, given: Given | None) -> None:
-        """Takes the answer; the first one counts."""
-        if not self.answer.done():
-            self.answer.set_result(given)
 
 
 class Questions:

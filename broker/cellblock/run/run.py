@@ -25,7 +25,7 @@ from typing import Final
 from cellblock.pool.pool import Lease, RunMessage
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
-from cellblock.run.hook import CANCELLED, STOPPED, KeptRun
+from cellblock.run.hook import CANCELLED, STOPPED, KeptRun, Parked
 from cellblock.run.journaled import journaled
 from cellblock.run.outcome import (
     call_limit,
@@ -38,8 +38,9 @@ from cellblock.run.outcome import (
     with_certainty,
     with_unawaited,
 )
+from cellblock.run.parking import Parking
 from cellblock.run.queries import MAX_QUERIES, Queries
-from cellblock.run.questions import Parking, Questions
+from cellblock.run.questions import Questions
 from cellblock.run.replies import Replies
 from cellblock.run.response import Diagnostic, RunResponse, Usage
 from cellblock.run.run_clock import Deadline, RunClock
@@ -136,8 +137,9 @@ class Run:
             self._deadline.cancel()
             self._lease.release()
         if self._written and not await self._written and self._life.cause is Cause.PARKED:
-            assert self._killed_for
-            self._life.cause, self._killed_for = Cause.STOPPED, not_written_down(self._killed_for)
+            assert self._killed_for and self._context.kept
+            why = not_written_down(self._killed_for, self._context.kept.refusal)
+            self._life.cause, self._killed_for = Cause.STOPPED, why
         if self._life.cause is Cause.LEFT:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
@@ -327,7 +329,10 @@ class Run:
         assert kept and journal and questions
         if not self._life.is_running:
             return
-        parked = questions.parking.state(self._context.rules, self._lease.client, kept.losses)
+        asked = tuple(questions.parking.questions.values())
+        parked = Parked(questions=asked, client=self._lease.client, losses=kept.losses)
+        if self._context.rules is not None:
+            parked = self._context.rules.parked(parked)
         why = run_parked(kept.run_id, parked)
         if journal.lost:
             self._kill(not_written_down(why, journal.lost))
@@ -441,6 +446,7 @@ class Run:
             ),
             parked=is_parked,
             lost=final is not None and is_lost,
+            failures=self._calls.failures,
         )
         if (journal := self._context.journal) is not None and not is_parked:
             stopped = self._life.cause is Cause.STOPPED and ended.reason == "cancelled"

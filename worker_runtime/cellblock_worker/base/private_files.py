@@ -70,8 +70,8 @@ def read_private(folder: Folder, name: str, max_bytes: int, *, secret: bool = Tr
     return _read(folder.open(name, os.O_RDONLY), folder.path / name, max_bytes, secret=secret)
 
 
-def read_named(file: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Returns what a secret file holds that the user has named, and its state: it may be a link, as in containers.
+def read_named(file: Path, max_bytes: int, *, secret: bool = True) -> tuple[bytes, os.stat_result]:
+    """Returns what a file holds that the user has named, and its state: it may be a link, as in containers.
 
     Raises:
         NotAFile: It is no plain file.
@@ -83,7 +83,7 @@ def read_named(file: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
         raise NotAFile
-    return _read(descriptor, file, max_bytes, secret=True), found
+    return _read(descriptor, file, max_bytes, secret=secret), found
 
 
 def write_private(

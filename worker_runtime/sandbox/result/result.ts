@@ -15,6 +15,7 @@
 
 import { functionName, type Kind, kindOf, thrownText, toJsonOf } from "./kinds.ts";
 import * as p from "../primordials.ts";
+import { MAX_DIGITS } from "../wire/input.ts";
 import {
   copyOf,
   elementByElement,
@@ -84,7 +85,13 @@ function clean(walk: Walk, value: unknown): unknown {
     case "bigint": {
       const text = p.toText(value);
       spend(walk, text.length + 2);
-      return report(walk, "bigint", "a bigint is no JSON value; written as a decimal string", text);
+      if (text.length <= MAX_DIGITS) return p.rawJson(text);
+      return report(
+        walk,
+        "bigint",
+        `a bigint of over ${MAX_DIGITS} digits; written as a decimal string`,
+        text,
+      );
     }
     case "undefined":
       return report(walk, "undefined", "undefined in an array; written as null", null);

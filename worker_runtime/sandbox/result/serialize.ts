@@ -7,7 +7,7 @@
  * - Objects and arrays are stable JSON: keys sorted by UTF-16 code unit, integer-like ones too, so the text does not
  *   depend on the order in which members were added. What JSON leaves out stays out (undefined members, symbol
  *   keys, non-enumerable members); NaN, Infinity, undefined and empty slots in arrays are null, -0 is 0. A
- *   bigint is `"10n"`, a symbol `"Symbol(x)"`, a function `"[Function name]"`; serialize_kinds.ts has the rest.
+ *   bigint is an integer, a symbol `"Symbol(x)"`, a function `"[Function name]"`; serialize_kinds.ts has the rest.
  * - What cannot be serialised is a marker in its place: `"[Circular]"`, `"[Getter threw: why]"`,
  *   `"[Unserializable Object]"`; the rest of the value is still shown.
  *
@@ -308,7 +308,7 @@ function writeMember(job: Job, frame: Frame, key: string | number, value: unknow
     case "boolean":
       return write(writer, value ? "true" : "false");
     case "bigint":
-      return writeQuoted(writer, `${p.toText(value)}n`);
+      return write(writer, p.toText(value));
     case "symbol":
       return writeQuoted(writer, p.toText(value));
     case "function":

@@ -10,7 +10,9 @@
  * | `undefined` | left out of objects, null in arrays, as JSON does everywhere |
  * | class instances | their own enumerable members |
  * | Promise, Map, Set, Error, binary data, RegExp, URLSearchParams, iterators, weak collections | refused |
- * | functions, symbols, bigints, NaN, infinities, circles, over 128 levels | refused |
+ * | bigints | integers, of at most 308 digits |
+ * | other integers beyond 2^53 - 1, below 1e21 | refused: they may have lost digits |
+ * | functions, symbols, NaN, infinities, circles, over 128 levels | refused |
  *
  * @module
  */
@@ -37,6 +39,12 @@ export interface Flaw {
   received: string;
   hint: string;
 }
+
+/** Bounds the digits of a bigint that is written as an integer: with more, other readers of JSON have no number. */
+export const MAX_DIGITS = 308;
+const MAX_EXACT = 2 ** 53 - 1;
+// From here on numbers are written with an exponent: no integers to whoever reads them.
+const DIGITS_END = 1e21;
 
 const PLAIN = "Pass plain JSON data: objects, arrays, strings, numbers, booleans and null.";
 const JSON_VALUE = "a JSON value";
@@ -83,6 +91,13 @@ export function jsonBody(value: unknown, maxBytes: number, refusal: (flaw: Flaw)
   const flaw = flawIn(value, 0, open);
   if (flaw !== undefined) throw refusal(flaw);
   if (text === undefined) {
+    try {
+      text = p.jsonStringify(value, asInteger);
+    } catch (error) {
+      thrown = error;
+    }
+  }
+  if (text === undefined) {
     const received = thrown === undefined ? `a ${typeof value}` : thrownText(thrown);
     throw refusal({ path: "", why: received, expected: JSON_VALUE, received, hint: PLAIN });
   }
@@ -90,6 +105,11 @@ export function jsonBody(value: unknown, maxBytes: number, refusal: (flaw: Flaw)
   const size = sizeOf(body);
   if (size > maxBytes) throw refusal(tooLarge(`${size}`, maxBytes));
   return body;
+}
+
+/** Has the engine write bigints, of which it throws otherwise. */
+function asInteger(_key: string, value: unknown): unknown {
+  return typeof value === "bigint" ? p.rawJson(p.toText(value)) : value;
 }
 
 function tooLarge(size: string, maxBytes: number): Flaw {
@@ -111,6 +131,7 @@ function flawIn(value: unknown, depth: number, open: Set<object> | null): Flaw |
     case "object":
       return value === null ? undefined : flawInObject(value, depth, open);
     case "number":
+      if (mayBeRounded(value)) return rounded(p.toText(value));
       if (p.isFiniteNumber(value)) return undefined;
       return flawAt(
         `${p.toText(value)} is no JSON number`,
@@ -119,8 +140,8 @@ function flawIn(value: unknown, depth: number, open: Set<object> | null): Flaw |
       );
     case "bigint":
       // What a script gives bigints to be written as is honoured, as the engine does.
-      if (p.hasOwn(p.BigIntPrototype, "toJSON")) return undefined;
-      return flawOf("a bigint", "Pass Number(value) or String(value).");
+      if (p.hasOwn(p.BigIntPrototype, "toJSON") || p.toText(value).length <= MAX_DIGITS) return undefined;
+      return flawOf(`a bigint of over ${MAX_DIGITS} digits`, "Pass String(value).");
     case "function":
       return flawOf("a function", "Call it and pass what it returns, or leave it out.");
     case "symbol":
@@ -128,6 +149,23 @@ function flawIn(value: unknown, depth: number, open: Set<object> | null): Flaw |
     default:
       return undefined;
   }
+}
+
+/** Says whether it would be sent as an integer, and is one that JavaScript does not tell from its neighbours. */
+function mayBeRounded(value: number): boolean {
+  return (value > MAX_EXACT || value < -MAX_EXACT) && value < DIGITS_END && value > -DIGITS_END;
+}
+
+function rounded(received: string): Flaw {
+  return {
+    path: "",
+    why: `${received} is beyond 2^53 and may have lost digits`,
+    expected: "an exact integer",
+    received,
+    hint:
+      "Pass an exact bigint: write constants as 123n. Ids of results come exact where whoever runs Cellblock sets " +
+      'schemas.unwrap to "bigint" for their server. If this very number is meant, pass BigInt(value).',
+  };
 }
 
 function flawInObject(value: object, depth: number, open: Set<object> | null): Flaw | undefined {

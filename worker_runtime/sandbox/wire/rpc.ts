@@ -17,7 +17,11 @@ interface Answer {
   value: unknown;
 }
 
-type Pending = (answer: Answer) => void;
+interface Pending {
+  readonly answer: (answer: Answer) => void;
+  /** Says whether integers that numbers cannot have become bigints. */
+  readonly exact: boolean;
+}
 
 // A null-prototype object: a Map's methods could be patched by the script.
 const pending: Record<number, Pending> = Object.create(null);
@@ -49,13 +53,18 @@ export function callsInFlight(): number {
   return waiting;
 }
 
+/** Counts the discovery requests that have no answer yet. */
+export function queriesInFlight(): number {
+  return asked;
+}
+
 /** Sets how many bytes of JSON an input may have: what is over it would cost the run its worker. */
 export function capMessages(bytes: number): void {
   maxBytes = bytes;
 }
 
 /**
- * Sends a tool call; the promise settles with the broker's answer.
+ * Sends a tool call; the promise settles with the broker's answer, with bigints where it is to be `exact`.
  *
  * @throws SchemaValidationError for an input that cannot be sent, before anything is.
  */
@@ -64,13 +73,14 @@ export async function callTool(
   tool: string,
   exportName: string,
   input: unknown,
+  exact = false,
 ): Promise<unknown> {
   const body = input === undefined
     ? undefined
     : jsonBody(input, maxBytes, (flaw) => notSendable(flaw, server, tool, exportName));
   waiting++;
   const { ok, value } = await new PromiseCtor<Answer>((resolve) => {
-    const id = expect(resolve, () => waiting--);
+    const id = expect(resolve, () => waiting--, exact);
     send({ t: "call", id, server, tool, events: journal.takeEvents(callerFrames) }, body);
   });
   // Made here and not where the answer came in: so its stack leads back to the script's own `await`.
@@ -92,7 +102,7 @@ export async function query(op: Query["op"], args: unknown[]): Promise<unknown> 
   );
   const { ok, value } = await new PromiseCtor<Answer>((resolve) => {
     inTurn(() => {
-      const id = expect(resolve, nextTurn);
+      const id = expect(resolve, nextTurn, false);
       send({ t: "query", id, op, events: journal.takeEvents(callerFrames) }, body);
     });
   });
@@ -115,16 +125,16 @@ export function scriptError(value: unknown): CodemodeError {
 
 /** Settles the call that a reply answers, whose body is this text and had so many bytes. */
 export function settle(id: number, ok: boolean, text: string, size: number): void {
-  const resolve = pending[id];
-  if (resolve === undefined) return;
+  const request = pending[id];
+  if (request === undefined) return;
   delete pending[id];
   taken += size;
   if (taken > maxBytes / TOOK_SHARE) {
     send({ t: "took", bytes: taken });
     taken = 0;
   }
-  const value: unknown = size === 0 ? undefined : parse(text);
-  journal.deliver("a", id, () => resolve({ __proto__: null, ok, value } as unknown as Answer));
+  const value: unknown = size === 0 ? undefined : request.exact ? parse(text, exactly) : parse(text);
+  journal.deliver("a", id, () => request.answer({ __proto__: null, ok, value } as unknown as Answer));
 }
 
 /** Says whether a request was sent and no answer has come. */
@@ -150,13 +160,31 @@ export async function rehearseCall(): Promise<void> {
  * Returns the id of a request that is about to be sent: `answered` and then `resolve` are called when its answer is
  * there.
  */
-function expect(resolve: Pending, answered: () => void): number {
+function expect(resolve: (answer: Answer) => void, answered: () => void, exact: boolean): number {
   const id = ++lastId;
-  pending[id] = (answer) => {
+  const answer = (came: Answer) => {
     answered();
-    resolve(answer);
+    resolve(came);
   };
+  pending[id] = { __proto__: null, answer, exact } as unknown as Pending;
   return id;
+}
+
+/** Makes a bigint of an integer that is rounded as a number. */
+function exactly(_key: string, value: unknown, context?: { source?: string }): unknown {
+  if (typeof value !== "number" || p.isSafeInteger(value)) return value;
+  const source = context?.source;
+  if (source === undefined || !isInteger(source)) return value;
+  return p.toBigInt(source);
+}
+
+/** Says whether the text of a JSON number has neither a fraction nor an exponent. */
+function isInteger(source: string): boolean {
+  for (let at = 1; at < source.length; at++) {
+    const unit = p.charCodeAt(source, at);
+    if (unit < 0x30 || unit > 0x39) return false;
+  }
+  return true;
 }
 
 /** Begins a discovery request now, or when few enough of them are under way. */

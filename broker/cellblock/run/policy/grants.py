@@ -128,13 +128,14 @@ class Layer:
                     hint="Give fewer or simpler schemas, above all fewer patterns with counts or Unicode classes.",
                 )
             # A client is greeted before there is need of it, and it takes a while to import.
+            from cellblock.tools.schemas.keywords import why_unrestricting
             from cellblock.tools.schemas.validation import InputValidator
 
             validator = InputValidator(schema, label=f"the policy for {pattern}", strict=True)
-            if not validator.is_checking and validator.why_not:
+            why_not = "" if validator.is_checking else validator.why_not
+            if why_not := why_not or why_unrestricting(schema):
                 raise InvalidRequest(
-                    f"The schema that the policy has for the arguments of {pattern} cannot be used: "
-                    f"{validator.why_not}.",
+                    f"The schema that the policy has for the arguments of {pattern} cannot be used: {why_not}.",
                     hint="Correct it; it must be a JSON Schema without remote references.",
                 )
             self._schemas.append((pattern, validator))

@@ -8,18 +8,18 @@ import logging
 import time
 from collections import Counter
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import Any, Final
 
 from cellblock.base.errors import CallDenied, Fault
+from cellblock.run.hook import Parked
+from cellblock.run.parking import Parking
 from cellblock.run.policy.asking import Approver, EarlierQuestions, Question, Verdict
 from cellblock.run.policy.counts import Quotas
 from cellblock.run.policy.grants import Grants, effect_of
+from cellblock.run.run_clock import RunClock
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.schemas.validation import Allowance
-
-if TYPE_CHECKING:
-    from cellblock.run.questions import Parking
-    from cellblock.run.run_clock import RunClock
 
 logger = logging.getLogger("cellblock.policy")
 
@@ -119,6 +119,12 @@ class RunRules:
     def waited_ms(self) -> int:
         """Says how long the user was waited for, in milliseconds."""
         return int((self._waited + (time.monotonic() - self._since if self._open else 0.0)) * 1000)
+
+    def parked(self, parked: Parked) -> Parked:
+        """Returns a parked run with what whoever goes on with it must know of its rules."""
+        # Calls that another process may make.
+        allowed = self.allowed & {question.call for question in parked.questions if not question.holds_call}
+        return replace(parked, allowed=tuple(allowed), asked=self.asked, waited_ms=self.waited_ms)
 
     async def admit(
         self,

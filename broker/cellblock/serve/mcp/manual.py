@@ -9,11 +9,11 @@ to use the tool, and repeat nothing of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from cellblock.base.settings.sections import ALL, LimitSettings, Profile
+from cellblock.base.settings.sections import ALL, ANSWER_BYTES, LimitSettings, Profile
 from cellblock.run.request import KEYS
 from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog
@@ -210,7 +210,7 @@ def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full". '
             "readResource(id, uri) gives what a resource_link names: its text, else { contents }; it is a tool call.",
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
-            *_kept(config.outputs.inline_bytes),
+            *_kept(config),
             f"- {_limits(config.limits)}",
             "- requestedCapabilities: ids of servers.",
             f"- {_globals()}",
@@ -222,7 +222,10 @@ def deviations(config: FrontConfig, granted: Catalog | None = None) -> list[str]
     """Returns a line for each way in which results are given otherwise than by default (section 5.3.2.5), and by
     whom."""
     lines: list[str] = []
-    parsed = _where_texts_are_parsed(config, granted)
+    exact = _where(config.schemas.is_exact, config, granted)
+    if exact:
+        lines.append(f"- Integers beyond 2^53 come as BigInt from {exact}; a BigInt is sent as an integer.")
+    parsed = _where(config.schemas.unwraps, config, granted)
     if parsed:
         lines.append(f"- A text that is a JSON object or array comes parsed from {parsed}: no JSON.parse.")
     if config.schemas.unbox:
@@ -230,29 +233,29 @@ def deviations(config: FrontConfig, granted: Catalog | None = None) -> list[str]
     return lines
 
 
-def _where_texts_are_parsed(config: FrontConfig, granted: Catalog | None) -> str:
-    """Returns the servers for which that holds, and the exceptions."""
-    rules = config.schemas
+def _where(holds: Callable[[str], bool], config: FrontConfig, granted: Catalog | None) -> str:
+    """Returns the servers for which something holds, and the exceptions."""
     paths = module_paths([*config.servers, "local"])
-    everywhere = rules.unwrap[ALL] == "json"
+    everywhere = holds(ALL)
     places: list[str] = []
     exceptions: list[str] = []
     for name, path in paths.items():
         if granted is not None and path not in granted.servers:
             continue
-        of_server = rules.unwraps(name)
+        of_server = holds(name)
         if of_server != everywhere:
             (places if of_server else exceptions).append(path)
     text = ", ".join(["all servers", *places] if everywhere else places)
     return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text
 
 
-def _kept(inline: int | None) -> list[str]:
-    if inline is None:
+def _kept(config: FrontConfig) -> list[str]:
+    inline = config.outputs.inline_bytes
+    if inline is None and config.shown.strict:
         return []
+    most = min(inline or ANSWER_BYTES, ANSWER_BYTES)
     return [
-        f"- Of a result and logs over {inline} bytes you get a preview; the whole is an MCP resource for a while "
-        "(`outputs` in the response), read in pages."
+        f"- Of a result and logs over {most} bytes you get a preview; the whole is an MCP resource, read in pages."
     ]
 
 

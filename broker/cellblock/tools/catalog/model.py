@@ -57,7 +57,8 @@ class ToolEntry:
 
     `parse_text` and `box` say how scripts get results where the configuration departs from section 5.3.2: a text that
     is a JSON object or array is parsed, and of structured content that is one property of this name its value is
-    taken. `output_schema` is then already that of the value. `given` is what the user has said of the tool.
+    taken. `output_schema` is then already that of the value. Of an `exact` tool, integers that numbers of JavaScript
+    cannot have come as bigints. `given` is what the user has said of the tool.
     """
 
     tool_name: str
@@ -68,6 +69,7 @@ class ToolEntry:
     output_schema: JsonSchema | None = None
     parse_text: bool = False
     box: str | None = None
+    exact: bool = False
     given: Given | None = None
     asked: bool = False
     """Says whether the server's entry in the configuration wants the user asked before each call."""

@@ -72,7 +72,8 @@ def server_module(server: ServerEntry) -> str:
     exports: list[str] = []
     for index, tool in enumerate(server.tools):
         names = f"{json.dumps(tool.tool_name)}, {json.dumps(tool.export_name)}"
-        lines.append(f"const t{index} = s.tool({names}, {1 if tool.input_schema else 0});")
+        exact = ", true" if tool.exact else ""
+        lines.append(f"const t{index} = s.tool({names}, {1 if tool.input_schema else 0}{exact});")
         exports.append(f"t{index} as {tool.export_name}")
     lines.append(f"const meta = s.meta({json.dumps(json.dumps(server_meta(server)))});")
     exports.append("meta as __meta__")

@@ -7,11 +7,12 @@ walking it all the same only overestimates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
+from cellblock.base.suggest import nearest_names
 
 IN_PLACE_ONE: Final = frozenset({"not", "if", "then", "else"})
 IN_PLACE_LIST: Final = frozenset({"allOf", "anyOf", "oneOf"})
@@ -64,3 +65,38 @@ MAPS: Final = {
     "definitions": Applies.NOWHERE,
 }
 """Holds the keywords that map names to subschemas, with what these apply to."""
+
+_ASSERTIONS: Final = (
+    "type enum const multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems "
+    "minItems uniqueItems maxContains minContains maxProperties minProperties required dependentRequired $ref "
+    "$dynamicRef $recursiveRef"
+)
+_SILENT: Final = (
+    "$defs definitions $schema $id id $anchor $dynamicAnchor $recursiveAnchor $vocabulary $comment title description "
+    "default deprecated readOnly writeOnly examples format contentEncoding contentMediaType contentSchema"
+)
+_RESTRICTING: Final = {
+    *_ASSERTIONS.split(),
+    *IN_PLACE_ONE,
+    *IN_PLACE_LIST,
+    *BELOW_ONE,
+    *BELOW_LIST,
+    *MAPS,
+} - {*_SILENT.split()}
+_KNOWN: Final = _RESTRICTING | {*_SILENT.split()}
+
+
+def why_unrestricting(schema: Mapping[str, Any] | bool) -> str | None:
+    """Says why a rule restricts less than it seems to; None where it does not."""
+    left = [schema] if is_object(schema) else []
+    while left:
+        one = left.pop()
+        for keyword in one:
+            if keyword not in _KNOWN and not keyword.startswith("x-"):
+                near = nearest_names(keyword, sorted(_RESTRICTING), 1)
+                return f"{keyword!r} is no keyword of JSON Schema" + "".join(
+                    f", {name!r} is" for name in near
+                )
+        left += (part for _, _, part in subschemas(one))
+    restricts = bool(schema.keys() & _RESTRICTING) if is_object(schema) else not schema
+    return None if restricts else "it restricts nothing"

@@ -32,6 +32,7 @@ from cellblock.tools.upstream.dispatcher import (
 )
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire import messages
+from cellblock.tools.upstream.wire.content import ACCEPTED, unpacked
 from cellblock.tools.upstream.wire.framing import Event, EventSplitter, over_cap
 from cellblock.tools.upstream.wire.messages import Failure
 
@@ -72,7 +73,7 @@ def http_client(
 ) -> httpx2.AsyncClient:
     """Makes the client of one server."""
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, write=None)
-    return httpx2.AsyncClient(headers=dict(headers), auth=auth, timeout=timeout, verify=tls)
+    return httpx2.AsyncClient(headers={**ACCEPTED, **headers}, auth=auth, timeout=timeout, verify=tls)
 
 
 @dataclass(slots=True)
@@ -166,6 +167,8 @@ class HttpWire:
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             pending.sent = False
             pending.fail(ConnectionLost(_said(error), sent=False))
+        except httpx2.DecodingError as error:
+            pending.fail(AnswerUnreadable(str(error)))
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             pending.fail(ConnectionLost(_said(error), sent=True))
         except OverBudget as error:
@@ -295,7 +298,7 @@ class HttpWire:
         parts: list[bytes] = []
         size = 0
         with self._holding.counting() as count:
-            async for chunk in response.aiter_bytes():
+            async for chunk in unpacked(response):
                 size += len(chunk)
                 if size > self._cap:
                     raise AnswerUnreadable(over_cap(size, self._cap), too_large=True)
@@ -306,7 +309,7 @@ class HttpWire:
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[Event]:
         splitter, pace = EventSplitter(), Pace()
         with self._holding.counting() as count:
-            async for chunk in response.aiter_bytes():
+            async for chunk in unpacked(response):
                 events = splitter.feed(chunk)
                 await pace.spend(len(events) + len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
                 for event in events:
@@ -423,7 +426,7 @@ async def _refusal(response: httpx2.Response) -> bytes:
     """Reads the beginning of a refusal's body."""
     body = b""
     with suppress(httpx2.HTTPError, httpx2.StreamError):
-        async for chunk in response.aiter_bytes():
+        async for chunk in unpacked(response):
             body += chunk
             if len(body) > REFUSAL_BYTES:
                 break

@@ -159,6 +159,8 @@ Key = tuple[object, ...]
 _Shared = dict[tuple[Shape, tuple[type, ...]], Ref]
 
 _OBJECT: Final = Keyword("object")
+_NUMBER: Final = Keyword("number")
+_EXACT: Final = Union((_NUMBER, Keyword("bigint")))
 
 
 class CompiledTypes:
@@ -169,7 +171,7 @@ class CompiledTypes:
     def __init__(self) -> None:
         self._taken = set(TAKEN)
 
-    def add(self, schema: JsonSchema, name: str, *, argument: bool = False) -> Later:
+    def add(self, schema: JsonSchema, name: str, *, argument: bool = False, exact: bool = False) -> Later:
         """Adds the type of a schema; `name` is what a name of it, or names of its parts, are made from."""
         # Another name when a type of the module bears it or begins with it as aliases do.
         free, number = name, 2
@@ -191,11 +193,11 @@ class ReadTypes:
         self._schemas = 0
         self._printer = Printer(self._definitions, set(TAKEN), reading=True)
 
-    def add(self, schema: JsonSchema, name: str, *, argument: bool = False) -> Later:
+    def add(self, schema: JsonSchema, name: str, *, argument: bool = False, exact: bool = False) -> Later:
         """Adds the type of a schema; `name` is for its root, where that is shared."""
         made = compiled(schema, argument=argument)
         self._schemas += 1
-        rewriting = _Rewriting(self._schemas, made.definitions, self._definitions, self._shared, name)
+        rewriting = _Rewriting(self._schemas, made.definitions, self._definitions, self._shared, name, exact)
         made = replace(made, shape=rewriting.root(made.shape))
         self._printer.count(made.shape)
         return lambda: made.printed(self._printer)
@@ -209,7 +211,10 @@ class _Rewriting:
     """Carries the shapes of one schema over to the definitions of all. There its keys have its `number` in front: those
     of other schemas can be the same."""
 
-    def __init__(self, number: int, own: Definitions, all_: Definitions, shared: _Shared, name: str) -> None:
+    def __init__(
+        self, number: int, own: Definitions, all_: Definitions, shared: _Shared, name: str, exact: bool
+    ) -> None:
+        self._exact = exact
         self._number = number
         self._own = own
         self._all = all_
@@ -235,6 +240,8 @@ class _Rewriting:
         if isinstance(shape, Union):
             made = union([self._of(one, hint) for one in shape.members])
             return self._share(made, hint) if isinstance(made, Union) else made
+        if self._exact and shape == _NUMBER:
+            return _EXACT
         return self._object(shape, hint) if isinstance(shape, Object) else shape
 
     def _object(self, shape: Object, hint: str) -> Shape:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
+from cellblock.record.cellrun import MAX_BYTES
 from cellblock.record.recording import Recording, names_of
 from cellblock.testing import read_recording, write_recording
 from cellblock.tools.catalog.model import Catalog
@@ -38,6 +40,16 @@ def test_a_recording_is_its_owners_alone(tmp_path: Path, there: bool) -> None:
     write_recording(SAMPLE, file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert read_recording(file) == SAMPLE
+
+
+def test_a_file_is_read_within_bounds_and_no_pipe(tmp_path: Path) -> None:
+    file = tmp_path / "run.cellrun"
+    file.touch()
+    os.truncate(file, MAX_BYTES + 1)
+    os.mkfifo(tmp_path / "pipe")
+    for name, said in (("run.cellrun", "larger than"), ("pipe", "it is no file")):
+        with pytest.raises(OSError, match=said):
+            read_recording(tmp_path / name)
 
 
 def test_a_recording_is_not_written_through_a_link(tmp_path: Path) -> None:

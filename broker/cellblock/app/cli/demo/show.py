@@ -28,7 +28,7 @@ async def run(parsed: argparse.Namespace) -> int:
 async def _show(state_dir: Path) -> int:
     config = {
         "mcpServers": {
-            "tracker": {"command": sys.executable, "args": ["-m", "cellblock.app.cli.demo.tracker"]}
+            "tracker": {"command": sys.executable, "args": ["-P", "-m", "cellblock.app.cli.demo.tracker"]}
         }
     }
     settings = parse_settings(config).with_state_dir(state_dir)

@@ -246,4 +246,5 @@ def own_command() -> tuple[str, ...]:
     if started is not None and os.path.basename(started) == "cellblock":  # noqa: PTH119
         # Not where a link leads: the link stays when a new version is installed.
         return (os.path.abspath(started),)  # noqa: PTH100
-    return (sys.executable, "-m", "cellblock.cli")
+    # Nothing of the working directory, which may be anybody's repository.
+    return (sys.executable, "-P", "-m", "cellblock.cli")

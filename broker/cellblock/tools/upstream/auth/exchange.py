@@ -26,6 +26,7 @@ from cellblock.base.visible import visible
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.tls import tls_context
+from cellblock.tools.upstream.wire.content import ACCEPTED, unpacked
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
 """Bounds an answer of an authorization server."""
@@ -66,7 +67,7 @@ class MemoryStorage:
 
 def http_client(bound: float) -> httpx2.AsyncClient:
     """Returns a client for exchanges; redirects are not followed."""
-    return httpx2.AsyncClient(timeout=bound, verify=tls_context())
+    return httpx2.AsyncClient(headers=ACCEPTED, timeout=bound, verify=tls_context())
 
 
 async def send(http: httpx2.AsyncClient, request: httpx2.Request, bound: float) -> httpx2.Response:
@@ -76,13 +77,16 @@ async def send(http: httpx2.AsyncClient, request: httpx2.Request, bound: float) 
         LoginError: No answer within `bound` seconds, or one that is too large.
     """
     where = urlsplit(str(request.url)).netloc.rpartition("@")[2]
+    # A client's own headers are not put into a finished request; GitHub answers with a form to who wants no JSON.
+    for name, value in (*ACCEPTED.items(), ("accept", "application/json")):
+        request.headers.setdefault(name, value)
     try:
         async with asyncio.timeout(bound):
             response = await http.send(request, stream=True)
             try:
                 # Decoded by hand, so that a small compressed answer cannot become a large one unseen.
                 body = b""
-                async for chunk in response.aiter_bytes():
+                async for chunk in unpacked(response):
                     body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
                         raise LoginError(
@@ -107,7 +111,8 @@ async def send(http: httpx2.AsyncClient, request: httpx2.Request, bound: float) 
 
 
 def _mended(body: bytes) -> bytes:
-    """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or a list."""
+    """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or scopes as a list
+    or with commas."""
     answer = _object_in(body)
     if "access_token" not in answer:
         return body
@@ -115,8 +120,11 @@ def _mended(body: bytes) -> bytes:
         answer["expires_in"] = int(float(answer["expires_in"]))
     except (KeyError, TypeError, ValueError, OverflowError):
         answer["expires_in"] = None
-    if is_array(answer.get("scope")):
-        answer["scope"] = " ".join(map(str, answer["scope"]))
+    scope = answer.get("scope")
+    if is_array(scope):
+        answer["scope"] = " ".join(map(str, scope))
+    elif isinstance(scope, str) and " " not in scope:
+        answer["scope"] = scope.replace(",", " ")
     return json.dumps(answer).encode()
 
 

@@ -10,8 +10,6 @@ import msgspec
 from msgspec import Raw
 from pydantic_core import to_json
 
-from cellblock.tools.upstream.wire.numbers import inexact
-
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _blocks = msgspec.json.Decoder(list[Raw])
 
@@ -87,10 +85,7 @@ class ToolResult:
     def remarks(self) -> list[str]:
         """Says what a script that gets the value is not told by it: what was mended, and what stands beside it."""
         said = [*self.notes]
-        structured = self.structured
-        if structured is not None:
-            number = inexact(structured)
-            said += [number] if number is not None else []
+        if self.structured is not None:
             types = {
                 bytes(fields_of(block).get("type", b'""'))
                 for block in self.blocks[:MOST_BLOCKS]
@@ -100,7 +95,8 @@ class ToolResult:
                 name for name in ("image", "audio", "resource") if b'"%s"' % name.encode() in types
             )
             if beside:
-                said.append(f"Beside its value the tool gave what scripts do not get: {', '.join(beside)}.")
+                what = f"Beside its value the tool gave what scripts do not get: {', '.join(beside)}."
+                said.append(f'{what} The whole comes with `frontend.profile` at "proxy".')
         return said
 
     def whole(self) -> bytes:

@@ -223,13 +223,30 @@ def test_where_the_path_is_too_long_leftovers_are_found_too(
     assert [*held.parent.iterdir()] == []
 
 
-def test_a_shared_folder_that_others_can_enter_is_refused(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("squatted", ["open", "file", "link", "another user's"])
+def test_a_shared_folder_that_is_not_this_users_alone_gets_another_name(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, squatted: str
 ) -> None:
+    if squatted == "another user's" and os.getuid() != 0:
+        pytest.skip("only root can give a folder away")
     monkeypatch.setattr(tempfile, "tempdir", str(state_dir))
-    (state_dir / f"cellblock-{os.getuid()}").mkdir(mode=0o755)
-    with pytest.raises(ConfigError, match="not a private folder"):
-        SocketDir(state_dir / ("x" * 90))
+    name = state_dir / f"cellblock-{os.getuid()}"
+    if squatted == "file":
+        name.write_text("")
+    elif squatted == "link":
+        name.symlink_to(state_dir)
+    else:
+        name.mkdir(mode=0o755 if squatted == "open" else 0o700)
+        if squatted != "open":
+            os.chown(name, 12345, 12345)
+    state_dir.joinpath(f"{name.name}-0").mkdir(mode=0o777)
+    first, second = SocketDir(state_dir / ("x" * 90)), SocketDir(state_dir / ("y" * 90))
+    parent = first.path.parent
+    assert parent == second.path.parent and parent.parent == state_dir
+    assert parent.name.startswith(f"{name.name}-") and parent.stat().st_mode & 0o777 == 0o700
+    first.close()
+    second.close()
+    assert [*parent.iterdir()] == []
 
 
 def test_a_folder_that_someone_removed_is_made_anew_under_its_name(state_dir: Path) -> None:

@@ -15,11 +15,12 @@ import mcp
 import pytest
 
 from cellblock.base.settings.settings import AuditSettings, LogSettings, ServerConfig
-from cellblock.observe.audit import FILE_NAME, AuditLog
+from cellblock.observe.audit import FILE_NAME, AuditLog, outlasting
+from cellblock.observe.files import PrivateFile
 from cellblock.observe.libraries import BURST, LIBRARIES, LINE_SECONDS, Tamed, heard_from, tame_libraries
 from cellblock.observe.logs import level_of, logging_as_configured
 from cellblock.run.events import Decision
-from support.memory_host import HostedRun, World
+from support.memory_host import HostedRun, Play, World
 
 SERVER = ServerConfig(command="x", env={"API_KEY": "hunter2-hunter2"})
 
@@ -124,10 +125,10 @@ async def play(run: HostedRun) -> None:
     run.done({"text": "in the result"}, wall_ms=7, cpu_ms=3, peak_bytes=4096)
 
 
-async def lines_of(world: World, folder: Path, **settings: Any) -> list[dict[str, Any]]:
+async def lines_of(world: World, folder: Path, played: Play = play, **settings: Any) -> list[dict[str, Any]]:
     audit = AuditLog(AuditSettings(**settings), folder)
     world.events.add(audit)
-    await world.host(play)
+    await world.host(played)
     assert (await world.run(CODE)).ok
     audit.close()
     return [json.loads(line) for line in (folder / FILE_NAME).read_text().splitlines()]
@@ -135,16 +136,60 @@ async def lines_of(world: World, folder: Path, **settings: Any) -> list[dict[str
 
 async def test_who_ran_what_without_inputs_and_outputs(make_world: MakeWorld, tmp_path: Path) -> None:
     lines = await lines_of(make_world(), tmp_path)
-    assert [line["event"] for line in lines] == ["run", "call", "call_end", "call", "call_end", "run_end"]
+    assert [line["event"] for line in lines] == ["run", "call", "call_end", "call_end", "run_end"]
     assert len({line["run"] for line in lines}) == 1
     assert all(line["time"].endswith("Z") and line["client"] == "default" for line in lines)
-    accepted, begun, ended, _, refused, over = lines
+    assert {line["principal"] for line in lines} == {"embedding"}
+    accepted, begun, ended, refused, over = lines
     assert accepted["script_sha256"] == hashlib.sha256(CODE.encode()).hexdigest()
     assert (begun["server"], begun["tool"], begun["call"]) == ("tools", "echo", 1)
     assert (ended["ok"], ended["certainty"]) == (True, "completed")
     assert (refused["ok"], refused["certainty"], refused["tool"]) == (False, "not_started", "missing")
     assert (over["outcome"], over["tool_calls"], over["failed_calls"], over["wall_ms"]) == ("ok", 2, 1, 7)
     assert "in the" not in json.dumps(lines)
+
+
+async def test_refusals_that_repeat_are_told_once_and_counted(make_world: MakeWorld, tmp_path: Path) -> None:
+    async def refused(run: HostedRun) -> None:
+        run.leased()
+        for number in range(1, 91, 3):
+            await run.call(number, tool="missing")
+            await run.call(number + 1, tool=f"made_up_{number}")
+            await run.call(number + 2, value="no object")
+        await run.call(91, value={"text": "harm"})
+        run.done()
+
+    lines = await lines_of(make_world(), tmp_path, refused)
+    assert [line["event"] for line in lines] == [
+        *("run", "call_end", "call_end", "call", "call_end", "refused", "refused", "run_end")
+    ]
+    counted = {line["tool"]: (line["calls"], line["error"]) for line in lines if line["event"] == "refused"}
+    assert {tool: calls for tool, (calls, _) in counted.items()} == {"": 60, "echo": 30}
+    assert lines[3]["call"] == lines[4]["call"] == 91 and lines[4]["certainty"] == "completed"
+
+
+def test_a_flood_evicts_nobody_elses_calls_nor_its_own_by_refusals(tmp_path: Path) -> None:
+    def line(number: int, principal: str, event: str = "call", **more: Any) -> bytes:
+        facts = {"time": number, "event": event, "principal": principal, **more}
+        return json.dumps(facts).encode() + b"\n"
+
+    file = PrivateFile(tmp_path / FILE_NAME, max_bytes=20_000, keep=3, outlasting=outlasting)
+    kept = [line(1, "harmed"), line(2, "flooding", tool="harmful"), line(3, "", "decision")]
+    file.write(b"".join(kept))
+    # Ten times what the log may hold.
+    for number in range(10_000):
+        file.write(line(number, "flooding", "call_end", certainty="not_started"))
+    lines = b"".join(
+        one.read_bytes() for one in sorted(tmp_path.glob(f"{FILE_NAME}*"), reverse=True)
+    ).splitlines(True)
+    assert lines[:3] == kept
+    for number in range(10_000):
+        file.write(line(number, "flooding"))
+    parts = [one.read_bytes() for one in sorted(tmp_path.glob(f"{FILE_NAME}*"), reverse=True)]
+    file.close()
+    lines = b"".join(parts).splitlines(True)
+    assert kept[0] in lines and kept[2] in lines and kept[1] not in lines
+    assert sum(map(len, parts)) <= 4 * 20_000 + 10_000
 
 
 async def test_inputs_and_outputs_where_asked_for(make_world: MakeWorld, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from cellblock.base.errors import Certainty
 from cellblock.base.questions import ParkedQuestion
+from cellblock.record import cellrun
 from cellblock.record.cellrun import read, redacted, write
 from cellblock.record.recording import (
     RecordedCall,
@@ -24,6 +27,7 @@ from cellblock.run.hook import Parked, digest_of, has_order, is_events, pieces, 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 
 SECRET = "hunter2-hunter2"
+FEW_VALUES = 100_000
 ODD = b'{"a": "\\ud800", "b": 1.0, "a": 2}'
 
 
@@ -154,13 +158,39 @@ def test_a_file_is_cut_at_the_ends_of_its_lines_alone(mark: str) -> None:
         (write(sample(body=b"null")), "its plan is none"),
         (write(sample(body=b'{"main": "", "modules": {"a": 1}, "refused": {}}')), "its plan is none"),
         (write(sample(request={"code": 1})), "there is no script"),
+        (write(sample(started_at=math.inf)), "damaged"),
+        (write(sample()) + '{"response": ' + "[" * 1_000_000, "no recording"),
+        (write(sample()) + '["' + '\\"' * 1_000_000, "no recording"),
     ],
-    ids=range(16),
+    ids=range(19),
 )
 def test_what_is_no_recording_is_refused(text: str, said: str) -> None:
     with pytest.raises(UnreadableRecording, match="recording") as caught:
         read(text)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["{}", '"x"', "1.5", "[{}]"])
+def test_more_values_than_a_run_has_are_refused_unread(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded they would take 30 to 120 times the bytes that they have in the file."""
+    monkeypatch.setattr(cellrun, "MOST_VALUES", FEW_VALUES)
+    text = f'{write(sample())}{{"response": {{"result": [{",".join([value] * (FEW_VALUES + 1))}]}}}}\n'
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableRecording, match="values"):
+            read(text)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_in_texts_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cellrun, "MOST_VALUES", FEW_VALUES)
+    text = b'["a", ' * FEW_VALUES
+    recording = sample(
+        calls=[RecordedCall(id=1, kind="call", server="s", tool="t", input=text, digest=digest_of(text))]
+    )
+    assert read(write(recording)) == recording
 
 
 @pytest.mark.parametrize(

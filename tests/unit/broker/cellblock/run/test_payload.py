@@ -15,6 +15,7 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.run import payload
 from cellblock.run.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
 from cellblock.run.unwrap import MAX_ERROR_TEXT, unwrap
+from cellblock.tools.upstream.wire.numbers import inexact
 from cellblock.tools.upstream.wire.results import ToolResult
 
 plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -326,7 +327,8 @@ def test_an_error_is_raised_with_its_text_and_the_whole_result() -> None:
 
 def test_what_stands_beside_a_value_is_told() -> None:
     assert result(IMAGE, text("a"), structuredContent={"a": 1}).remarks() == [
-        "Beside its value the tool gave what scripts do not get: image."
+        "Beside its value the tool gave what scripts do not get: image. "
+        'The whole comes with `frontend.profile` at "proxy".'
     ]
     assert result(IMAGE).remarks() == result(text("a"), structuredContent=1).remarks() == []
 
@@ -334,20 +336,26 @@ def test_what_stands_beside_a_value_is_told() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ('{"id": 12345678901234567890123}', "The integer at /id is beyond 2^53 and rounded: it is 123456789"),
+        (
+            '{"id": 12345678901234567890123}',
+            "The integer at /id is beyond 2^53, and rounded as a number: it is 123456789",
+        ),
         ('[{"a": [0, -9007199254740993]}]', "The integer at /0/a/1 is beyond 2^53"),
+        (json.dumps('{"ids": [9007199254740992]}'), "The integer at /ids/0 is beyond 2^53"),
+        ("-12345678901234567", "The integer at the root is beyond 2^53"),
         ('{"n": 1E+400}', "The number at /n is past the range of numbers, and is Infinity."),
         ('{"n": 1' + "0" * 400 + "}", "The integer at /n is beyond 2^53"),
         (
-            '{"n": 1.5e10, "m": 9007199254740992, "t": "12345678901234567890 1e999", "f": 0.12345678901234567}',
+            '{"n": 1.5e10, "m": 9007199254740991, "t": "12345678901234567890 1e999", "f": 0.12345678901234567}',
             None,
         ),
     ],
 )
 def test_numbers_that_javascript_does_not_have_are_told(body: str, said: str | None) -> None:
-    found = ToolResult(b'{"structuredContent":%s}' % body.encode()).remarks()
-    assert len(found) == (said is not None)
-    assert said is None or found[0].startswith(said)
+    found = inexact(body.encode(), "s", exact=False)
+    assert found == said or (found or "").startswith(said or "x")
+    told = inexact(body.encode(), "s", exact=True)
+    assert told == (found if "Infinity" in (found or "") else None)
 
 
 def test_error_texts_are_never_empty_and_never_long() -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from cellblock.base.questions import ParkedQuestion, QuestionId
-from cellblock.run import questions as run_questions
 from cellblock.run import run as run_module
+from cellblock.run.parking import GATHER_SECONDS, Parking
 from cellblock.run.policy.asking import Grantee, Question, Verdict
-from cellblock.run.questions import Parking
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, World, codes
 from support.waits import within
@@ -210,7 +209,7 @@ class Place:
 
 async def gathered() -> None:
     """Passes the time in which what is asked at once is gathered."""
-    await asyncio.sleep(2 * run_questions.GATHER_SECONDS)
+    await asyncio.sleep(2 * GATHER_SECONDS)
 
 
 async def test_it_parks_once_with_all_that_is_asked_at_once() -> None:

@@ -20,7 +20,7 @@ from cellblock.run.policy.counts import Counts
 from cellblock.serve.http.guards import RateLimit
 from support.postgresql import Cutting, Postgres
 from support.shared_rows import KEY
-from support.waits import until
+from support.waits import WAIT_BOUND_SECONDS, until
 
 DAY = 86_400_000
 
@@ -48,10 +48,17 @@ class Broker:
 Make = Callable[[], Broker]
 
 
+def look_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has brokers look only when a test says so, and wait for it as long as a busy machine takes."""
+    monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
+    for bound in ("FIRST_SECONDS", "ASK_SECONDS"):
+        monkeypatch.setattr(counts_module, bound, WAIT_BOUND_SECONDS)
+
+
 @pytest.fixture
 async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
     """Makes brokers that count in one file, and look when they are told to."""
-    monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
+    look_when_told(monkeypatch)
     made: list[Broker] = []
 
     def one() -> Broker:
@@ -186,7 +193,7 @@ async def test_what_a_client_asks_of_one_broker_counts_at_the_others(make: Make)
 async def test_what_was_added_before_its_answer_was_lost_is_not_added_again(
     postgres: Postgres, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, after: bool
 ) -> None:
-    monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
+    look_when_told(monkeypatch)
     monkeypatch.setattr("cellblock.fleet.postgresql.UNSURE_SECONDS", 0.0)
     cutting = Cutting(postgres_url, tmp_path, after=after)
     server = PostgresServer(cutting.url)
@@ -216,7 +223,7 @@ async def test_what_was_added_before_its_answer_was_lost_is_not_added_again(
 async def test_a_count_that_cannot_be_added_to_holds_up_no_other_and_has_none_counted_twice(
     postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counts_module, "SYNC_SECONDS", 3600.0)
+    look_when_told(monkeypatch)
     one = Broker(SharedState(postgres_server, (KEY,)))
     for name in ("before", "full", "behind"):
         one.counts.note(name, lambda others: None)

@@ -102,7 +102,7 @@ GRANTS = st.builds(
     tools=st.none() | st.lists(DRAWN, max_size=3),
     read_only=st.booleans(),
     budgets=st.dictionaries(DRAWN, st.integers(0, 3), max_size=2),
-    arguments=st.dictionaries(DRAWN, st.sampled_from([True, False, {"type": "object"}]), max_size=2),
+    arguments=st.dictionaries(DRAWN, st.sampled_from([False, {"type": "object"}]), max_size=2),
     approve=st.lists(DRAWN, max_size=2),
     destructive=st.sampled_from(["allow", "approve", "deny"]),
 )
@@ -207,6 +207,10 @@ def test_without_any_policy_nothing_is_asked_of_it() -> None:
         ({"clients": {"cli": {"budgets": {"nowhere.x": 1}}}}, "clients.cli"),
         ({"default": {"arguments": {"files.*": {"type": "strin"}}}}, "files"),
         ({"default": {"arguments": {"files.*": {"$ref": "https://example.com/schema"}}}}, "files"),
+        ({"default": {"arguments": {"files.*": {"propertes": {}}}}}, "'propertes' is no .*, 'properties' is"),
+        ({"clients": {"cli": {"arguments": {"files.*": {"not": {"requird": ["x"]}}}}}}, "'requird' is no"),
+        ({"default": {"arguments": {"files.*": {"description": "nothing"}}}}, "restricts nothing"),
+        ({"default": {"arguments": {"files.*": True}}}, "restricts nothing"),
     ],
 )
 def test_a_policy_that_cannot_be_kept_is_no_policy(section: dict[str, Any], words: str) -> None:
@@ -234,6 +238,8 @@ def test_a_policy_that_says_what_nobody_means(section: dict[str, Any]) -> None:
 def test_a_schema_of_a_request_that_cannot_be_checked_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="cannot be used"):
         Policy(PolicySettings()).grants_of("cli", Grant(arguments={"*": {"$ref": "#/nowhere"}}))
+    with pytest.raises(InvalidRequest, match="'propertes' is no keyword"):
+        Policy(PolicySettings()).grants_of("cli", Grant(arguments={"*": {"propertes": {"x": False}}}))
 
 
 def test_a_request_has_so_many_schemas_at_most() -> None:

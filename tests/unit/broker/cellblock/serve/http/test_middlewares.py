@@ -30,6 +30,7 @@ from cellblock.serve.http.guards import (
     own_site,
     trusted_hosts,
     trusted_origins,
+    uncoded,
 )
 from cellblock.serve.http.in_flight import Activity, Drained, InFlight, Seen
 from cellblock.serve.http.refusal import NO_TOKEN, Refusals
@@ -51,6 +52,12 @@ async def test_a_body_has_one_length() -> None:
     chunked: dict[str, Any] = {"transfer_encoding": "chunked"}
     assert await statuses(Guarded(OK, one_length), both, {**chunked, "http_version": "1.0"}) == [400, 400]
     assert await statuses(Guarded(OK, one_length), chunked, {"content_length": "4"}, {}) == [200, 200, 200]
+
+
+async def test_a_compressed_body_is_refused() -> None:
+    codings = ["gzip", "br", "zstd", "gzip, gzip", "identity", None]
+    requests = [{} if coding is None else {"content_encoding": coding} for coding in codings]
+    assert await statuses(Guarded(OK, uncoded), *requests) == [415, 415, 415, 415, 200, 200]
 
 
 async def test_hosts_and_origins_are_ours() -> None:
@@ -171,9 +178,14 @@ async def test_sessions_are_followed_and_are_clients_of_their_own() -> None:
     app = SessionLimit(sdk, sessions)
     opening, within = {"mcp_protocol_version": OLDER}, {"mcp_session_id": "s1"}
     assert await statuses(app, opening, within, opening, {"mcp_protocol_version": "2026-07-28"}) == [
-        *(200, 200, 503, 200),
+        *(200, 200, 200, 200),
     ]
     assert seen[0] == seen[2] == ADA.client and seen[1].startswith("http session ")
+    # The one that was idle was ended, which one with a stream is not.
+    assert len(seen) == 5
+    sessions.begin(b"s1", ADA)
+    assert await statuses(app, opening) == [503]
+    sessions.end(b"s1", 0.0)
     eve = Caller("eve", "editor", "http eve", "eve")
     assert await statuses(app, {**within, "caller": eve}, {"mcp_session_id": "s1, s2"}) == [404, 400]
     assert await statuses(app, {**within, "method": "DELETE"}, opening) == [200, 200]

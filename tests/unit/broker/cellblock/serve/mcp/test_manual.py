@@ -87,6 +87,10 @@ SERVERS = {name: {"command": "x"} for name in ("My Files", "mail", "wiki")}
     [
         ({}, []),
         ({"unwrap": "json"}, ["parsed from all servers: no JSON.parse"]),
+        (
+            {"unwrap": {"*": "json", "mail": "bigint"}},
+            ["beyond 2^53 come as BigInt from mail", "parsed from all servers: no JSON.parse"],
+        ),
         ({"servers": {"My Files": {"unwrap": "json"}, "mail": {}}}, ["parsed from my-files: no JSON.parse"]),
         (
             {

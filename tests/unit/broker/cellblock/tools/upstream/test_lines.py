@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import tracemalloc
@@ -19,6 +20,7 @@ from cellblock.base.budget import Budget
 from cellblock.tools.upstream.dispatcher import AnswerUnreadable
 from cellblock.tools.upstream.http import HttpWire
 from cellblock.tools.upstream.pace import Holding
+from cellblock.tools.upstream.wire.content import FREE_BYTES, MOST_RATIO, PIECE_BYTES, unpacked
 from cellblock.tools.upstream.wire.framing import (
     ENDLESS,
     EndlessLine,
@@ -229,14 +231,30 @@ def test_a_stream_is_asked_for_again_within_bounds(said: bytes, meant: int) -> N
 CAP = 200_000
 
 
-def bomb(size: int) -> bytes:
-    """So many zeros in gzip."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return b"".join(packer.compress(bytes(1_000_000)) for _ in range(size // 1_000_000)) + packer.flush()
+def packed(*pieces: bytes, bits: int = 31) -> bytes:
+    """These pieces in one stream: of gzip with 31 bits, of zlib with 15."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, bits)
+    return b"".join(map(packer.compress, pieces)) + packer.flush()
+
+
+NOTHING = packed(b"")[:10] + b"\x00\x00\x00\xff\xff" * 100_000
+"""Half a megabyte of gzip that is nothing when it is unpacked, and so reaches no cap."""
+
+CODED = {
+    "gzip": ("gzip", packed(*[bytes(1_000_000)] * 100)),
+    "twice": ("gzip, gzip", packed(NOTHING)),
+    "brotli": ("br", b"\x0b\x00\x80x\x03"),
+    "zstd": ("zstd", b"\x28\xb5\x2f\xfd\x20\x01\x09\x00\x00x"),
+    "deflate": ("Deflate", packed(b"x" * CAP, bits=15)),
+    "small": ("x-gzip", packed(b"x" * CAP)),
+    "identity": ("identity", b"x" * CAP),
+    "damaged": ("gzip", b"x" * 100),
+    "trailing": ("gzip", packed(b"x") + bytes(1_000_000)),
+}
 
 
 class Sending(BaseHTTPRequestHandler):
-    """/N sends N bytes; /gzip sends 100 MB in 100 KB; /chunked sends chunks without end."""
+    """/N sends N bytes, /gzip 100 MB in 100 KB, other names what `CODED` has, and /chunked chunks without end."""
 
     protocol_version = "HTTP/1.1"
 
@@ -250,9 +268,9 @@ class Sending(BaseHTTPRequestHandler):
             except OSError:
                 self.close_connection = True
             return
-        body = bomb(100_000_000) if self.path == "/gzip" else b"x" * int(self.path[1:])
-        packed = [("content-encoding", "gzip")] if self.path == "/gzip" else []
-        self.start(("content-length", str(len(body))), *packed)
+        name = self.path[1:]
+        coding, body = CODED[name] if name in CODED else ("", b"x" * int(name))
+        self.start(("content-length", str(len(body))), ("content-encoding", coding))
         self.wfile.write(body)
 
     def start(self, *headers: tuple[str, str]) -> None:
@@ -297,3 +315,43 @@ async def test_what_is_over_the_cap_is_an_error_and_is_not_held(url: str, path: 
     tracemalloc.stop()
     # The server's side of these 5 MB is in this process too.
     assert peak < 20_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("twice", "gzip, gzip"),
+        ("brotli", "`br`"),
+        ("zstd", "`zstd`"),
+        ("damaged", "incorrect header check"),
+        ("trailing", "goes on after its end"),
+    ],
+)
+async def test_one_coding_that_was_asked_for_is_unpacked_and_no_other(url: str, path: str, why: str) -> None:
+    with pytest.raises(httpx2.DecodingError, match=why):
+        await body_of(f"{url}/{path}")
+    for plain in ("small", "deflate", "identity"):
+        assert await body_of(f"{url}/{plain}") == b"x" * CAP
+
+
+async def test_a_bomb_is_unpacked_in_pieces_and_refused_by_its_ratio() -> None:
+    """Other tasks have their turn after each piece, and what is unpacked is bounded whatever reads it."""
+    _, bomb = CODED["gzip"]
+    response = httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=httpx2.ByteStream(bomb))
+    pieces: list[bytes] = []
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    with pytest.raises(httpx2.DecodingError, match="times its size"):
+        async for piece in unpacked(response):
+            pieces.append(piece)  # noqa: PERF401 - an error ends it
+    other.cancel()
+    assert max(map(len, pieces)) <= PIECE_BYTES
+    assert turns >= len(pieces)
+    assert sum(map(len, pieces)) <= MOST_RATIO * len(bomb) + FREE_BYTES

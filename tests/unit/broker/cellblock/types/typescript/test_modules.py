@@ -297,3 +297,10 @@ def test_one_tool_declared_alone() -> None:
         "// JSON.parse(text: JsonText<T>) gives a T.\n/** Output: Observed. */\nexport function rows("
     )
     assert "McpToolOutput" in declare_tool(ToolEntry("t", "t"), None)
+
+
+def test_integers_of_an_exact_tool_are_numbers_or_bigints() -> None:
+    ids = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "integer"}}}}
+    output = ToolOutput("declared", "Declared.", schema={"type": ["integer", "null"]})
+    text = declare_tool(ToolEntry("t", "t", input_schema=ids, exact=True), output)
+    assert "function t(input?: { ids?: Array<number | bigint> }): Promise<number | bigint | null>;" in text
