@@ -59,7 +59,7 @@ class CallInputs:
         return value
 
     async def _checked(self, tool: ToolEntry, schema: CheckedSchema, value: Any) -> Any:
-        whole = [value]
+        whole: list[Any] = [value]
         try:
             with Metered(self._account):
                 violation = schema.validator.judge(value)

@@ -562,6 +562,7 @@ async def test_a_long_list_of_unique_items_is_validated() -> None:
         (READ, [0] * 200_001, "has over 200000 values"),
         (READ, "\n" * 2_100_000, "has over 2000000 escaped characters"),
     ],
+    ids=["steps", "big integers", "values", "escapes"],
 )
 async def test_an_input_that_would_hold_the_loop_is_refused(schema: JsonSchema, value: Any, why: str) -> None:
     with longest_step() as longest:
@@ -572,7 +573,11 @@ async def test_an_input_that_would_hold_the_loop_is_refused(schema: JsonSchema, 
     assert longest[0] < 0.2
 
 
-@pytest.mark.parametrize("value", ["é\U0001f600" * 2_500_000, [[]] * 199_000, ["x" * 100] * 100_000])
+@pytest.mark.parametrize(
+    "value",
+    ["é\U0001f600" * 2_500_000, [[]] * 199_000, ["x" * 100] * 100_000],
+    ids=["text", "lists", "texts"],
+)
 async def test_a_large_input_reaches_the_tool_and_holds_the_loop_for_no_long_step(value: Any) -> None:
     """In CPU time of this thread, which no other process adds to; the bound is 60 ms on a machine that is quiet."""
     schema = {"type": "object", "properties": {"rows": {"type": ["array", "string"]}}, "required": ["rows"]}

@@ -71,8 +71,8 @@ async def test_a_result_is_passed_on_as_it_is_read(monkeypatch: pytest.MonkeyPat
         assert (checked is None) is (decoded is None or b"\\ud" in body), body
         if checked is not None:
             assert checked == body and decoded is not None
-            spelled = await LargeResult(checked, account=Account.of_one()).spelled(None)
-            assert json.loads(b'"%s"' % (spelled.inline or b"")).encode() == body
+            spelled = await LargeResult(checked, account=Account.of_one()).spelled(None, as_json=True)
+            assert json.loads(b'"%s"' % (spelled.text or b"")).encode() == body
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,7 @@ async def test_a_result_is_passed_on_as_it_is_read(monkeypatch: pytest.MonkeyPat
         b"[" * 200 + b"]" * 200,
         b"[1,]",
     ],
+    ids=range(6),
 )
 async def test_what_not_every_reader_reads_is_no_result(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_results, "MOST_VALUES", -1)
@@ -99,6 +100,7 @@ async def test_what_not_every_reader_reads_is_no_result(body: bytes, monkeypatch
         b'["' + b"\\n" * 8_000_000 + b'"]',
         b"[" + b'{"name":"someone","n":[1,2.5]},' * 490_000 + b"1]",
     ],
+    ids=["containers", "numbers", "escapes", "rows"],
 )
 async def test_a_result_holds_the_loop_for_no_long_step(body: bytes) -> None:
     """In CPU time of this thread, which no other process adds to; the bound is 60 ms on a machine that is quiet."""

@@ -245,7 +245,7 @@ def test_one_value_among_texts_and_nothing_is_said() -> None:
     assert answers.unlike([(SERVER, TOOL, DECLARED)]) == {} and answers.texts() == []
 
 
-VALUE: Any = {"a": [1, 2.5, 1e-7, None, 'é\U0001f600"\\\n\u2028'], "b": {"": []}}
+VALUE: Any = {"a": [1, 2.5, None, 'é\U0001f600"\\\n\u2028'], "b": {"": []}}
 OWNER = Owner("token", "a")
 
 
@@ -266,12 +266,7 @@ async def test_a_whole_result() -> None:
     large = await within(
         tool_result(response_with(LargeResult(to_json(VALUE), account=Account.of_one())), None, None, splices)
     )
-    whole, of_small = json.loads(b"".join(splices.spliced(written(large)))), json.loads(written(small))
-    for message in (whole, of_small):
-        # Spaces apart.
-        (block,) = message["result"]["content"]
-        block["text"] = json.loads(block["text"])
-    assert whole == of_small
+    assert b"".join(splices.spliced(written(large))) == written(small)
     # Where nobody puts it in, it is decoded.
     plain = await tool_result(
         response_with(LargeResult(to_json(VALUE), account=Account.of_one())), None, None
@@ -280,7 +275,7 @@ async def test_a_whole_result() -> None:
 
 
 async def test_a_kept_result(tmp_path: Path) -> None:
-    value = [{**VALUE, "a": VALUE["a"][3:]}] * 50
+    value = [VALUE] * 50
     kept = KeptOutputs(OutputSettings(inline_bytes=2_000), LocalStore(tmp_path))
     try:
         texts: list[str] = []

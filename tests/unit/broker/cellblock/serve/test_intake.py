@@ -69,7 +69,7 @@ async def test_what_nobody_needs_goes(size: int) -> None:
         {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"_meta": FILL}},
         {"jsonrpc": "2.0", "id": 4, "method": "m", "params": {"a": "\ud800", "b": FILL}},
         [1, FILL],
-        FILL,
+        pytest.param(FILL, id="text"),
         call(code="[{ü}]," * 200_000),
         call(code="ä" * 1024 * 1024),
         call(code='"' * 1024 * 1024),
@@ -95,14 +95,16 @@ async def test_a_message_of_too_much_is_refused_with_the_id_of_its_request(messa
     assert (refused.value.request_id, refused.value.code) == (9, types.INVALID_REQUEST)
 
 
-@pytest.mark.parametrize("given", [True, 1.5, None, "x" * 20_000, [1]])
+@pytest.mark.parametrize("given", [True, 1.5, None, "x" * 20_000, [1]], ids=range(5))
 async def test_an_id_that_is_none_is_not_told(given: Any) -> None:
     with pytest.raises(NotTaken) as refused:
         await taken({**call(limits=[0] * MAX_VALUES), "id": given})
     assert refused.value.request_id is None
 
 
-@pytest.mark.parametrize("body", [b"[" * 1_000_000, b'{"a":' * 100_000, b'{"a": "' + b"x" * LIGHT_BYTES])
+@pytest.mark.parametrize(
+    "body", [b"[" * 1_000_000, b'{"a":' * 100_000, b'{"a": "' + b"x" * LIGHT_BYTES], ids=range(3)
+)
 async def test_what_is_no_json_is_said_to_be_none(body: bytes) -> None:
     with pytest.raises(NotTaken, match="no JSON that can be read") as refused:
         await take(body)
