@@ -9,7 +9,7 @@ that a client keeps. Prints Markdown.
 - *description*: of `codemode.run`, with the declarations that its budget has room for, by default; *instructions*: the
   server's.
 - *declarations*: of all servers, as agents read them. *for the compiler*: as scripts are checked against.
-- *answers*: of reference scripts against the demo's server, one after the other in one session: the whole response, with
+- *answers*: of reference scripts against the demo's server, one after the other in one session: the response, with
   a server's whole declarations when it is first imported; what a model gets as text, and as structured content (Claude
   Code); and the script's result in that.
 - *staged*: the description without any declaration, the instructions, and the declarations of one server, which a
