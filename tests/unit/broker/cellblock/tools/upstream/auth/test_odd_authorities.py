@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx2
 import pytest
+from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
+from pydantic import AnyUrl
 
+from cellblock.base.loopback import is_nearer
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.errors import LoginError
+from cellblock.tools.upstream.auth.exchange import CheckedProvider, MemoryStorage, drive
 from cellblock.tools.upstream.auth.login import LoginTarget, log_in, status_of, target_of
 from support.http_server import serving
 from support.waits import within
@@ -205,6 +210,57 @@ async def test_a_server_that_is_not_there_is_told_without_the_name_of_a_class(tm
     with pytest.raises(LoginError, match="notes cannot be reached") as caught:
         await logged_in(authority, tmp_path)
     assert "Error" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("host", "server", "refused"),
+    [
+        ("127.0.0.1", "8.8.8.8", True),
+        ("localhost", "10.0.0.1", True),
+        ("0.0.0.0", "8.8.8.8", True),
+        ("::ffff:127.0.0.1", "8.8.8.8", True),
+        ("169.254.169.254", "8.8.8.8", True),
+        ("100.64.0.1", "8.8.8.8", True),
+        ("fd00::1", "2001:4860:4860::8888", True),
+        ("192.168.0.1", "10.0.0.1", False),
+        ("127.0.0.1", "localhost", False),
+        ("10.0.0.1", "127.0.0.1", False),
+        ("8.8.8.8", "10.0.0.1", False),
+        ("name.invalid", "8.8.8.8", False),
+    ],
+)
+async def test_private_addresses_only_where_the_server_is(host: str, server: str, refused: bool) -> None:
+    assert await is_nearer(host, server) is refused
+
+
+@pytest.mark.parametrize("place", ["resource", "authorization"])
+async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> None:
+    asked: list[str] = []
+
+    def change(what: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        asked.append(what)
+        return 0, body
+
+    authority = Authority(change)
+    with serving(authority):
+        metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1:1/")])
+        provider = CheckedProvider("https://8.8.8.8/mcp", metadata, MemoryStorage())
+        request = httpx2.Request("POST", "https://8.8.8.8/mcp")
+        if place == "resource":
+            where = f'Bearer resource_metadata="{authority.base}/.well-known/oauth-protected-resource"'
+            refused = httpx2.Response(401, headers={"WWW-Authenticate": where}, request=request)
+            with pytest.raises(LoginError, match=r"private address: 127\.0\.0\.1"):
+                await within(drive(provider, refused, 10))
+        else:
+            endpoints = {
+                f"{name}_endpoint": f"{authority.base}/{name}" for name in ("authorization", "token")
+            }
+            provider.context.oauth_metadata = OAuthMetadata.model_validate(
+                {"issuer": "https://8.8.8.8", **endpoints}
+            )
+            with pytest.raises(LoginError, match="private address"):
+                await within(provider._perform_authorization())  # pyright: ignore[reportPrivateUsage]
+    assert asked == []
 
 
 OIDC = {
