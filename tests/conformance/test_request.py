@@ -80,6 +80,7 @@ async def test_the_schema_of_the_tool_says_what_a_request_is(agent: Agent) -> No
         "plan": "boolean",
         "durable": "boolean",
         "reuse": "boolean",
+        "trace": "string",
     }
     # Clients may refuse what it does not name.
     assert schema["properties"].keys() == {field.alias for field in RequestBody.model_fields.values()}

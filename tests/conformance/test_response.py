@@ -49,8 +49,10 @@ def check_shape(response: dict[str, Any]) -> None:
 @pytest.mark.clause("3.3.a", "3.3.1.a", "3.3.2.a", "3.3.3.a", "3.3.4.a")
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_every_response_has_the_form(agent: Agent, name: str) -> None:
-    """Through an MCP client, however the script ends; the text block holds the same JSON."""
-    result = await agent.call({"code": SCRIPTS[name], "limits": {"timeoutMs": 3000, "maxCpuMs": 300}})
+    """Through an MCP client, however the script ends; where the whole is asked for, the text block holds the same
+    JSON."""
+    request = {"code": SCRIPTS[name], "limits": {"timeoutMs": 3000, "maxCpuMs": 300}, "trace": "full"}
+    result = await agent.call(request)
     assert not result.is_error
     assert isinstance(result.structured_content, dict)
     check_shape(result.structured_content)

@@ -37,6 +37,7 @@ async def test_a_login_a_status_a_call_and_a_logout(tmp_path: Path) -> None:
         assert "state/auth/notes-" in done.out
         [opened, last] = place.seen()
         assert opened["opened"] in done.err
+        assert opened["told"].startswith(place.state.as_uri()) and not list(place.state.glob("*.html"))
         assert (last["status"], "close this page" in last["page"]) == (200, True)
         assert stat.S_IMODE(login_file(place).stat().st_mode) == 0o600
         assert stat.S_IMODE(login_file(place).parent.stat().st_mode) == 0o700

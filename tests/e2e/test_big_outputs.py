@@ -99,11 +99,9 @@ def links_of(result: types.CallToolResult) -> list[types.ResourceLink]:
 
 
 def response_of(result: types.CallToolResult) -> dict[str, Any]:
-    """The response, which is the same as text and as structured content."""
-    text = result.content[0]
-    assert isinstance(text, types.TextContent)
-    assert result.structured_content == json.loads(text.text)
-    return json.loads(text.text)
+    """The structured content."""
+    assert isinstance(result.content[0], types.TextContent) and result.structured_content is not None
+    return result.structured_content
 
 
 async def pages_of(client: Client, uri: str) -> list[str]:
@@ -146,7 +144,7 @@ async def test_a_large_result_is_a_preview_and_pages(
         assert len(shown.encode()) <= 2_000 + len("…".encode())
         (note,) = response["diagnostics"]
         assert (note["severity"], note["code"]) == ("info", "OUTPUT_KEPT")
-        assert f"inline_bytes = {INLINE}" in note["message"]
+        assert f"over {INLINE:,} bytes" in note["message"]
         (link,) = links_of(result)
         assert (link.name, link.mime_type) == ("result.json", "application/json")
         assert link.uri in note["hint"]
@@ -287,8 +285,13 @@ async def test_what_a_killed_daemon_leaves_expires_in_the_next(tmp_path: Path) -
         await until(lambda: not on_disk(state_dir), "it is removed")
         async with running.client() as client:
             result = await run(client, LARGE)
+            # Whole for a program; its model is shown a beginning, and where the rest is.
             assert len(response_of(result)["result"]) == ROWS
-            assert not links_of(result)
+            (link,) = links_of(result)
+            text = result.content[0]
+            assert isinstance(text, types.TextContent) and link.uri in text.text
+            assert 10_000 < len(text.text) < 15_000
+            assert len(json.loads("".join(await pages_of(client, link.uri)))) == ROWS
 
 
 async def test_what_cannot_be_written_is_not_lost(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cellblock.base.browser import open_privately
 from support.browser import WHERE_FROM, browser, browser_path
 from support.commands import cellblock
 from support.entries import plain_server
@@ -51,7 +53,8 @@ async def page(chromium: Any) -> AsyncIterator[Any]:
     wrong: list[str] = []
     made.on("pageerror", lambda error: wrong.append(f"error {error}"))
     made.on("console", lambda said: wrong.append(f"console {said.text}") if said.type == "error" else None)
-    made.on("request", lambda asked: None if "//127.0.0.1:" in asked.url else wrong.append(asked.url))
+    ours = re.compile(r"https?://127\.0\.0\.1:|file:.*/open\.html$")
+    made.on("request", lambda asked: None if ours.match(asked.url) else wrong.append(asked.url))
     made.on("dialog", lambda dialog: wrong.append("dialog"))
     yield made
     await context.close()
@@ -64,6 +67,16 @@ async def printed_url(served: Daemon) -> str:
     done = await cellblock(*words)
     assert done.code == 0, done.err
     return done.out.strip()
+
+
+async def test_signing_in_by_the_private_file_that_a_browser_is_given(
+    served: Daemon, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROWSER", "true")
+    open_privately(tmp_path, "open.html", await printed_url(served))
+    await page.goto((tmp_path / "open.html").as_uri())
+    await page.wait_for_url("**/dashboard")
+    await page.locator("#tiles .tile").first.wait_for()
 
 
 async def signed_in(served: Daemon, page: Any) -> None:

@@ -44,6 +44,11 @@ async def test_results_pass_as_they_are_and_what_is_learnt_refuses_none(tmp_path
         assert json.loads(text_of(echoed)) == {"id": LONG} and echoed.structured_content is None
         given = await call(client, "mcp__plain__give", id=LONG)
         assert given.structured_content == {"id": LONG}
+        image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+        both = json.dumps({"content": [image], "structuredContent": {"id": LONG}})
+        whole = (await call(client, "mcp__plain__raw", text=f'"result": {both}')).model_dump(by_alias=True)
+        assert whole["structuredContent"] == {"id": LONG}
+        assert whole["content"][0].items() >= image.items()
         failed = await call(client, "mcp__plain__fail", text="oh")
         assert failed.is_error and text_of(failed) == "oh"
         refused = await call(client, "mcp__other__refuse")

@@ -48,9 +48,12 @@ async def test_a_terminal_sees_the_run_go_on(tmp_path: Path) -> None:
         assert "running" in busy and "1 of 2 calls done" in busy
         # The script's own escape sequence is shown, not obeyed.
         assert "half ·[2J way" in busy and "\x1b[2J" not in terminal.text
-        # The configuration that was used stands above the line.
-        first, _, rest = terminal.text.partition("\r\n")
+        # What was used stands above the line.
+        first, second, rest = terminal.text.split("\r\n", 2)
         assert first == f"cellblock: configuration: {tmp_path / 'cellblock.json'}" and "\n" not in rest
+        assert second.endswith(
+            "No daemon of this configuration runs. The servers are started for this command alone."
+        )
 
 
 async def test_a_pipe_sees_nothing(tmp_path: Path) -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
-import psutil
 import pytest
 
-from support.entries import CELLBLOCK, write_config
-from support.processes import command_line, descendants, gone
+from support.entries import CELLBLOCK, entry, write_config
+from support.processes import descendants, gone
 from support.waits import until, within
 
 STUBBORN = """
 import json, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for line in sys.stdin:
+    open(sys.argv[1], "w").close()
     asked = json.loads(line)
     if "id" not in asked:
         continue
@@ -45,11 +44,16 @@ HELLO = {
 }
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
-async def test_a_server_that_ignores_the_end_of_its_input_dies_with_a_killed_broker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_wrapped", [False, True])
+async def test_a_server_that_ignores_the_end_of_its_input_dies_with_a_killed_broker(
+    tmp_path: Path, is_wrapped: bool
+) -> None:
     program = tmp_path / "stubborn.py"
     program.write_text(STUBBORN, encoding="utf-8")
-    file = write_config(tmp_path, {"stubborn": {"command": sys.executable, "args": ["-I", str(program)]}})
+    begun = tmp_path / "begun"
+    server = [sys.executable, "-I", str(program), str(begun)]
+    server = ["sh", "-c", '"$@"; echo over', "sh", *server] if is_wrapped else server
+    file = write_config(tmp_path, {"stubborn": entry(server)})
     command = [str(CELLBLOCK), "serve", "--config", str(file), "--state-dir", str(tmp_path / "state")]
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
     try:
@@ -57,12 +61,7 @@ async def test_a_server_that_ignores_the_end_of_its_input_dies_with_a_killed_bro
         process.stdin.write(json.dumps(HELLO).encode() + b"\n")
         assert await within(process.stdout.readline(), 60)
 
-        def stubborn() -> list[psutil.Process]:
-            return [
-                child for child in descendants(process.pid) if command_line(child)[1:] == ["-I", str(program)]
-            ]
-
-        await until(stubborn, "the server's process")
+        await until(begun.exists, "the server is asked")
         family = descendants(process.pid)
     finally:
         process.kill()

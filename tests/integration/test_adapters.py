@@ -93,7 +93,7 @@ async def test_openai_agents(broker: Broker) -> None:
     assert "function price(" in told[0].description and "buy" not in told[0].description
     first, second, third = [one["output"] for one in seen[-1] if one.get("type") == "function_call_output"]
     assert "no JSON" in first
-    assert json.loads(second)["result"] == 165
+    assert second.startswith("165\n")
     text, image = third
     assert text["type"] == "input_text" and "image block 1" in text["text"]
     assert (image["type"], image["image_url"]) == ("input_image", f"data:image/png;base64,{PNG}")
@@ -124,7 +124,7 @@ async def test_langgraph(broker: Broker) -> None:
     ]
     state = await within(graph.compile().ainvoke({"messages": [AIMessage("", tool_calls=calls)]}), 60)
     answers = {one.tool_call_id: one for one in state["messages"] if isinstance(one, ToolMessage)}
-    assert (answers["1"].status, json.loads(str(answers["1"].content))["result"]) == ("success", 165)
+    assert (answers["1"].status, str(answers["1"].content)[:4]) == ("success", "165\n")
     assert answers["2"].status == "error" and "cellblock.policy" in str(answers["2"].content)
     assert answers["3"].status == "error" and "code" in str(answers["3"].content)
     text, image = answers["4"].content_blocks
@@ -159,7 +159,7 @@ async def test_pydantic_ai(broker: Broker) -> None:
     result = await within(agent.run("go"), 60)
     first, second, third = json.loads(result.output)
     assert "code" in first
-    assert json.loads(second)["result"] == 165
+    assert second.startswith("165\n")
     assert "image block 1" in third
     asked, (image,) = shown
     assert asked == "go" and (image.media_type, image.data) == ("image/png", base64.b64decode(PNG))
@@ -183,7 +183,7 @@ async def test_fastmcp(broker: Broker) -> None:
         )
         result = await within(client.call_tool(listed.name, {"code": CODE}), 60)
         assert result.structured_content and result.structured_content["result"] == 165
-        assert json.loads(result.content[0].text)["result"] == 165
+        assert result.content[0].text.startswith("165")
         wrong = await within(client.call_tool(listed.name, {"code": 3}, raise_on_error=False), 60)
         assert wrong.is_error and "code" in wrong.content[0].text
         pictured = await within(client.call_tool(listed.name, {"code": PICTURE}), 60)

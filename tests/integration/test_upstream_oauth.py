@@ -233,7 +233,7 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
             granted = place.events("client credentials")
             assert len(granted) >= 2
             assert (granted[0]["resource"], granted[0]["scope"]) == (place.url, "notes")
-        done = await log_in(place.place(), browser=False, bound=1, say=print)
+        done = await log_in(place.place(), browser=None, bound=1, say=print)
         assert "a token was granted" in done
         assert not list(place.state.glob("auth/*.json")), "nothing is kept"
         tokens = [secret, *place.tokens()]

@@ -23,7 +23,7 @@ async def cookie_of(served: Daemon) -> str:
     code = await served.ask("POST", "/dashboard/code", headers=served.auth, body=b"")
     assert code.status == 200
     login = await served.ask("GET", json.loads(code.body)["path"])
-    assert login.status == 303
+    assert login.status == 200
     return login.headers["set-cookie"].split(";")[0]
 
 
@@ -58,6 +58,9 @@ async def test_not_from_a_hostile_page(served: Daemon, path: str) -> None:
         {"Sec-Fetch-Site": "same-site"},
     ):
         assert bare(await served.ask("GET", path, headers={**known, **headers}), 403), headers
+    tab = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document", "Sec-Fetch-Mode": "navigate"}
+    answer = await served.ask("GET", path, headers={**known, **tab})
+    assert (b"code" in answer.body) == path.startswith("/dashboard/login")
 
 
 async def test_a_cookie_reads_the_dashboard_and_nothing_else(served: Daemon) -> None:
@@ -73,7 +76,7 @@ async def test_a_code_opens_once(served: Daemon) -> None:
     path = json.loads((await served.ask("POST", "/dashboard/code", headers=served.auth, body=b"")).body)[
         "path"
     ]
-    assert (await served.ask("GET", path)).status == 303
+    assert (await served.ask("GET", path)).status == 200
     assert (await served.ask("GET", path)).status == 403
     assert (await served.ask("GET", "/dashboard/login")).status == 403
 

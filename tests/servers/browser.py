@@ -6,11 +6,12 @@ first, then allows), `forged` (comes back with another state only) or `nothing`.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
 from pathlib import Path
-from urllib.parse import parse_qs, urljoin, urlsplit
+from urllib.parse import parse_qs, unquote, urljoin, urlsplit
 
 import httpx2
 
@@ -22,7 +23,14 @@ def visit(file: Path, habit: str, url: str) -> None:
         with file.open("a", encoding="utf-8") as opened:
             opened.write(json.dumps(what) + "\n")
 
-    note(opened=url)
+    told = url
+    if url.startswith("file:"):
+        page = Path(unquote(urlsplit(url).path))
+        assert page.stat().st_mode & 0o777 == 0o600
+        found = re.search(r'http-equiv="refresh" content="0; url=([^"]+)"', page.read_text(encoding="utf-8"))
+        assert found is not None
+        url = html.unescape(found[1])
+    note(opened=url, told=told)
     asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
     if habit == "nothing":
         return

@@ -4,9 +4,9 @@ Ways over stdio: `answers` ends after each answer to a call; `crash` says why, a
 with what is not `initialize`; `mute` introduces itself with what is no text or object; `loop` announces changes of its
 tools without end; `changed` announces one at a call, and is slow with the next list; `busy` reports progress past a
 call's bound; `nan` answers with what is no JSON; `pages` refuses its second page; `tasks` has a tool that must be
-called as a task, `stuck` one whose task never ends, `lost` one whose task it forgets. Over HTTP: `moved` redirects to
-`/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410; `sse` knows the older transport alone;
-`page` sends a page where an answer belongs.
+called as a task, `stuck` one whose task never ends, `lost` one whose task it forgets; `letters` has one whose name is
+not ASCII. Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410;
+`sse` knows the older transport alone; `page` sends a page where an answer belongs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ MUTE = {
 LOCK = threading.Lock()
 TOOL: dict[str, Any] = {"name": "hello", "inputSchema": {"type": "object"}}
 CAPABLE = {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}, "cancel": {}}}
+if WAY == "letters":
+    TOOL |= {"name": "créer_é", "annotations": {"other": 1, "readOnlyHint": True}}
 if WAY in ("tasks", "stuck", "lost"):
     TOOL["execution"] = {"taskSupport": "required"}
 GREETING = {

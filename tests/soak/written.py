@@ -32,7 +32,7 @@ def store_of(fleet: Fleet) -> Generator[JournalStore]:
 def heads_in(store: JournalStore, state: RunState | None = None) -> list[Head]:
     """Returns all runs that are written down."""
     found = list[Head]()
-    while page := store.heads(state=state, before=found[-1].began if found else None):
+    while page := store.heads(state=state, before=found[-1].began if found else 9e18):
         found += page
     return found
 

@@ -87,7 +87,7 @@ class World:
             visit = asyncio.to_thread(browser.visit, self.folder / "browser.jsonl", "allow", url[0])
             visits.append(asyncio.create_task(visit))
 
-        done = await within(log_in(self.place(), browser=False, bound=30, say=say), 60)
+        done = await within(log_in(self.place(), browser=None, bound=30, say=say), 60)
         await asyncio.gather(*visits)
         return done
 

@@ -68,13 +68,17 @@ class ListeningSocket:
             self._folder.close()
             raise
 
+    def is_there(self) -> bool:
+        """Says whether the socket that was made can be found."""
+        seen = self._folder.look(self._name)
+        # An inode may be used again.
+        return seen is not None and (seen.st_ino, seen.st_ctime_ns) == self._made
+
     def close(self) -> None:
         """Ends listening, and removes the socket where it still is the one that was made."""
         self.socket.close()
         with self._folder:
-            seen = self._folder.look(self._name)
-            # An inode may be used again.
-            if seen is not None and (seen.st_ino, seen.st_ctime_ns) == self._made:
+            if self.is_there():
                 self._folder.remove(self._name, SOCKET)
 
 
@@ -97,6 +101,11 @@ def connected(state_dir: Path, address: str) -> socket.socket:
             connection.close()
             raise
         return connection
+
+
+def addresses(state_dir: Path) -> list[str]:
+    """Returns the addresses of the daemons whose sockets are in a state directory; some may have been killed."""
+    return sorted(file.stem.replace("-", ":") for file in (state_dir / FOLDER).glob("*.sock"))
 
 
 def refuse_strangers(connection: socket.socket) -> None:

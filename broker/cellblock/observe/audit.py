@@ -57,6 +57,9 @@ class _Refusal(NamedTuple):
     error: str
 
 
+_NO_REFUSALS: Final = Counter[_Refusal]()
+
+
 class AuditLog(Watcher):
     """Writes `audit.jsonl`.
 
@@ -98,11 +101,10 @@ class AuditLog(Watcher):
         self._write(lambda: {**self._call("call_end", run, call), **result, **self._value("output", body)})
 
     def run_ended(self, run: RunFacts) -> None:
-        refused = self._refused.pop(run.id, None) or Counter[_Refusal]()
-        for (server, tool, error), count in refused.items():
+        for (server, tool, error), count in self._refused.pop(run.id, _NO_REFUSALS).items():
             if count > 1:
-                refusals = {"server": server, "tool": tool, "error": error, "calls": count}
-                self._write(partial(dict, self._head("refused", run), **refusals))
+                facts = {"server": server, "tool": tool, "error": error, "calls": count}
+                self._write(partial(_together, self._head("refused", run), facts))
         facts = summary(run)
         value = (
             run.response.result if "outputs" in self._settings.values and run.response is not None else None
@@ -171,6 +173,10 @@ class AuditLog(Watcher):
             return {}
         cut: Line = {f"{name}_cut": len(body)} if len(body) > MAX_VALUE_BYTES else {}
         return {name: body[:MAX_VALUE_BYTES].decode("utf-8", "replace"), **cut}
+
+
+def _together(one: Line, other: Line) -> Line:
+    return one | other
 
 
 def outlasting(lines: list[bytes], most: int) -> list[bytes]:

@@ -102,6 +102,7 @@ class Journals:
         owner: str | None = None,
         *,
         client: str = "",
+        refused: Callable[[str], object] = lambda why: None,
     ) -> Future[bool]:
         """Has a run written as `JournalStore.write` does; one whose state is `parked` as `park` does. Never raises.
 
@@ -111,6 +112,7 @@ class Journals:
             size: About how many bytes it holds until then.
             owner: As for `JournalStore.write`.
             client: Whose it is.
+            refused: Is told, in the thread, why this one run is not written where others are.
 
         Returns:
             What says whether it was written.
@@ -127,10 +129,10 @@ class Journals:
                     self._waiting.give_back(client, size)
 
             with contextlib.suppress(RuntimeError):
-                return self._thread.submit(self._write, head, pieces, owner, written)
-        refused: Future[bool] = Future()
-        refused.set_result(False)
-        return refused
+                return self._thread.submit(self._write, head, pieces, owner, written, refused)
+        not_written: Future[bool] = Future()
+        not_written.set_result(False)
+        return not_written
 
     async def is_written(self, writing: Future[bool], bound: float = WRITE_BOUND_SECONDS) -> bool:
         """Waits for a write, at most `bound` seconds, and says whether it is certain that it was done.
@@ -215,6 +217,7 @@ class Journals:
         pieces: Callable[[], Sequence[AnyPiece]],
         owner: str | None,
         written: Callable[[], None],
+        refused: Callable[[str], object],
     ) -> bool:
         try:
             if owner is None and time.monotonic() < self._next_try:
@@ -225,6 +228,8 @@ class Journals:
             else:
                 self._patiently(lambda store: store.write(head, pieces(), owner))
         except StoreError as error:
+            if isinstance(error, OneRunFailed):
+                refused(str(error))
             self._failed(error)
             return False
         except Exception:

@@ -317,8 +317,13 @@ class Kept(KeptRun):
     def _write(self, make: Callable[[], list[AnyPiece]], size: int = 0) -> Future[bool]:
         assert self._head is not None
         owner = self._owner.name if self._is_written or self._head.state == "running" else None
-        self._writing = self._journals.write(self._head, make, SMALL_BYTES + size, owner, client=self.client)
+        self._writing = self._journals.write(
+            self._head, make, SMALL_BYTES + size, owner, client=self.client, refused=self._note_refusal
+        )
         return self._writing
+
+    def _note_refusal(self, why: str) -> None:
+        self.refusal = why
 
     async def _is_done(self) -> bool:
         return self._writing is not None and await self._journals.is_written(self._writing)

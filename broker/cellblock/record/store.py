@@ -36,12 +36,15 @@ from cellblock.record.rows import (
     parked_questions,
     waiting_in,
 )
-from cellblock.record.tables import CHANGING, IS_OVER, OF_PRINCIPAL, SHOWN
+from cellblock.record.tables import BY_SHARE, CHANGING, IS_OVER, OF_PRINCIPAL, SHOWN
 from cellblock.run.hook import LOST, Parked
 from cellblock.tools.schemas.replies import checked
 
 MAX_LISTED: Final = 1_000
 """Bounds the runs of one list."""
+
+MAX_PARKED: Final = MAX_LISTED // 2
+"""Bounds the parked runs of one principal."""
 
 MAX_ADOPTED: Final = 3
 """Bounds how often a run goes on whose broker has died: it may be what kills it."""
@@ -89,20 +92,21 @@ class JournalStore:
         Args:
             principal: Whose; None: everybody's, for the user of this machine.
             before: Only those that began before this Unix time.
-            limit: At most so many.
+            limit: At most so many; without `before` as many of one principal as of another, where both have more.
             state: Only those in this state; None: all.
 
         Raises:
             StoreError: The file cannot be read.
         """
         whose = plain(principal)
+        turn = "row_number() OVER (PARTITION BY principal ORDER BY began DESC, id)" if before is None else "1"
         rows = self._database.rows(
-            f"SELECT {SHOWN} FROM runs WHERE began < ? AND {OF_PRINCIPAL} AND (CAST(? AS TEXT) IS NULL OR state = ?) "
-            "ORDER BY began DESC, id LIMIT ?",
+            f"SELECT {SHOWN} FROM (SELECT *, {turn} AS in_turn FROM runs WHERE began < ? AND {OF_PRINCIPAL} "
+            "AND (CAST(? AS TEXT) IS NULL OR state = ?)) AS found ORDER BY in_turn, began DESC, id LIMIT ?",
             *(9e18 if before is None else before, whose, whose, state, state),
             max(0, min(limit, MAX_LISTED)),
         )
-        return [_head(row) for row in rows]
+        return sorted((_head(row) for row in rows), key=lambda head: -head.began)
 
     def head(self, run_id: str, principal: str | None = None) -> Head | None:
         """Returns what lists show of one run; the rest is as for `read`."""
@@ -199,7 +203,8 @@ class JournalStore:
             return self._database.execute(statement, run_id, plain(principal), plain(principal)) > 0
 
     def tidy(self, now: float | None = None) -> bool:
-        """Removes one page of what is too old or too much, oldest first, and gives space back to the disk.
+        """Removes one page of what is too old or too much, and gives space back to the disk: what is too much, from the
+        principal that has most.
 
         Args:
             now: Unix time in seconds; None: the clock's.
@@ -214,15 +219,15 @@ class JournalStore:
         oldest = now - self.settings.expire_ms / 1000
         # One that goes on has an owner, and `adopt` judges that; one that is parked ends by its own bound.
         over = f"({IS_OVER})"
-        page = "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE {} ORDER BY began LIMIT ?)"
+        page = "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE {} ORDER BY {} LIMIT ?)"
         with self._database.transaction("tidy"):
             unended = now - UNENDED_SECONDS
             old = f"coalesce(ended, began) < ? AND {over}"
-            removed = self._database.execute(page.format(old), oldest, unended, PAGE_RUNS)
+            removed = self._database.execute(page.format(old, "began"), oldest, unended, PAGE_RUNS)
             excess = self.used_bytes - self.settings.total_bytes
             if excess > 0 and removed < PAGE_RUNS:
                 count = self._oldest(excess, unended, PAGE_RUNS - removed)
-                removed += self._database.execute(page.format(over), unended, count)
+                removed += self._database.execute(page.format(over, BY_SHARE), unended, count)
         self._database.give_back(PAGE_SPACE)
         return removed > 0
 
@@ -257,16 +262,11 @@ class JournalStore:
                 has calls of it whose servers wait for an answer; None where there are none.
 
         Raises:
-            TooLarge: It takes more than all parked runs together may.
+            TooLarge: Its principal has its share of parked runs.
             TakenAway: Another broker has it.
             StoreError: Nothing was written.
         """
-        size = sum(piece.size for piece in pieces)
-        ((waiting,),) = self._database.rows(
-            "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM runs WHERE state = 'parked' AND id != ?",
-            head.id,
-        )
-        self._refuse_too_large(size + waiting)
+        self._refuse_over_share(head, sum(piece.size for piece in pieces))
         with self._database.transaction(head.id, safe=True):
             self._refuse_taken(head.id, owner)
             self._database.execute("DELETE FROM pieces WHERE run = ?", head.id)
@@ -542,6 +542,26 @@ class JournalStore:
             said = f"a run of {size:,} bytes is over journal.total_bytes = {self.settings.total_bytes:,}"
             raise TooLarge(said)
 
+    def _refuse_over_share(self, head: Head, size: int) -> None:
+        """Raises TooLarge where a principal would park more than half of what others leave."""
+        held = {True: (0, 0), False: (0, 0)}
+        for is_own, count, taken in self._database.rows(
+            "SELECT CASE WHEN principal = ? THEN 1 ELSE 0 END AS own, count(*), CAST(sum(bytes) AS BIGINT) "
+            "FROM runs WHERE state = 'parked' AND id != ? GROUP BY own",
+            *(plain(head.principal), head.id),
+        ):
+            held[bool(is_own)] = count, taken
+        (count, own), (_, others) = held[True], held[False]
+        total = self.settings.total_bytes
+        whose = f"the parked runs of {head.principal}"
+        if own + size > (total - others) // 2:
+            raise TooLarge(
+                f"{whose} would take {own + size:,} bytes, over half of what others leave of "
+                f"journal.total_bytes = {total:,}"
+            )
+        if count >= MAX_PARKED:
+            raise TooLarge(f"{whose} are {count} already, of {MAX_PARKED}")
+
     def _refuse_taken(self, run_id: str, owner: str | None) -> None:
         """Raises TakenAway where a run is written down as parked, or as another broker's."""
         if owner is None:
@@ -569,7 +589,7 @@ class JournalStore:
         """Counts the oldest runs that take `excess` bytes together, up to `most`."""
         count = 0
         for (size,) in self._database.rows(
-            f"SELECT bytes FROM runs WHERE {IS_OVER} ORDER BY began LIMIT ?",
+            f"SELECT bytes FROM runs WHERE {IS_OVER} ORDER BY {BY_SHARE} LIMIT ?",
             *(unended, most),
         ):
             if excess <= 0:

@@ -81,6 +81,9 @@ CHANGING: Final = (
 OF_PRINCIPAL: Final = "(CAST(? AS TEXT) IS NULL OR principal = ?)"
 """Selects the runs of a principal, given twice; of None: of everybody."""
 
+BY_SHARE: Final = "sum(bytes) OVER (PARTITION BY principal) DESC, began"
+"""Orders the selected runs by what their principal has of them, most first; the oldest of each first."""
+
 IS_OVER: Final = "state = 'ended' OR (state = 'running' AND owner IS NULL AND began < ?)"
 """Selects runs that may be removed; its value is when a run began that has no end and is taken for lost. One with an
 owner goes on, or may when that one has died, however long ago it began."""

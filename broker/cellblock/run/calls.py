@@ -18,6 +18,7 @@ from cellblock.base.errors import (
     ServerNotFound,
     ToolCallError,
     ToolNotFound,
+    shorten,
 )
 from cellblock.base.offload.pool import paying
 from cellblock.base.suggest import did_you_mean, nearest_names
@@ -26,6 +27,7 @@ from cellblock.run.call_loads import CallLoads
 from cellblock.run.call_results import FoundResult, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import CallFacts
+from cellblock.run.failed_calls import fit_hint
 from cellblock.run.hook import Facts
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
@@ -50,6 +52,11 @@ must not take all that a server can do."""
 
 NOTED_ANSWERS: Final = 32
 """Bounds the answers that a run keeps until who learns from them is told."""
+
+MAX_FAILURES: Final = 10
+"""Bounds the tools of which a run keeps why they failed."""
+
+MAX_FAILURE_CHARS: Final = 200
 
 MAX_REMARKS: Final = 10
 """Bounds what a response says of results of tools."""
@@ -103,6 +110,8 @@ class ToolCalls:
         self.calls: list[CallFacts] = []
         self.remarks: dict[str, Diagnostic] = {}
         """Holds what the response says of results, each once."""
+        self.failures: dict[str, str] = {}
+        """Holds what each tool said when it failed last."""
 
         self._questions = questions
         self._context = context
@@ -213,6 +222,7 @@ class ToolCalls:
         context, watch, questions = self._context, self._context.watch, self._questions
         self._count(1)
         size, entered = len(body), False
+        tool: ToolEntry | None = None
         call.arguments = body
         watch.call_begun(call)
         try:
@@ -236,12 +246,14 @@ class ToolCalls:
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self._answer(call_id, call, ok=True, body=found.body)
-            self._remark(call, server, tool, result, found.body)
+            self._remark(call, server, tool, result, found)
             call.result = found.body
             if tool is not server.reads:
                 self._note(_Answered(call.server, server.config_name, tool, found))
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
+            if tool is not None and isinstance(error, ToolCallError):
+                fit_hint(error, tool)
             self._fail(call_id, call, error)
         except asyncio.CancelledError:
             if self._abandoned:
@@ -351,6 +363,8 @@ class ToolCalls:
 
     def _fail(self, call_id: int, call: CallFacts, error: ScriptError) -> None:
         call.error = error.summary
+        if len(self.failures) < MAX_FAILURES:
+            self.failures[f"{call.server}.{call.tool}"] = shorten(error.message, MAX_FAILURE_CHARS)
         self._finish(call)
         error.details.setdefault("serverId", call.server)
         error.details.setdefault("toolName", call.tool)
@@ -379,15 +393,18 @@ class ToolCalls:
         learner = self._context.learner
         for _, config_name, tool, found in self._noted:
             if learner is not None:
-                learner.offer(config_name, tool, found.kind, found.body)
+                learner.offer(config_name, tool, found.kind, found.body, self._context.watch.facts.principal)
         self._noted.clear()
         self._noted_bytes = 0
 
     def _remark(
-        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, body: bytes
+        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, found: FoundResult
     ) -> None:
         remarks = result.remarks() if isinstance(result, ToolResult) else []
-        number = inexact(body, server.config_name, exact=tool.exact)
+        # A text that is the structured content, alone, stays one, whatever `unwrap` is.
+        settable = found.kind != "value" or found.body[:1] != b'"'
+        name = server.config_name if settable else None
+        number = inexact(found.body, name, exact=tool.exact and settable)
         for text in remarks if number is None else [number, *remarks]:
             if len(self.remarks) < MAX_REMARKS:
                 said = f"The result of {shown(call.tool)} of {call.server}: {text}"

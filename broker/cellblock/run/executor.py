@@ -246,6 +246,7 @@ class Executor:
         try:
             request = read_request(raw, self._settings)
             principal = caller.grantee.principal
+            self.meets(principal)
             grants = self._policy.grants_of(principal, request.grants)
             if request.plan and grants is None:
                 grants = UNRESTRICTED
@@ -282,6 +283,11 @@ class Executor:
         finally:
             self._at_work -= 1
 
+    def meets(self, principal: str) -> None:
+        """Hears of a principal before it is shown what results of others have taught."""
+        if self._learner is not None:
+            self._learner.meets(principal)
+
     def warm_up(self) -> None:
         """Starts the compiler, so that the first script is checked while it runs."""
         if self._sides.checker is not None and self._settings.typecheck != "off":
@@ -311,6 +317,7 @@ class Executor:
             if self._upstreams.starting:
                 await self._upstreams.settled({server.server_id})
             principal = caller.grantee.principal
+            self.meets(principal)
             rules = self._rules(caller, self._policy.grants_of(principal), used)
             share = Share(self._apart, self._budget, caller.client)
             named = f"{server.server_id}.{tool.tool_name}"
@@ -320,7 +327,8 @@ class Executor:
                 server, tool, arguments, self._upstreams, inputs, rules, origin, watch
             )
             if self._learner is not None:
-                await learn(self._learner, server, tool, result, self._settings.max_message_bytes)
+                most = self._settings.max_message_bytes
+                await learn(self._learner, server, tool, result, most, principal)
             return result
 
     async def _to_end(self, job: _Job) -> RunResponse:

@@ -287,6 +287,7 @@ class KeptRun(Watcher, ABC):
         adopted: Counts how often its broker was lost.
         losses: What its response says of each time that its process was lost, and its broker was not.
         is_left: Whether its end here is none: another process goes on with it.
+        refusal: Why it could not be written down, where others can.
     """
 
     run_id: str = ""
@@ -302,6 +303,7 @@ class KeptRun(Watcher, ABC):
     adopted: int = 0
     losses: tuple[str, ...] = ()
     is_left: bool = False
+    refusal: str = ""
 
     @property
     @abstractmethod

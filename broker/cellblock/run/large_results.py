@@ -15,6 +15,7 @@ from cellblock.base.offload.budget import OverBudget
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.offload.share import Share
 from cellblock.base.offload.task import Task
+from cellblock.base.visible import visible
 from cellblock.run import payload
 from cellblock.run.failure import has_places, places_in_stacks
 from cellblock.run.media import Media, taken_out
@@ -36,10 +37,17 @@ SPELL_RESULT: Final = Task(
 
 
 class Spelled(NamedTuple):
-    """Says how a front-end gives a result: as text within a JSON text, without quotes, or as a document to be
-    kept. `media` has the images and sounds that are not in the text."""
+    """Says how a front-end gives a result: as text within a JSON text, without quotes, or as a document to be kept.
 
-    inline: bytes | None
+    Attributes:
+        text: As a model reads it.
+        shown: The result's JSON with words in the place of images and sounds; None where it has none.
+        document: The result's JSON, in the place of the text where that is too long.
+        media: The images and sounds that are not in the text.
+    """
+
+    text: bytes | None
+    shown: bytes | None
     document: bytes | None
     media: list[Media]
 
@@ -54,28 +62,30 @@ class LargeResult(RawJson):
 
     share: Share = field(kw_only=True)
 
-    async def spelled(self, most: int | None, *, with_media: bool = False) -> Spelled:
+    async def spelled(self, most: int | None, *, with_media: bool = False, as_json: bool = False) -> Spelled:
         """Spells the result as text, or as a document where that text has over `most` bytes.
 
         Args:
             most: Bounds the text; None: it may have any size.
             with_media: Whether words stand for images and sounds in the text.
+            as_json: Whether a string is spelled as JSON, too.
 
         Raises:
             OverBudget: The client has too many large bodies in memory.
             CellblockError: As `Apart.do`.
             OSError: No process can be started.
         """
+        facts = {"most": most, "media": with_media, "json": as_json}
         with self.share.holding(len(self.raw)):
-            answer = await self.share.do(SPELL_RESULT, {"most": most, "media": with_media}, self.raw)
+            answer = await self.share.do(SPELL_RESULT, facts, self.raw)
         spelled, *data = answer.parts
         if answer.facts["over"]:
-            return Spelled(None, spelled, [])
+            return Spelled(None, None, spelled, [])
         media = [
             Media(kind, mime_type, one.decode("ascii"))
-            for (kind, mime_type), one in zip(answer.facts["media"], data, strict=True)
+            for (kind, mime_type), one in zip(answer.facts["media"], data, strict=False)
         ]
-        return Spelled(spelled, None, media)
+        return Spelled(spelled, data[-1] if media else None, None, media)
 
 
 class UnreadableResult(Exception):
@@ -126,23 +136,31 @@ def read(_facts: dict[str, Any], body: bytes, *script: bytes) -> tuple[dict[str,
 
 
 def spell(facts: dict[str, Any], raw: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """Does the work of `SPELL_RESULT`: as `json.dumps` spells a small result."""
+    """Does the work of `SPELL_RESULT`: as a small result is spelled."""
     value: Any = from_json(raw)
-    text = json.dumps(value, ensure_ascii=False)
+    shown, media = taken_out(value) if facts["media"] else (value, list[Media]())
+    text = json.dumps(shown, ensure_ascii=False) if facts["json"] else result_text(shown)
     if facts["most"] is not None and len(text.encode()) > facts["most"]:
         return {"over": True}, [document(value)]
-    media: list[Media] = []
-    if facts["media"]:
-        value, media = taken_out(value)
-        text = json.dumps(value, ensure_ascii=False) if media else text
     kinds = [[one.type, one.mime_type] for one in media]
-    return {"over": False, "media": kinds}, [to_json(text)[1:-1], *(one.data.encode() for one in media)]
+    parts = [to_json(text)[1:-1], *(one.data.encode() for one in media)]
+    return {"over": False, "media": kinds}, [*parts, *([document(shown)] if media else [])]
+
+
+def compact(value: object) -> str:
+    """Returns JSON without blanks."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def result_text(value: object) -> str:
+    """Returns a result as a model reads it: a string as it is, anything else as JSON."""
+    return visible(value, instead=None, keep="\n\t") if isinstance(value, str) else compact(value)
 
 
 def document(value: object) -> bytes:
     """Returns JSON data as it is kept."""
     # A lone surrogate has no UTF-8; backslashreplace makes of it what JSON writes for it.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return compact(value).encode("utf-8", "backslashreplace")
 
 
 def not_json(why: str) -> Diagnostic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -15,6 +15,7 @@ from cellblock.base.settings.policy import Grant
 from cellblock.base.settings.sections import LimitRange, LimitSettings
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
 from cellblock.run.response import Diagnostic
+from cellblock.script.slips import unfenced
 
 MAX_CODE_BYTES: Final = 1024 * 1024
 """Caps a script, in UTF-8."""
@@ -76,6 +77,9 @@ class RequestBody(BaseModel):
     """Adds to the specification whether the script may have the process of other runs; false: it has its own, whatever
     the configuration says."""
 
+    trace: Literal["full"] | None = None
+    """Adds to the specification whether models are shown the whole response, with each call."""
+
 
 _HINTS = {
     "code": "Give the script as the string `code`.",
@@ -87,6 +91,7 @@ _HINTS = {
     "durable": "Give `durable` as true, or leave it out.",
     "plan": "Give `plan` as true, or leave it out.",
     "reuse": "Give `reuse` as false, or leave it out.",
+    "trace": 'Give `trace` as "full", or leave it out.',
 }
 
 
@@ -142,7 +147,7 @@ def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
     limits, warnings = resolve_limits(body.limits, settings.limits, message_bytes=settings.max_message_bytes)
     requested = tuple(body.requested_capabilities or ())
     return RunRequest(
-        body.code,
+        unfenced(body.code),
         limits,
         requested,
         tuple(warnings),

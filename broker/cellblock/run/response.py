@@ -96,6 +96,9 @@ class RunResponse(_Part):
     servers: tuple[str, ...] = Field(default=(), exclude=True)
     """Lists the ids of the servers that the script imports or requests; not on the wire."""
 
+    failures: dict[str, str] = Field(default_factory=dict[str, str], exclude=True)
+    """Says in tools' own words why calls failed, by server and tool; not on the wire."""
+
     @property
     def ok(self) -> bool:
         """Says whether no diagnostic is an error."""

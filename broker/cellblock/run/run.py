@@ -137,8 +137,9 @@ class Run:
             self._deadline.cancel()
             self._lease.release()
         if self._written and not await self._written and self._life.cause is Cause.PARKED:
-            assert self._killed_for
-            self._life.cause, self._killed_for = Cause.STOPPED, not_written_down(self._killed_for)
+            assert self._killed_for and self._context.kept
+            why = not_written_down(self._killed_for, self._context.kept.refusal)
+            self._life.cause, self._killed_for = Cause.STOPPED, why
         if self._life.cause is Cause.LEFT:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
@@ -445,6 +446,7 @@ class Run:
             ),
             parked=is_parked,
             lost=final is not None and is_lost,
+            failures=self._calls.failures,
         )
         if (journal := self._context.journal) is not None and not is_parked:
             stopped = self._life.cause is Cause.STOPPED and ended.reason == "cancelled"

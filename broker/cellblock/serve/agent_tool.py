@@ -17,6 +17,7 @@ from cellblock.base.errors import InvalidRequest
 from cellblock.run.media import Media
 from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
+from cellblock.serve.answer import form_for
 from cellblock.serve.mcp.context import Declared, declarations_in_budget, description, made_beside
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.surface import INPUT_SCHEMA
@@ -34,7 +35,8 @@ class ToolAnswer:
     """Holds what a model's call of the tool gets.
 
     Attributes:
-        text: For the model: the response as JSON, or what is wrong with the call. Words stand for images and sounds.
+        text: For the model: the result and what it needs to know of the run, or what is wrong with the call. Words
+            stand for images and sounds.
         is_error: Whether the call was malformed, or the script has failed.
         response: Of the run; None where the call was malformed and nothing ran.
         declarations: What the client had not been given of the servers that the script names, by their ids; it is in
@@ -148,17 +150,17 @@ class AgentTool:
             response = await self._service.run_request(given, caller)
         except InvalidRequest as error:
             return ToolAnswer(str(error), True)
-        code = cast("Mapping[str, object]", given).get("code")
+        request = cast("Mapping[str, object]", given)
         client, principal = caller.client, caller.grantee.principal
         declared = await self._references.declarations_for(
-            client, self._catalog(principal), response.servers, code
+            client, self._catalog(principal), response, request.get("code")
         )
         result = await tool_result(
             response,
             None,
             Owner(principal, client),
             declarations=declared,
-            with_media=not self._service.front_config.shown.strict,
+            form=form_for(self._service.front_config.shown, "", request.get("trace")),
         )
         texts = [block.text for block in result.content if block.type == "text"]
         media = [

@@ -265,6 +265,11 @@ class KeptOutputs:
 
     # ---- inside: the thread ------------------------------------------------------------------------------
 
+    @property
+    def _has_any(self) -> bool:
+        """Says whether there may be outputs: the file is made when the first one is kept."""
+        return self._store.is_shared or self._file is not None
+
     def _database(self) -> Database:
         if self._store.is_shared:
             return self._store.database(TABLES)
@@ -318,6 +323,8 @@ class KeptOutputs:
         ]
 
     def _read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str | None]:
+        if not self._has_any:
+            raise NotKept
         database = self._database()
         rows = database.rows(
             f"SELECT id, part, mime_type, size, pages, {database.epoch('made')}, body FROM outputs "
@@ -334,6 +341,8 @@ class KeptOutputs:
         return _kept(owner, shown), opened.decode()
 
     def _list(self, owner: Owner) -> list[Kept]:
+        if not self._has_any:
+            return []
         database = self._database()
         rows = database.rows(
             f"SELECT id, part, mime_type, size, pages, {database.epoch('made')} FROM outputs "
@@ -347,6 +356,8 @@ class KeptOutputs:
 
     def _remove(self, output_ids: Sequence[str] = ()) -> None:
         """Removes these outputs, and those that have expired."""
+        if not self._has_any:
+            return
         # What fails is done at the next turn.
         with contextlib.suppress(StoreError):
             database = self._database()
@@ -366,8 +377,8 @@ class KeptOutputs:
 
 
 @contextlib.asynccontextmanager
-async def keeping(settings: OutputSettings, store: Store) -> AsyncGenerator[KeptOutputs | None]:
-    """Keeps the outputs of a front-end while it serves; None when none are to be kept.
+async def keeping(settings: OutputSettings, store: Store) -> AsyncGenerator[KeptOutputs]:
+    """Keeps the outputs of a front-end while it serves.
 
     Raises:
         ConfigError: The file for them cannot be made.
@@ -376,21 +387,17 @@ async def keeping(settings: OutputSettings, store: Store) -> AsyncGenerator[Kept
         # What a killed daemon of an earlier version has left.
         with contextlib.suppress(OSError):
             await asyncio.to_thread(remove_stale, store.state_dir / OUTPUTS_FOLDER, OUTPUT_FILES)
-    is_wanted = settings.inline_bytes is not None
-    if not is_wanted and (store.is_shared or not store.exists(TABLES)):
-        yield None
-        return
-    # Also where the setting has been taken away since: what is left there expires.
     kept = KeptOutputs(settings, store)
     try:
-        if not store.is_shared:
+        # What an earlier process has left expires.
+        if not store.is_shared and (settings.inline_bytes is not None or store.exists(TABLES)):
             try:
                 await kept.open()
             except OSError as error:
                 why = error.strerror or error
                 hint = "Move it away, or use another --state-dir."
                 raise ConfigError(f"Outputs cannot be kept: {why}.", hint=hint) from None
-        yield kept if is_wanted else None
+        yield kept
     finally:
         await kept.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,11 +14,12 @@ import mcp_types as types
 from cellblock.base.errors import CellblockError
 from cellblock.base.offload.budget import ByteBudget, OverBudget
 from cellblock.base.offload.raw import Splices
-from cellblock.base.settings.sections import OutputSettings
+from cellblock.base.settings.sections import ANSWER_BYTES, OutputSettings
 from cellblock.base.visible import is_visible, json_escape
-from cellblock.run.large_results import LargeResult, document, not_read
+from cellblock.run.large_results import LargeResult, compact, document, not_read, result_text
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse
+from cellblock.serve.answer import SHORT, Form, answer_text, short_form
 from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output
 from cellblock.serve.kept_resources import output_uri, resource_link
 from cellblock.serve.service import Owner
@@ -47,8 +48,7 @@ async def tool_result(
     owner: Owner,
     splices: Splices | None = None,
     declarations: Mapping[str, str] | None = None,
-    *,
-    with_media: bool = True,
+    form: Form = SHORT,
 ) -> types.CallToolResult:
     """Returns the result of `codemode.run`: the response as text and as structured content, and links to what is kept.
 
@@ -58,34 +58,54 @@ async def tool_result(
         owner: For whom they are kept.
         splices: Puts large results into what is written; None where nothing does, and they are decoded here.
         declarations: What the client has not been shown of the servers that the script names, by their ids.
-        with_media: Whether images and sounds in the result are content blocks, with words in their place in the text.
-            Structured content has the result as it is.
+        form: Of the response. Structured content that is not shown to a model has the result as it is.
     """
     # In both: clients show their models the one or the other. They do not count as output, which may be kept away.
     more = {"declarations": dict(declarations)} if declarations else {}
     if isinstance(response.result, LargeResult) and splices is not None:
-        return await _large_result(
-            response, response.result, kept, owner, splices, more, with_media=with_media
-        )
+        return await _large_result(response, response.result, kept, owner, splices, more, form)
     data = _error_first(response.decoded().as_json())
-    text = json.dumps(data, ensure_ascii=False)
-    links: list[Kept] = []
-    # Without `json.dumps` for the parts where the whole is small, which is nearly always.
-    if kept is not None and _bytes_in(text) > (kept.settings.inline_bytes or 0):
-        links = await _keep_large(data, kept, owner)
-    if links or more:
-        data |= more
-        text = json.dumps(data, ensure_ascii=False)
     media: list[Media] = []
-    if with_media and f'"{MARK}"' in text:
-        shown, media = taken_out(data["result"])
-        text = json.dumps({**data, "result": shown}, ensure_ascii=False) if media else text
-    content: list[types.ContentBlock] = [
-        types.TextContent(text=text),
-        *(_block(one, one.data) for one in media),
-        *map(resource_link, links),
-    ]
-    return types.CallToolResult(content=content, structured_content=data)
+    shown, spelled = dict(data), compact(data["result"])
+    if form.with_media and f'"{MARK}"' in spelled:
+        shown["result"], media = taken_out(data["result"])
+        spelled = compact(shown["result"]) if media else spelled
+    links: list[Kept] = []
+    if kept is not None and (most := _most_bytes(kept.settings, form)) is not None:
+        size = _bytes_in(spelled) + sum(_bytes_in(one["message"]) + ENTRY_BYTES for one in data["logs"])
+        if size > most:
+            links = await _keep_large(shown, kept, owner, most, data["result"])
+        if links and size > (kept.settings.inline_bytes or size):
+            data = shown
+    text = _text(response, shown | more, form, result_text(shown["result"]))
+    structured = _structured(response, data, shown, form) | more
+    return _result(text, structured, [_block(one, one.data) for one in media], links)
+
+
+def _text(response: RunResponse, shown: dict[str, Any], form: Form, result: str) -> str:
+    if form.is_whole:
+        return json.dumps(shown, ensure_ascii=False)
+    return answer_text(short_form(shown, response), result)
+
+
+def _structured(
+    response: RunResponse, data: dict[str, Any], shown: dict[str, Any], form: Form
+) -> dict[str, Any]:
+    return short_form(shown, response) if form.is_shown and not form.is_whole else data
+
+
+def _result(
+    text: str, structured: dict[str, Any], blocks: Sequence[types.ContentBlock], links: Sequence[Kept]
+) -> types.CallToolResult:
+    content = [types.TextContent(text=text), *blocks, *map(resource_link, links)]
+    return types.CallToolResult(content=content, structured_content=structured)
+
+
+def _most_bytes(settings: OutputSettings, form: Form) -> int | None:
+    """Returns what result and logs may take together in what a model is shown; None: any size."""
+    if form.is_whole:
+        return settings.inline_bytes
+    return min(settings.inline_bytes or ANSWER_BYTES, ANSWER_BYTES)
 
 
 def has_error(data: Mapping[str, Any] | None) -> bool:
@@ -108,47 +128,51 @@ async def _large_result(
     kept: KeptOutputs | None,
     owner: Owner,
     splices: Splices,
-    more: Mapping[str, Any],
-    *,
-    with_media: bool,
+    more: dict[str, Any],
+    form: Form,
 ) -> types.CallToolResult:
     """Returns the result of `codemode.run` where its value is not decoded here: tokens stand for it until the response
     is written."""
     data = _error_first(response.as_json())
+    shown = dict(data)
     links: list[Kept] = []
-    in_text = in_data = ""
     blocks: list[types.ContentBlock] = []
+    in_text = ""
     try:
-        most = None
-        if kept is not None:
-            rest = _bytes_in(json.dumps({**data, "result": None}, ensure_ascii=False))
-            most = max(0, (kept.settings.inline_bytes or 0) - rest)
-        spelled = await result.spelled(most, with_media=with_media)
-        if spelled.document is not None and kept is not None:
-            links = await _keep_large(data, kept, owner, spelled.document)
-            if data["result"] is result:
-                spelled = await result.spelled(None, with_media=with_media)
-        if data["result"] is result and spelled.inline is not None:
-            spelt = [(f'"{one.data}"'.encode("ascii"), b'"') for one in spelled.media]
-            in_text, in_data, *media = tokens_for(
-                splices, (spelled.inline, b'\\"'), (result.raw, b'"'), *spelt
-            )
-            blocks = [_block(one, data) for one, data in zip(spelled.media, media, strict=True)]
+        most = room = None if kept is None else _most_bytes(kept.settings, form)
+        if most is not None:
+            room = max(0, most - _bytes_in(compact({**data, "result": None})))
+        spelled = await result.spelled(room, with_media=form.with_media, as_json=form.is_whole)
+        if spelled.document is not None and kept is not None and most is not None:
+            links = await _keep_large(shown, kept, owner, most, spelled.document)
+            if shown["result"] is result:
+                spelled = await result.spelled(None, with_media=form.with_media, as_json=form.is_whole)
+            elif kept.settings.inline_bytes is not None:
+                data = shown
+        structured = _structured(response, data, shown, form)
+        texts = [(f'"{one.data}"'.encode("ascii"), b'"') for one in spelled.media]
+        if spelled.text is not None:
+            texts.append((spelled.text, b'\\"' if form.is_whole else b""))
+        if structured["result"] is result:
+            texts.append((result.raw if structured is data else spelled.shown or result.raw, b'"'))
+        tokens = tokens_for(splices, *texts)
+        blocks = [_block(one, token) for one, token in zip(spelled.media, tokens, strict=False)]
+        if structured["result"] is result:
+            structured["result"] = tokens.pop()
+        if spelled.text is not None:
+            in_text = tokens.pop()
     except (CellblockError, OverBudget, OSError) as error:
         said = (
             error.message if isinstance(error, CellblockError) else f"The result could not be sent: {error}."
         )
         hint = "Return less, or run fewer scripts with large results at a time."
-        data["diagnostics"] = [*data["diagnostics"], not_read(said, hint).as_json()]
-        data["result"] = None
-        data = _error_first(data)
-    data |= more
-    shown = data["result"]
-    text = json.dumps({**data, "result": in_text if shown is result else shown}, ensure_ascii=False)
-    if shown is result:
-        data["result"] = in_data
-    content: list[types.ContentBlock] = [types.TextContent(text=text), *blocks, *map(resource_link, links)]
-    return types.CallToolResult(content=content, structured_content=data)
+        failed = not_read(said, hint).as_json()
+        shown = _error_first({**data, "result": None, "diagnostics": [*data["diagnostics"], failed]})
+        structured = _structured(response, shown, shown, form)
+    if in_text:
+        shown["result"] = in_text
+    text = _text(response, shown | more, form, in_text or result_text(shown["result"]))
+    return _result(text, structured | more, blocks, links)
 
 
 def tokens_for(splices: Splices, *texts: tuple[bytes, bytes]) -> list[str]:
@@ -173,15 +197,23 @@ def _block(media: Media, data: str) -> types.ImageContent | types.AudioContent:
 
 
 async def _keep_large(
-    data: dict[str, Any], kept: KeptOutputs, owner: Owner, result: bytes | None = None
+    data: dict[str, Any], kept: KeptOutputs, owner: Owner, most: int, result: Any
 ) -> list[Kept]:
-    """Keeps the larger of result and logs, and the other one too where that does not do; puts previews in `data`."""
+    """Keeps the larger of result and logs, and the other one too where that does not do; puts previews in `data`.
+
+    Args:
+        data: The response, as it is shown.
+        kept: Where they go.
+        owner: For whom.
+        most: How many bytes both may take.
+        result: What is kept of the result: its value, or its JSON as bytes.
+    """
     settings = kept.settings
     outputs = await asyncio.to_thread(_encoded, data, result)
     inline = sum(len(output.data) for output in outputs)
     chosen: list[Output] = []
     for output in sorted(outputs, key=lambda output: -len(output.data)):
-        if inline > (settings.inline_bytes or 0):
+        if inline > most:
             inline -= len(output.data)
             chosen.append(output)
     if not chosen:
@@ -198,14 +230,14 @@ async def _keep_large(
             beginning = output.data[: settings.shown_bytes + 8].decode("utf-8", "ignore")
             data["result"] = preview(beginning, settings.shown_bytes)
         else:
-            data["logs"] = _shortened(data["logs"], one, settings)
-    data["diagnostics"] = [*data["diagnostics"], *(_diagnostic(one, settings) for one in made)]
+            data["logs"] = _shortened(data["logs"], one, settings.shown_bytes, most)
+    data["diagnostics"] = [*data["diagnostics"], *(_diagnostic(one, most) for one in made)]
     data["outputs"] = [_facts(one, settings) for one in made]
     return made
 
 
-def _encoded(data: dict[str, Any], result: bytes | None) -> list[Output]:
-    spelled = document(data["result"]) if result is None else result
+def _encoded(data: dict[str, Any], result: Any) -> list[Output]:
+    spelled = result if isinstance(result, bytes) else document(result)
     return [
         Output("result", "application/json", spelled),
         Output("logs", "application/x-ndjson", b"".join(document(entry) + b"\n" for entry in data["logs"])),
@@ -223,7 +255,7 @@ def _facts(kept: Kept, settings: OutputSettings) -> dict[str, Any]:
     }
 
 
-def _diagnostic(kept: Kept, settings: OutputSettings) -> dict[str, Any]:
+def _diagnostic(kept: Kept, most: int) -> dict[str, Any]:
     pages = "" if kept.pages == 1 else f", with ?page=2 to ?page={kept.pages} for the rest"
     are, shows = (
         ("The result is", "`result` is the beginning of its JSON, as a string")
@@ -233,15 +265,13 @@ def _diagnostic(kept: Kept, settings: OutputSettings) -> dict[str, Any]:
     return {
         "severity": "info",
         "code": KEPT_CODE,
-        "message": f"{are} {kept.size:,} bytes, too large to be here (frontend.inline_bytes = "
-        f"{settings.inline_bytes}); {shows}.",
+        "message": f"{are} {kept.size:,} bytes, too large to be here (over {most:,} bytes); {shows}.",
         "hint": f"Read the MCP resource {output_uri(kept)}{pages}, or run a script that returns less.",
     }
 
 
-def _shortened(logs: list[dict[str, Any]], kept: Kept, settings: OutputSettings) -> list[dict[str, Any]]:
+def _shortened(logs: list[dict[str, Any]], kept: Kept, left: int, most: int) -> list[dict[str, Any]]:
     """Returns the last entries, and one that says so (Code Mode specification, section 3.3.1)."""
-    left = settings.shown_bytes
     shown: list[dict[str, Any]] = []
     for entry in reversed(logs):
         if shown and _bytes_in(entry["message"]) + ENTRY_BYTES > left:
@@ -251,7 +281,7 @@ def _shortened(logs: list[dict[str, Any]], kept: Kept, settings: OutputSettings)
         left -= _bytes_in(message) + ENTRY_BYTES
     note = (
         f"[logs shortened: the last {len(shown):,} of {len(logs):,} entries are here, all are in {output_uri(kept)}; "
-        f"frontend.inline_bytes = {settings.inline_bytes}]"
+        f"result and logs are over {most:,} bytes]"
     )
     return [*shown, {"level": "warn", "message": note, "timeMs": logs[-1]["timeMs"]}]
 

@@ -60,7 +60,7 @@ export const DEVIATIONS: Readonly<Record<string, string>> = {
   URL: "URL.createObjectURL and revokeObjectURL are absent",
   WebAssembly: "absent",
   console:
-    "debug, log, warn and error; info, dir, group and table log at log, trace at debug; groupEnd, time and timeEnd do nothing; no other method",
+    "debug, log, warn and error; info, dir, dirxml, group, groupCollapsed and table log at log, trace at debug, assert what fails at error; the others do nothing",
   crypto: "only randomUUID and getRandomValues; no subtle",
   eval: "absent",
   "import.meta": "has url (the script itself as a data: URL), main (false) and resolve",

@@ -24,9 +24,15 @@ export interface TimerSource {
   cancelTimer(timer: object): void;
 }
 
+const timers = new p.SafeMap<number, object>();
+
+/** Counts the timers that have not fired. */
+export function timersSet(): number {
+  return p.mapSize(timers);
+}
+
 /** Makes `setTimeout` and `clearTimeout` over these timers. Delays are milliseconds, ids positive integers. */
 export function makeTimers({ createTimer, cancelTimer }: TimerSource) {
-  const timers = new p.SafeMap<number, object>();
   let lastId = 0;
   return {
     setTimeout(callback: unknown, delay?: unknown, ...args: unknown[]): number {

@@ -33,18 +33,26 @@ class Parser(argparse.ArgumentParser):
     Each method that adds something returns the parser, so that a command is one chain.
     """
 
+    _is_parsing = False
+
     behind_dashes: str | None = None
     """Names what takes all words behind the first `--`, as they are: argparse would take further ones out."""
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads say nothing more
         self, args: Any = None, namespace: Any = None
     ) -> Any:
-        """Parses as argparse does, but for what is behind `--` where that is a command."""
-        if self.behind_dashes is None:
+        """Parses as argparse does, but options may stand between other words, and a command behind `--`."""
+        if self._subparsers is not None or self._is_parsing:
             return super().parse_known_args(args, namespace)
         words: list[str] = list(args)
-        at = words.index("--") if "--" in words else len(words)
-        found, rest = super().parse_known_args(words[:at], namespace)
+        at = words.index("--") if self.behind_dashes is not None and "--" in words else len(words)
+        self._is_parsing = True
+        try:
+            found, rest = self.parse_known_intermixed_args(words[:at], namespace)
+        finally:
+            self._is_parsing = False
+        if self.behind_dashes is None:
+            return found, rest
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}; a command is given behind --")
         if at < len(words):

@@ -8,7 +8,6 @@ import contextlib
 import os
 import shutil
 import sys
-import webbrowser
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -21,6 +20,7 @@ from cellblock.app.cli.arguments import DEFAULT_ADDRESS, default_file
 from cellblock.app.cli.help import EXIT_OK, EXIT_UNAVAILABLE
 from cellblock.app.cli.loading import reading, warn
 from cellblock.app.cli.streams import say, write_data, write_json
+from cellblock.base.browser import open_privately
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
@@ -168,7 +168,8 @@ async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
     await tell_not_started(daemon)
     if not parsed.no_open and sys.stdout.isatty():
         # A browser of the console would take the terminal for itself.
-        await asyncio.to_thread(webbrowser.open, url)
+        # The next one takes the file's place; its code is good once, and for a minute.
+        await asyncio.to_thread(open_privately, state_dir_of(parsed), "dashboard.html", url)
     return EXIT_OK
 
 

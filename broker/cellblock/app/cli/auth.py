@@ -36,7 +36,8 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
     target = _target(settings, parsed.server)
     if parsed.timeout < 1:
         raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
-    done = await log_in(target, browser=not parsed.no_browser, bound=parsed.timeout, say=_say)
+    folder = None if parsed.no_browser else settings.state_dir
+    done = await log_in(target, browser=folder, bound=parsed.timeout, say=_say)
     sys.stdout.write(done + "\n")
     return EXIT_OK
 

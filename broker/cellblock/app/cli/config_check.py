@@ -25,7 +25,7 @@ from cellblock.base.settings.problems import SECTION_KEY, ConfigProblems, Proble
 from cellblock.base.settings.settings import CellblockSettings, ServerConfig, Settings
 from cellblock.base.terminal import Painter
 from cellblock.run.policy.policy import faults
-from cellblock.tools.catalog.naming import module_paths
+from cellblock.tools.catalog.naming import LOCAL_SERVER, module_path, module_paths
 
 
 @dataclass(slots=True)
@@ -150,12 +150,13 @@ def _sound_parts(section: object) -> CellblockSettings:
 
 def _misfits(section: CellblockSettings, servers: list[str]) -> Iterator[Problem]:
     """Yields what no broker starts with although each setting is sound: names that do not fit those of the servers."""
-    if section.tools and "local" in servers:
-        message = "the Python tools of cellblock.tools have this name"
-        yield Problem((SERVERS_KEY, "local"), message, "Rename it.", at_key=True)
-        return
+    for name in servers:
+        if section.tools and module_path(name) == LOCAL_SERVER:
+            message = "the Python tools of cellblock.tools have this name"
+            yield Problem((SERVERS_KEY, name), message, "Rename it.", at_key=True)
+            return
     # With the server of Python tools, which may be there without a word in the file.
-    server_ids = list(module_paths([*servers, "local"]).values())
+    server_ids = list(module_paths([*servers, LOCAL_SERVER]).values())
     for fault in faults(section.policy, server_ids):
         path = (SECTION_KEY, "policy", *fault.path)
         yield Problem(path, fault.message, fault.hint, at_key=fault.at_key)

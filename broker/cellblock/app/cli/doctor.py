@@ -7,7 +7,7 @@ import asyncio
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from cellblock import __version__
 from cellblock.app.broker import Broker
 from cellblock.app.cli import checkups
+from cellblock.app.cli.asking import Person, answered
 from cellblock.app.cli.config_check import Checked, check_config
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import config_used, reading, settled
@@ -113,8 +114,12 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
         settings = checked.usable()
     broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run(), state_dir="user")
     where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
+
+    def ask(broker: Broker) -> Awaitable[Any]:
+        return answered(parsed, broker, "doctor", {}, Person())
+
     report = await examine(
-        broker, config_used(parsed), warnings=warnings, address=f"{where.host}:{where.port}", tls=tls
+        broker, config_used(parsed), ask, warnings=warnings, address=f"{where.host}:{where.port}", tls=tls
     )
     if parsed.json:
         write_json(report.as_json())
@@ -126,16 +131,18 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
 async def examine(
     broker: Broker,
     config: str,
+    ask: Callable[[Broker], Awaitable[Any]],
     *,
     warnings: Sequence[str] = (),
     address: str | None = None,
     tls: tuple[Path | None, Path | None] = (None, None),
 ) -> Report:
-    """Starts the broker, connects to every server, and runs one script.
+    """Looks at this machine, and has a broker connect to every server and run one script.
 
     Args:
-        broker: Not yet entered; closed again afterwards.
+        broker: Not yet entered.
         config: The file that its settings are from, for people.
+        ask: Returns the `findings` of the broker, or of a daemon in its place.
         warnings: What is known already.
         address: Where a daemon usually is, as `HOST:PORT`; None does not look.
         tls: The certificate and the key that a daemon is to serve with.
@@ -160,45 +167,67 @@ async def examine(
     report.note(deno)
     if deno is not None:
         return report  # nothing could start
-    enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
-    names = {path: name for name, path in module_paths(enabled).items()}
     try:
-        async with broker:
-            await settled(broker)
-            for hello in broker.hosts:
-                report.layers = hello.layers
-                report.missing = [_with_fix(layer) for layer in hello.missing]
-                versions["Deno"] = _deno_version(hello.deno)
-            if section.isolation != "off":
-                if broker.apart.caps_memory:
-                    report.layers.append(LARGE_BODIES_CAPPED)
-                else:
-                    report.missing.append(LARGE_BODIES_UNCAPPED)
-            for server in broker.catalog.servers.values():
-                left_out = f", {len(server.withheld)} left out" if server.withheld else ""
-                has = "resources and no" if server.has_resources_alone else str(len(server.tools))
-                report.servers[server.server_id] = f"connected, {has} tools{left_out}"
-                report.warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
-            for server_id, reason in broker.catalog.unavailable.items():
-                report.servers[server_id] = f"not connected: {reason}"
-                name = names.get(server_id, server_id)
-                fix = checkups.fix_of(enabled.get(name), reason, upstream_log(state_dir / LOGS, name))
-                why = reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
-                report.problems.append(f"Server {server_id} is not connected: {why}")
-            report.warnings += map(str, await asyncio.to_thread(overlay_faults, settings, broker.catalog))
-            response = await broker.run(PROBE)
-            if response.result != PROBE_RESULT:
-                found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
-                report.problems.append(f"A script that only computes does not run: {found}")
-            if compiler.why_absent() is None and section.typecheck != "off":
-                report.typecheck += await _failed_check(broker)
+        found: dict[str, Any] = await ask(broker)
     except (HostUnavailable, ConfigError) as error:
         # The hint of the one is to run this very command.
         trouble = (
             str(error).removesuffix(f" {error.hint}") if isinstance(error, HostUnavailable) else str(error)
         )
         report.problems.append(_with_fix(trouble))
+        return report
+    report.layers, report.missing, report.servers = found["layers"], found["missing"], found["servers"]
+    versions.update(found["versions"])
+    report.typecheck += found["typecheck"]
+    report.warnings += found["warnings"]
+    report.problems += found["problems"]
     return report
+
+
+async def findings(broker: Broker, _: Mapping[str, Any], person: Person) -> dict[str, Any]:
+    """Returns what a broker that runs finds: around its workers, of its servers, and by a script."""
+    settings, section = broker.settings, broker.settings.cellblock
+    versions, problems = dict[str, str](), list[str]()
+    layers, missing = list[str](), list[str]()
+    servers, warnings = dict[str, str](), list[str]()
+    enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
+    names = {path: name for name, path in module_paths(enabled).items()}
+    await settled(broker, None, person.tell)
+    for hello in broker.hosts:
+        layers = hello.layers
+        missing = [_with_fix(layer) for layer in hello.missing]
+        versions["Deno"] = await asyncio.to_thread(_deno_version, hello.deno)
+    if section.isolation != "off":
+        if broker.apart.caps_memory:
+            layers = [*layers, LARGE_BODIES_CAPPED]
+        else:
+            missing.append(LARGE_BODIES_UNCAPPED)
+    for server in broker.catalog.servers.values():
+        left_out = f", {len(server.withheld)} left out" if server.withheld else ""
+        has = "resources and no" if server.has_resources_alone else str(len(server.tools))
+        servers[server.server_id] = f"connected, {has} tools{left_out}"
+        warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
+    for server_id, reason in broker.catalog.unavailable.items():
+        servers[server_id] = f"not connected: {reason}"
+        name = names.get(server_id, server_id)
+        fix = checkups.fix_of(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
+        why = reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
+        problems.append(f"Server {server_id} is not connected: {why}")
+    warnings += map(str, await asyncio.to_thread(overlay_faults, settings, broker.catalog))
+    response = await broker.run(PROBE)
+    if response.result != PROBE_RESULT:
+        found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
+        problems.append(f"A script that only computes does not run: {found}")
+    is_checked = compiler.why_absent() is None and section.typecheck != "off"
+    return {
+        "versions": versions,
+        "layers": layers,
+        "missing": missing,
+        "typecheck": await _failed_check(broker) if is_checked else "",
+        "servers": servers,
+        "warnings": warnings,
+        "problems": problems,
+    }
 
 
 def _with_fix(trouble: str) -> str:

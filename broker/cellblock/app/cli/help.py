@@ -43,11 +43,23 @@ class Help:
 GROUPS: Final = {
     "run": ("run", "record", "replay", "types", "search", "inspect"),
     "servers": (
-        *("add", "remove", "enable", "disable", "auth", "secret", "approve", "schemas", "restart", "logs"),
+        *(
+            "add",
+            "remove",
+            "enable",
+            "disable",
+            "auth",
+            "secret",
+            "approve",
+            "schemas",
+            "status",
+            "restart",
+            "logs",
+        ),
     ),
     "clients": ("install", "import", "connect", "token"),
     "runs": ("runs", "dashboard", "top"),
-    "operate": ("serve", "service", "config", "doctor", "keygen", "demo", "completion", "help"),
+    "operate": ("serve", "stop", "service", "config", "doctor", "keygen", "demo", "completion", "help"),
 }
 """Maps what a person wants to do to the commands for it."""
 
@@ -366,6 +378,20 @@ HELP: Final = {
         "leave a server out, and keep its entry",
         "Writes `disabled` into a server's entry.",
         "cellblock disable notes  # until it is enabled",
+    ),
+    "status": Help(
+        "say how the servers of the running daemon are",
+        "Shows the state of each server of the daemon that runs with this configuration; of one that is not connected: "
+        "why, what it said last, what to do, and the command that starts it again.",
+        "cellblock status  # all servers",
+        "cellblock status files --json  # one, for machines",
+        one="a server is not connected",
+    ),
+    "stop": Help(
+        "end the running daemon",
+        "Ends the daemon that runs with this configuration, and its servers with it, once its runs in flight are "
+        "over. It is no error when none runs.",
+        "cellblock stop  # the next editor that connects starts it again",
     ),
     "restart": Help(
         "start a server of a running daemon anew",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.streams import say
+from cellblock.base.tasks import beside
 
 if TYPE_CHECKING:
     from cellblock.app.broker import Broker
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from cellblock.record.store import JournalStore
     from cellblock.tools.catalog.model import Catalog
     from cellblock.types.learning.store import Observations
+
+QUIET_SECONDS: Final = 1.0
+"""Passes until anything is said of a server that is waited for."""
 
 Input = TypeVar("Input")
 
@@ -123,19 +128,42 @@ def warn(*sentences: str | None) -> None:
             say(f"warning: {sentence}")
 
 
-async def settled(broker: Broker) -> None:
-    """Waits for the servers, and as long as it takes for those that are being installed; tells of each of these."""
-    await broker.installed(say)
-    await broker.settled()
+async def settled(broker: Broker, names: Collection[str] | None, tell: Callable[[str], object]) -> None:
+    """Waits for servers, and as long as it takes for those that are being installed; tells of each that takes a second.
+
+    Args:
+        broker: Has them.
+        names: Their ids; None: all.
+        tell: Is given the sentences.
+    """
+    async with beside(tell_starting(broker, names, tell)):
+        await broker.installed(tell, None if names is None else " ".join(names))
+        await broker.settled(names)
 
 
-async def catalog_of(settings: Settings) -> tuple[Catalog, Broker]:
-    """Connects to all servers once. Returns their catalog, and the closed broker, which knows their outputs."""
+async def tell_starting(broker: Broker, names: Collection[str] | None, tell: Callable[[str], object]) -> None:
+    """Tells, a second from now, which of these servers still start: a line for each."""
+    await asyncio.sleep(QUIET_SECONDS)
+    for server_id in broker.catalog.who_starts:
+        if names is None or server_id in names:
+            tell(f"server {server_id} is starting")
+
+
+async def settled_catalog(
+    broker: Broker, names: Sequence[str] | None, tell: Callable[[str], object]
+) -> Catalog:
+    """Returns the catalog when these servers, or all, had their time to connect; tells which of all are missing, and
+    why. (Of named ones the error tells that comes of it.)"""
+    await settled(broker, None if names is None else [broker.catalog.id_of(name) for name in names], tell)
+    for server_id, reason in broker.catalog.unavailable.items() if names is None else ():
+        tell(f"server {server_id} is not connected: {reason}")
+    return broker.catalog
+
+
+async def catalog_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[Catalog, Broker]:
+    """Connects to servers once, which are all where none is named. Returns their catalog, and the closed broker, which
+    knows their outputs."""
     from cellblock.app.broker import Broker
 
     async with Broker(settings.without_workers()) as broker:
-        await settled(broker)
-        catalog = broker.catalog
-    for server_id, reason in catalog.unavailable.items():
-        say(f"server {server_id} is not connected: {reason}")
-    return catalog, broker
+        return await settled_catalog(broker, names, say), broker

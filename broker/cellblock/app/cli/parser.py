@@ -300,11 +300,11 @@ def _add_configuration(commands: Commands) -> None:
     )
 
     one_of = f"one of {', '.join(CLIENTS)} (repeatable; default: all)"
-    folder = "the folder whose own files, such as .mcp.json, are looked at (default: the current one)"
+    folder = "also the files of this project, such as .mcp.json (default folder: the current one)"
     (
         _add(commands, "import", "clients:import_servers")
         .value("--from", "CLIENT", one_of, dest="clients", action="append", choices=CLIENTS)
-        .value("--project", "DIR", folder, type=Path)
+        .value("--project", "DIR", folder, type=Path, nargs="?", const=Path())
         .flag("--dry-run", "show what would be done, and do nothing")
         .flag("--yes", "do not ask")
         .secrets()
@@ -332,6 +332,12 @@ def _add_servers(commands: Commands) -> None:
     for name in ("remove", "enable", "disable"):
         _add(commands, name, f"edit_servers:{name}").server().value("--config", "FILE", where)
 
+    (
+        _add(commands, "status", "status:status")
+        .value("server", "SERVER", "its name in mcpServers (default: all)", nargs="?")
+        .common()
+    )
+    _add(commands, "stop", "status:stop").common(json=False)
     _add(commands, "restart", "attach:restart").server().daemon().common(json=False)
     logs = _add(commands, "logs", "attach:logs")
     logs.value("server", "SERVER", "its name in mcpServers; the daemon itself when none is named", nargs="?")

@@ -8,44 +8,39 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
-from typing import IO, TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Generator
+from typing import IO, Final
 
-from cellblock.base.tasks import beside
 from cellblock.base.terminal import CLEAR_TO_END_OF_LINE, Painter, milliseconds, plain
 from cellblock.run.events import RunFacts, Watcher
 from cellblock.run.policy.asking import Approver, Question, Verdict
 from cellblock.run.response import LogEntry
 
-if TYPE_CHECKING:
-    from cellblock.app.cli.progress import Progress
-
 REDRAW_SECONDS: Final = 0.1
+
+MAX_CHARS: Final = 500
+"""Bounds a line, of which a terminal shows what it has room for."""
 
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-class Progress(Watcher):
-    """Draws one run on a line of a terminal."""
+class RunProgress(Watcher):
+    """Follows one run, and words how far it is."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-        self._paint = Painter(stream)
+    def __init__(self) -> None:
         self._run: RunFacts | None = None
         self._log = ""
-        self._frame = 0
-        self._held = False
         self._since = time.monotonic()
 
     def run_accepted(self, run: RunFacts) -> None:
-        """Takes the run that is shown."""
+        """Takes the run that is followed."""
         self._run, self._since = run, run.accepted
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
         self._log = entry.message
 
-    def line(self, width: int) -> str:
-        """Returns what is shown now, in at most `width` columns, without colours."""
+    def line(self) -> str:
+        """Returns how far the run is."""
         state = "connecting" if self._run is None else self._run.state
         parts = [f"{state} {milliseconds((time.monotonic() - self._since) * 1000)}"]
         if self._run is not None and self._run.calls:
@@ -54,7 +49,23 @@ class Progress(Watcher):
             parts += [f"in {call.server}.{call.tool}" for call in waiting[-1:]]
         if self._log:
             parts.append(self._log.rstrip().rpartition("\n")[2])
-        return plain(" · ".join(parts), width)
+        return plain(" · ".join(parts), MAX_CHARS)
+
+    async def shown_by(self, show: Callable[[str], object]) -> None:
+        """Gives the line to `show`, again and again."""
+        while True:
+            show(self.line())
+            await asyncio.sleep(REDRAW_SECONDS)
+
+
+class Progress:
+    """Draws a line on a terminal."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._paint = Painter(stream)
+        self._frame = 0
+        self._held = False
 
     @contextlib.contextmanager
     def held(self) -> Generator[None]:
@@ -66,13 +77,14 @@ class Progress(Watcher):
         finally:
             self._held = False
 
-    def draw(self) -> None:
+    def show(self, text: str) -> None:
+        """Draws the line with this text."""
         if self._held:
             return
         self._frame += 1
         width = shutil.get_terminal_size().columns - 3
         spinner = self._paint(FRAMES[self._frame % len(FRAMES)], "cyan")
-        self._write(f"\r{spinner} {self.line(width)}{CLEAR_TO_END_OF_LINE}")
+        self._write(f"\r{spinner} {plain(text, width)}{CLEAR_TO_END_OF_LINE}")
 
     def wipe(self) -> None:
         self._write(f"\r{CLEAR_TO_END_OF_LINE}")
@@ -84,23 +96,16 @@ class Progress(Watcher):
             self._stream.flush()
 
 
-@contextlib.asynccontextmanager
-async def progress_on(stream: IO[str] = sys.stderr) -> AsyncGenerator[Progress | None]:
-    """Draws the progress of a run while the block runs; gives None, and writes nothing, where the stream is no
-    terminal."""
+@contextlib.contextmanager
+def progress_on(stream: IO[str] = sys.stderr) -> Generator[Progress | None]:
+    """Lets the block draw a line of progress, which is wiped at its end; gives None where the stream is no terminal."""
     if not stream.isatty():
         yield None
         return
     progress = Progress(stream)
-
-    async def redraw() -> None:
-        while True:
-            progress.draw()
-            await asyncio.sleep(REDRAW_SECONDS)
-
+    progress.show("connecting")
     try:
-        async with beside(redraw()):
-            yield progress
+        yield progress
     finally:
         progress.wipe()
 
@@ -119,7 +124,20 @@ ANSWERS: Final = {
 """Maps what is typed to verdicts. Nothing typed is no; anything else is asked again."""
 
 
-def asker_on_terminal(progress: Progress | None) -> Approver | None:
+def approver_of(ask: Callable[[str], Awaitable[Verdict]] | None) -> Approver | None:
+    """Makes an approver of what asks a question that is worded already."""
+    if ask is None:
+        return None
+
+    async def approve(question: Question) -> Verdict:
+        from cellblock.serve.mcp.approvals import question_text
+
+        return await ask(question_text(question))
+
+    return approve
+
+
+def asker_on_terminal(progress: Progress | None) -> Callable[[str], Awaitable[Verdict]] | None:
     """Makes what asks at the terminal of this process, and holds `progress` meanwhile; None where nobody sits."""
     stdin, stderr = sys.stdin, sys.stderr
     try:
@@ -129,12 +147,10 @@ def asker_on_terminal(progress: Progress | None) -> Approver | None:
     except (OSError, ValueError):
         return None
 
-    async def ask(question: Question) -> Verdict:
-        from cellblock.serve.mcp.approvals import question_text
-
+    async def ask(question: str) -> Verdict:
         with progress.held() if progress is not None else contextlib.nullcontext():
             _forget_typed(descriptor)
-            stderr.write(question_text(question) + "\n")
+            stderr.write(question + "\n")
             line = b""
             try:
                 while True:

@@ -66,19 +66,20 @@ class Hangups:
 @contextlib.asynccontextmanager
 async def following(
     broker: Broker, parsed: argparse.Namespace, load: Callable[[], Settings], hangups: Hangups
-) -> AsyncGenerator[None]:
-    """Takes over changes of the file while the block runs. Without one, it is the user's own once that is made."""
+) -> AsyncGenerator[Callable[[], bool]]:
+    """Takes over changes of the file while the block runs, and gives what says whether all of it is in force. Without
+    one, it is the user's own once that is made."""
     file = default_file() if parsed.config is None else Path(parsed.config)
     # A pipe has said what it had to say.
     if parsed.config is not None and not file.is_file():
         why = f"{file} is no regular file"
         hangups.obey(lambda: say(f"configuration: there is nothing to read again: {why}"))
-        yield
+        yield lambda: False
         return
     watch = _Watch(file, broker, load)
     hangups.obey(watch.wanted.set)
     async with beside(watch.run(), name="config watch"):
-        yield
+        yield watch.is_current
 
 
 class _Watch:
@@ -92,6 +93,11 @@ class _Watch:
         self.wanted = asyncio.Event()
         """Has the file read at once, changed or not; for SIGHUP."""
         self._seen = self._stamp()
+        self._is_whole = True
+
+    def is_current(self) -> bool:
+        """Says whether the broker has taken over the whole of the file as it is now."""
+        return self._is_whole and self._stamp() == self._seen
 
     async def run(self) -> None:
         while True:
@@ -112,7 +118,7 @@ class _Watch:
 
     async def _reload(self, wanted: bool) -> None:
         # Before it is read: what is written meanwhile is noticed at the next look.
-        self._seen = self._stamp()
+        self._seen, self._is_whole = self._stamp(), False
         try:
             # Opening a pipe that has taken its place would wait for a writer, and everybody else with it.
             if self._path.exists() and not self._path.is_file():
@@ -123,6 +129,8 @@ class _Watch:
         except (CellblockError, OSError) as error:
             say(f"the configuration is not taken over, and the old one stays in force: {error}")
             return
+        # What needs a restart has its old value.
+        self._is_whole = self._broker.settings == settings
         if settings.files != self._files:
             self._files = settings.files
             self._seen = self._stamp()

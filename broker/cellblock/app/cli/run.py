@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,18 +15,21 @@ from pydantic.alias_generators import to_camel
 
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.asking import Person, answered
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import config_used, no_secrets_known, warn, with_state_dir
+from cellblock.app.cli.loading import config_used, no_secrets_known, tell_starting, warn, with_state_dir
 from cellblock.app.cli.parser import LIMITS
-from cellblock.app.cli.progress import asker_on_terminal, progress_on
+from cellblock.app.cli.progress import RunProgress, approver_of, asker_on_terminal, progress_on
 from cellblock.app.cli.runs import decoded, kept_recording
 from cellblock.app.cli.streams import say, write_json
 from cellblock.app.config.load import load_settings
 from cellblock.app.replay import Live, is_well, replay
 from cellblock.base.errors import InvalidRequest, first_few
 from cellblock.base.json import is_object
+from cellblock.base.offload.raw import RawJson
 from cellblock.base.redaction import Redactor, redacting, without_credentials
 from cellblock.base.settings.settings import Settings
+from cellblock.base.tasks import beside
 from cellblock.observe.logs import logging_as_configured
 from cellblock.record.cellrun import read_file, redacted, write
 from cellblock.record.journal import Journal
@@ -33,6 +37,7 @@ from cellblock.record.recording import RecordedCall, Recording, UnreadableRecord
 from cellblock.run.policy.asking import COMMAND_LINE, Caller, Grantee
 from cellblock.run.request import read_request, request_of
 from cellblock.tools.catalog.model import Catalog
+from cellblock.tools.catalog.modules import SERVERS_PREFIX
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import write_private
 
@@ -62,40 +67,73 @@ async def run_script(
 ) -> int:
     """Runs the script and prints its response; `journal` records the run. Returns the exit code."""
     limits = {to_camel(name): value for name in LIMITS if (value := getattr(parsed, name)) is not None}
-    wanted: dict[str, Any] = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
-    wanted |= {name: True for name in ("durable", "plan") if getattr(parsed, name)}
+    fields: dict[str, Any] = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
+    fields |= {name: True for name in ("durable", "plan") if getattr(parsed, name)}
+    fields["requestedCapabilities"] = parsed.require or None
+    request = request_of(code, **fields)
+    wanted = {"request": request, "script": name_of(parsed.script), "config": config_used(parsed)}
     section = settings.cellblock
+    with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
+        broker = Broker(settings)
+        # Before any server is started.
+        _check(broker, request)
+        with progress_on(sys.stderr) as progress:
+            # The line of progress says that it connects. The rest of a script on stdin is no answer.
+            person = Person(
+                tell=say if progress is None else lambda _: None,
+                show=None if progress is None else progress.show,
+                decide=asker_on_terminal(progress) if parsed.script != STDIN else None,
+            )
+            if journal is None:
+                response = await answered(parsed, broker, "run", wanted, person)
+            else:
+                async with broker:
+                    response = await run_in(broker, wanted, person, journal)
+    if isinstance(response["result"], RawJson):
+        response["result"] = response["result"].decoded()
+    write_json(response)
+    ok = all(one["severity"] != "error" for one in response["diagnostics"])
+    if not ok and not sys.stderr.isatty():
+        say(f"the script failed; configuration: {config_used(parsed)}")
+    return EXIT_OK if ok else EXIT_NO
+
+
+def _check(broker: Broker, request: Mapping[str, Any]) -> None:
     try:
-        with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
-            broker = Broker(settings)
-            # Before any server is started.
-            request = read_request({"code": code, **wanted}, section)
-            broker.policy.grants_of(COMMAND_LINE, request.grants)
-            async with progress_on(sys.stderr) as progress, broker:
-                if progress is not None:
-                    broker.events.add(progress)
-                # The rest of a script on stdin is no answer.
-                approver = asker_on_terminal(progress) if parsed.script != STDIN else None
-                named = " ".join([code, *(broker.catalog.id_of(name) for name in parsed.require)])
-                # The line of progress says that it connects.
-                await broker.installed(say if progress is None else lambda _: None, named)
-                await broker.settled(parsed.require)
-                _require(broker.catalog, parsed.require, config_used(parsed))
-                grantee = Grantee(COMMAND_LINE, approver)
-                wanted["requestedCapabilities"] = parsed.require or None
-                response = await broker.run_request(
-                    request_of(code, **wanted),
-                    Caller(grantee=grantee),
-                    journal=journal,
-                    script_name=name_of(parsed.script),
-                )
-                response = response.decoded()
+        broker.policy.grants_of(COMMAND_LINE, read_request(request, broker.settings.cellblock).grants)
     except InvalidRequest as error:
         raise UsageError(str(error)) from None
-    write_json(response.as_json())
-    if not response.ok and not sys.stderr.isatty():
-        say(f"the script failed; configuration: {config_used(parsed)}")
-    return EXIT_OK if response.ok else EXIT_NO
+
+
+async def run_in(
+    broker: Broker, wanted: Mapping[str, Any], person: Person, journal: Journal | None = None
+) -> dict[str, Any]:
+    """Runs a script when the servers that it requires are there. Returns the response as JSON, but for a large result.
+
+    Raises:
+        UsageError: The request is wrong, or a server that it requires is not connected.
+    """
+    request: dict[str, Any] = wanted["request"]
+    _check(broker, request)
+    required: list[str] = request.get("requestedCapabilities") or []
+    used = [broker.catalog.id_of(name) for name in required]
+    used += [one for one in broker.catalog.ids.values() if f"{SERVERS_PREFIX}{one}" in request["code"]]
+    progress = None if person.show is None else RunProgress()
+    caller = Caller(grantee=Grantee(COMMAND_LINE, approver_of(person.decide)), observer=progress)
+    async with (
+        beside(tell_starting(broker, used, person.tell)),
+        beside(progress.shown_by(person.show)) if progress and person.show else contextlib.nullcontext(),
+    ):
+        await broker.installed(person.tell, " ".join([request["code"], *used]))
+        await broker.settled(required)
+        _require(broker.catalog, required, wanted["config"])
+        try:
+            response = await broker.run_request(
+                request, caller, journal=journal, script_name=wanted["script"]
+            )
+        except InvalidRequest as error:
+            raise UsageError(str(error)) from None
+    return response.as_json()
 
 
 def name_of(script: str) -> str:
@@ -227,7 +265,7 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         raise UsageError("--yes is for --live-on-miss; name that, too")
     live, settings = None, load_settings(parsed.config)
     if parsed.live_on_miss:
-        approver = asker_on_terminal(None) if parsed.script != STDIN else None
+        approver = approver_of(asker_on_terminal(None) if parsed.script != STDIN else None)
         if approver is None and not parsed.yes:
             raise UsageError("nobody can be asked here; use a terminal, or name --yes")
         live = Live(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock import __version__
 from cellblock.app.broker import Broker
+from cellblock.app.cli.asking import Answers
 from cellblock.app.cli.reload import Hangups, following
 from cellblock.app.cli.streams import say
 from cellblock.base.redaction import redacting
@@ -34,7 +34,7 @@ IDLE_STOP_SECONDS: Final = 30 * 60
 it. Each `connect` counts as a client."""
 
 LOOK_SECONDS: Final = 10.0
-"""Passes between two looks at the log of a daemon that ends when idle, and whether it is."""
+"""Passes between two looks at the log of a daemon that ends when idle, whether it is, and at the state directory."""
 
 
 def front_of(parsed: argparse.Namespace, section: CellblockSettings, state_dir: Path) -> HttpFrontend:
@@ -70,8 +70,8 @@ async def serve_http(
         async with broker:
             _drain_on_signals(front, hangups)
             async with (
-                following(broker, parsed, load, hangups),
-                _ending_when_idle(front, broker, parsed),
+                following(broker, parsed, load, hangups) as is_current,
+                beside(_end_of_itself(front, broker, parsed), name="end of itself"),
             ):
                 await front.serve(
                     broker,
@@ -81,6 +81,7 @@ async def serve_http(
                     on_serving=lambda: say(f"serving {front.url}\ncellblock: {front.protection}"),
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
                     broker=section.state.broker_name if broker.store.is_shared else "",
+                    answer=Answers(broker, parsed, is_current, front.stop),
                 )
                 if front.hurried:
                     # The exit code says that it was not left to end by itself.
@@ -118,21 +119,21 @@ def _trouble(broker: Broker, section: CellblockSettings) -> str | None:
     return f"no worker host is connected that speaks protocol {PROTOCOL_VERSION}, this version's"
 
 
-@contextlib.asynccontextmanager
-async def _ending_when_idle(
-    front: HttpFrontend, broker: Broker, parsed: argparse.Namespace
-) -> AsyncGenerator[None]:
-    """Ends a daemon that nobody has started by hand, when nobody is there; and keeps its log, its stderr, bounded."""
-
-    async def watch() -> None:
-        while (left := IDLE_STOP_SECONDS - (0.0 if broker.running else front.idle_seconds)) > 0:
-            await asyncio.sleep(min(left, LOOK_SECONDS))
+async def _end_of_itself(front: HttpFrontend, broker: Broker, parsed: argparse.Namespace) -> None:
+    """Ends a daemon that nobody has started by hand, when nobody is there, and keeps its log, its stderr, bounded; and
+    any daemon whose state directory was removed."""
+    left = LOOK_SECONDS
+    while left > 0:
+        await asyncio.sleep(min(left, LOOK_SECONDS))
+        if front.lost_state:
+            say("stopping: the state directory was removed")
+            break
+        if parsed.until_idle:
+            left = IDLE_STOP_SECONDS - (0.0 if broker.running else front.idle_seconds)
             bound_log(2)
+    else:
         say(f"stopping: no client was here for {IDLE_STOP_SECONDS:g} s")
-        front.stop()
-
-    async with beside(watch(), name="idle watch") if parsed.until_idle else contextlib.nullcontext():
-        yield
+    front.stop()
 
 
 def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages:

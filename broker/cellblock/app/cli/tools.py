@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import sys
@@ -13,9 +14,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 from cellblock.app.assembly import store_of
+from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.asking import Person, answered
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import catalog_of, opened, reading, with_state_dir
+from cellblock.app.cli.loading import catalog_of, opened, reading, settled_catalog, with_state_dir
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_data, write_json
 from cellblock.base.errors import ConfigError
@@ -47,16 +50,26 @@ WIDTH: Final = 100
 
 @reading(with_state_dir)
 async def types(parsed: argparse.Namespace, settings: Settings) -> int:
-    catalog, broker = await catalog_of(settings)
-
-    def declarations(names: Sequence[str]) -> str:
-        return show_types(catalog, names, broker.output_of, reading=not parsed.compiler)
-
+    wanted = {"servers": parsed.servers, "reading": not parsed.compiler, "each": parsed.json}
+    found = await _asked(parsed, settings, "types", wanted)
     if parsed.json:
-        write_json({name: declarations([name]) for name in parsed.servers or catalog.servers})
+        write_json(found)
     else:
-        write_data(declarations(parsed.servers))
+        write_data(found)
     return EXIT_OK
+
+
+async def types_of(broker: Broker, wanted: Mapping[str, Any], person: Person) -> str | dict[str, str]:
+    """Declares the tools of the servers that are named, or of all; with `each`, for each server."""
+    names: list[str] = wanted["servers"]
+    catalog = await settled_catalog(broker, names or None, person.tell)
+
+    def declarations(some: Sequence[str]) -> str:
+        return show_types(catalog, some, broker.output_of, reading=wanted["reading"])
+
+    if wanted["each"]:
+        return {name: await asyncio.to_thread(declarations, [name]) for name in names or catalog.servers}
+    return await asyncio.to_thread(declarations, names)
 
 
 @reading(with_state_dir)
@@ -70,23 +83,35 @@ async def search(parsed: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("--limit must be 1 or more")
     if parsed.json and parsed.types:
         raise UsageError("give --json or --types")
-    catalog, broker = await catalog_of(settings)
-    wanted: dict[str, Any] = {"server": parsed.server, "limit": parsed.limit}
+    options = {"server": parsed.server, "limit": parsed.limit}
+    wanted = {"query": parsed.query, "types": parsed.types, "options": options}
+    answer = await _asked(parsed, settings, "search", wanted)
     if parsed.types:
-        write_data(declare_found(find_tools(catalog, parsed.query, **wanted), broker.output_of))
-        return EXIT_OK
-    results = search_tools(catalog, parsed.query, **wanted, outputs=broker.output_of)
-    if parsed.json:
-        write_json(results)
+        write_data(answer["found"])
+    elif parsed.json:
+        write_json(answer["found"])
     else:
-        sys.stdout.write(search_text(results, Painter(sys.stdout)) + "\n")
+        sys.stdout.write(search_text(answer["found"], Painter(sys.stdout), answer["missing"]) + "\n")
     return EXIT_OK
+
+
+async def search_in(broker: Broker, wanted: Mapping[str, Any], person: Person) -> dict[str, Any]:
+    """Finds the tools that fit a query, or with `types` declares them; and says which servers are missing."""
+    options: dict[str, Any] = wanted["options"]
+    names = None if options["server"] is None else [options["server"]]
+    catalog = await settled_catalog(broker, names, person.tell)
+
+    def found() -> Any:
+        if wanted["types"]:
+            return declare_found(find_tools(catalog, wanted["query"], **options), broker.output_of)
+        return search_tools(catalog, wanted["query"], **options, outputs=broker.output_of)
+
+    return {"found": await asyncio.to_thread(found), "missing": [*catalog.unavailable]}
 
 
 @reading(with_state_dir)
 async def inspect(parsed: argparse.Namespace, settings: Settings) -> int:
-    catalog, broker = await catalog_of(settings)
-    found = inspect_tool(catalog, parsed.tool, broker.output_of, broker.observed_of)
+    found = await _asked(parsed, settings, "inspect", {"tool": parsed.tool})
     if parsed.json or not sys.stdout.isatty():
         write_json(found)
     else:
@@ -94,15 +119,36 @@ async def inspect(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK
 
 
-def search_text(results: Sequence[Mapping[str, Any]], paint: Painter) -> str:
-    """Returns search results, a line each, without what a terminal would act on."""
+async def inspect_in(broker: Broker, wanted: Mapping[str, Any], person: Person) -> dict[str, Any]:
+    """Describes a tool; where its server is named, the others are not waited for."""
+    tool: str = wanted["tool"]
+    ids = broker.catalog.ids
+    named = [
+        server_id
+        for name, server_id in ids.items()
+        if tool.startswith((f"{name}.", f"{server_id}.", f"mcp__{name}__", f"mcp__{server_id}__"))
+    ]
+    catalog = await settled_catalog(broker, named or None, person.tell)
+    if len(named) == 1 and named[0] in catalog.unavailable:
+        find_server(catalog, named[0])
+    return inspect_tool(catalog, tool, broker.output_of, broker.observed_of)
+
+
+async def _asked(parsed: argparse.Namespace, settings: Settings, what: str, wanted: Mapping[str, Any]) -> Any:
+    return await answered(parsed, Broker(settings.without_workers()), what, wanted, Person())
+
+
+def search_text(results: Sequence[Mapping[str, Any]], paint: Painter, missing: Sequence[str] = ()) -> str:
+    """Returns search results, a line each, without what a terminal would act on; `missing` are servers that were not
+    searched."""
     lines: list[str] = []
     for result in results:
         description = " ".join(str(result.get("description") or "").split())[:DESCRIPTION_CHARS]
         server = paint(f"{visible(str(result['serverId']))}.", "dim")
         tool = paint(visible(str(result["toolName"])), "bold", "cyan")
         lines.append(f"{server}{tool}  {visible(description)}".rstrip())
-    return "\n".join(lines) or "nothing found"
+    nothing = f"nothing found; not connected: {', '.join(missing)}" if missing else "nothing found"
+    return "\n".join(lines) or nothing
 
 
 def tool_text(found: Mapping[str, Any], paint: Painter) -> str:
@@ -130,7 +176,7 @@ async def init(parsed: argparse.Namespace, settings: Settings) -> int:
     Raises:
         ConfigError: There is no such server, or the file cannot be written.
     """
-    catalog, broker = await catalog_of(settings)
+    catalog, broker = await catalog_of(settings, [parsed.server])
     server = find_server(catalog, parsed.server)
     file = overlay_file(settings.overlay_dir, server.config_name)
     notes: list[ToolNotes] = []

@@ -239,8 +239,8 @@ class FrontendSettings(Section):
 
     inline_bytes: Annotated[int, Field(ge=1024)] | None = None
     """Caps what a run's result and logs may take in its response together, in bytes of JSON. The response has a
-    preview of what is larger, and an MCP resource has the whole for 30 minutes. Absent: responses are whole, whatever
-    their size."""
+    preview of what is larger, and an MCP resource has the whole for 30 minutes. Absent: structured content that models
+    are not shown is whole, whatever its size."""
 
 
 IsolationMode = Literal["required", "auto", "off"]
@@ -250,6 +250,10 @@ Seccomp = Literal["enforce", "log"]
 
 PREVIEW_BYTES: Final = 2_000
 """Caps the preview of an output, beside the rest of the response: about 500 tokens."""
+
+ANSWER_BYTES: Final = 50_000
+"""Caps result and logs in what a model is shown: with declarations and diagnostics less than the 25,000 tokens at which
+clients cut."""
 
 
 EXPIRE_MS: Final = 30 * 60_000
@@ -262,7 +266,7 @@ oldest outputs are removed first. One client may have a quarter."""
 
 @dataclass(frozen=True, slots=True)
 class OutputSettings:
-    """Says how a front-end treats large results and logs: whole, without `inline_bytes`."""
+    """Says how a front-end treats large results and logs."""
 
     inline_bytes: int | None = None
     expire_ms: int = EXPIRE_MS
@@ -271,7 +275,9 @@ class OutputSettings:
     @property
     def shown_bytes(self) -> int:
         """Returns the size of one preview."""
-        return min(PREVIEW_BYTES, (self.inline_bytes or 2 * PREVIEW_BYTES) // 2)
+        if self.inline_bytes is None:
+            return ANSWER_BYTES // 4
+        return min(PREVIEW_BYTES, self.inline_bytes // 2)
 
     @property
     def client_bytes(self) -> int:
@@ -282,15 +288,19 @@ class OutputSettings:
 Unwrap = Literal["spec", "json", "bigint"]
 
 
+Learn = bool | Literal["shared"]
+
+
 class SchemaSettings(Section):
     """Sets what Cellblock learns of tool results, and how scripts get them. In the place of a value of `learn` or
     `unwrap`, an object has one for each server, by its name in `mcpServers` (`local` for Python tools); `*` stands for
     all others."""
 
     learn: Annotated[
-        dict[str, bool], BeforeValidator(by_name(True), json_schema_input_type=bool | dict[str, bool])
+        dict[str, Learn], BeforeValidator(by_name(True), json_schema_input_type=Learn | dict[str, Learn])
     ] = Field(default={ALL: True})
-    """Says whether the shapes of results are observed and kept in the state directory. Values are not kept."""
+    """Says whether the shapes of results are observed and kept in the state directory. Values are not kept. Where there
+    are several principals, they are shown names of fields that two of them have got; with `shared`, all names."""
 
     unwrap: Annotated[
         dict[str, Unwrap], BeforeValidator(by_name("spec"), json_schema_input_type=Unwrap | dict[str, Unwrap])
@@ -310,7 +320,11 @@ class SchemaSettings(Section):
 
     def learns(self, server: str) -> bool:
         """Says whether the shapes of a server's results are observed."""
-        return value_for(server, self.learn)
+        return value_for(server, self.learn) is not False
+
+    def shares(self, server: str) -> bool:
+        """Says whether everybody is shown what one principal's results have shown."""
+        return value_for(server, self.learn) == "shared"
 
     def unwraps(self, server: str) -> bool:
         """Says whether scripts get the values of a server's texts that are JSON."""

@@ -6,6 +6,7 @@ rebinding its `Host` is not ours either (MCP specification, transports, security
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,13 +17,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import NAMED
+from cellblock.base.visible import visible
 from cellblock.serve.http.address import CONFIG_HEADER
 from cellblock.serve.http.caller import Caller, network_of
 from cellblock.serve.http.in_flight import InFlight
+from cellblock.serve.http.logins import LOGIN_PATH
 from cellblock.serve.http.refusal import Refused, busy, header
 
 if TYPE_CHECKING:
     from cellblock.run.policy.counts import Counts
+
+logger = logging.getLogger("cellblock.serve")
 
 Guard = Callable[[Scope], Awaitable[object]]
 """Raises Refused for a request that may not pass."""
@@ -33,6 +38,9 @@ METHODS: Final = ("GET", "POST", "DELETE")
 OWN_SITES: Final = (None, b"same-origin", b"none")
 """Lists who may have something fetched without an Origin, as browsers say it: our own page, or the person."""
 
+MAX_REFUSED: Final = 64
+MAX_REFUSED_BYTES: Final = 200
+"""Bound the refused headers that are remembered, and each."""
 
 MAX_CLIENTS: Final = 4096
 """Bounds the clients remembered; the one that was quiet longest is forgotten first."""
@@ -59,6 +67,20 @@ async def one_length(scope: Scope) -> None:
         raise Refused(400)
 
 
+_REFUSED: Final = Newest[str, None](MAX_REFUSED)
+
+
+def _not_known(scope: Scope, name: str, value: bytes, setting: str) -> Refused:
+    """Makes the refusal of a header, which is logged once, for whoever set up what sends it. A web page, which shows no
+    token, learns nothing."""
+    text = visible(value[:MAX_REFUSED_BYTES].decode("latin-1"))
+    why = f"The {name} {text} is not in cellblock.http.{setting}."
+    if text not in _REFUSED:
+        _REFUSED[text] = None
+        logger.error("a request is refused: %s", why)
+    return Refused(403, why=None if header(scope, b"authorization") is None else why)
+
+
 async def uncoded(scope: Scope) -> None:
     """Refuses a compressed body: nothing here unpacks one, and a proxy in front might."""
     if header(scope, b"content-encoding") not in (None, b"identity"):
@@ -70,8 +92,8 @@ def trusted_hosts(hosts: Iterable[str]) -> Guard:
     known = frozenset(name.encode("latin-1") for name in hosts)
 
     async def guard(scope: Scope) -> None:
-        if header(scope, b"host") not in known:
-            raise Refused(403)
+        if (host := header(scope, b"host")) not in known:
+            raise _not_known(scope, "Host", host or b"", "allowed_hosts")
 
     return guard
 
@@ -85,14 +107,16 @@ def trusted_origins(origins: Iterable[str]) -> Guard:
         if (origin := header(scope, b"origin")) is None:
             await own_site(scope)
         elif origin not in known:
-            raise Refused(403)
+            raise _not_known(scope, "Origin", origin, "allowed_origins")
 
     return guard
 
 
 async def own_site(scope: Scope) -> None:
-    """Refuses what another site has had fetched, whatever its origin: the dashboard is for its own page alone."""
-    if header(scope, b"sec-fetch-site") not in OWN_SITES:
+    """Refuses what another site has had fetched, whatever its origin: the dashboard is for its own page alone. A file
+    of the user leads a tab to where a code signs in."""
+    signs_in = scope["path"] == LOGIN_PATH and header(scope, b"sec-fetch-dest") == b"document"
+    if not signs_in and header(scope, b"sec-fetch-site") not in OWN_SITES:
         raise Refused(403)
 
 

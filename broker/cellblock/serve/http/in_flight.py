@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Generator
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import anyio
 import mcp_types as types
@@ -21,6 +21,8 @@ from cellblock.serve.http.caller import Caller
 from cellblock.serve.http.refusal import Refused, busy, header
 from cellblock.serve.http.sessions import SESSION_HEADER, VERSION_HEADER
 from cellblock.serve.service import Context, Owner
+
+T = TypeVar("T")
 
 RETRY_SECONDS: Final = 5
 """Says when to ask again while the daemon is stopping; by then its successor runs, or nothing does."""
@@ -54,12 +56,16 @@ class Exchange:
 
     async def carry(self, context: Context, call_next: CallNext) -> HandlerResult:
         """Runs a handler, and cancels it when the exchange ends before it."""
+        return await self.within(call_next(context))
+
+    async def within(self, handling: Awaitable[T]) -> T:
+        """Waits for what answers, and cancels it when the exchange ends before it. Raises MCPError."""
         with anyio.CancelScope() as work:
             self._cancel = work.cancel
             if self._ended:
                 work.cancel()
             try:
-                return await call_next(context)
+                return await handling
             finally:
                 self._cancel = None
         raise MCPError(types.INTERNAL_ERROR, self._ended or "Cancelled.")

@@ -19,6 +19,8 @@ from cellblock.base.kept import Newest
 
 COOKIE: Final = "cellblock_dashboard"
 
+LOGIN_PATH: Final = "/dashboard/login"
+
 CODE_SECONDS: Final = 60
 MAX_CODES: Final = 16
 """Bounds the codes that wait; the oldest is forgotten."""

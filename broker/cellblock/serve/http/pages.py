@@ -35,7 +35,7 @@ from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import Authenticator, caller_with
 from cellblock.serve.http.guards import Guard
 from cellblock.serve.http.in_flight import RETRY_SECONDS, InFlight
-from cellblock.serve.http.logins import CODE_SECONDS, Logins
+from cellblock.serve.http.logins import CODE_SECONDS, LOGIN_PATH, Logins
 from cellblock.serve.http.oauth import metadata_path, resource_metadata
 from cellblock.serve.http.refusal import Refused, header
 from cellblock.serve.http.token import SUBJECT
@@ -49,11 +49,12 @@ logger = logging.getLogger("cellblock.serve")
 DASHBOARD_PATH: Final = "/dashboard"
 STATE_PATH: Final = "/dashboard/state"
 CODE_PATH: Final = "/dashboard/code"
-LOGIN_PATH: Final = "/dashboard/login"
 METRICS_PATH: Final = "/metrics"
 
+HTML: Final = "text/html; charset=utf-8"
+
 ASSETS: Final = {
-    DASHBOARD_PATH: ("index.html", "text/html; charset=utf-8"),
+    DASHBOARD_PATH: ("index.html", HTML),
     "/dashboard/app.css": ("app.css", "text/css; charset=utf-8"),
     "/dashboard/app.js": ("app.js", "text/javascript; charset=utf-8"),
 }
@@ -275,9 +276,11 @@ class Pages:
         login = self._logins.begin(request.query_params.get("code", ""))
         if login is None:
             return text_page(HTTPStatus.FORBIDDEN, "This code was used, or is too old. " + SIGN_IN)
-        # A fragment is not sent to any server.
-        location, cookie = f"{DASHBOARD_PATH}#key={login.key}", self._logins.set_cookie(login).decode()
-        return Response(None, HTTPStatus.SEE_OTHER, {**HEADERS, "location": location, "set-cookie": cookie})
+        # A fragment is not sent to any server. No redirect: from another site's page or a file it would have no cookie.
+        page = page_of(f'<!doctype html><a href="{DASHBOARD_PATH}#key={login.key}">Dashboard</a>', HTML)
+        page.headers["refresh"] = f"0; url={DASHBOARD_PATH}#key={login.key}"
+        page.headers["set-cookie"] = self._logins.set_cookie(login).decode()
+        return page
 
 
 async def _asset(name: str, kind: str, _: Request) -> Response:

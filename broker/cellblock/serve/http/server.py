@@ -59,7 +59,7 @@ from cellblock.serve.kept_outputs import keeping
 from cellblock.serve.mcp.list_changes import LISTEN
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.service import Context, RunService
-from cellblock.serve.stdio.socket_front import SocketFront
+from cellblock.serve.stdio.socket_front import Answer, SocketFront
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -173,6 +173,7 @@ class HttpFrontend:
         self._hurried = asyncio.Event()
         self._drained = False
         self._shared = False
+        self._listening: ListeningSocket | None = None
         most = settings.max_sessions
         self._connections = Connections(max(LEAST_CONNECTIONS, CONNECTIONS_PER_SESSION * most))
         self._sessions = Sessions(most, SESSION_IDLE_SECONDS)
@@ -236,6 +237,11 @@ class HttpFrontend:
         """Says for how many seconds no client has been here."""
         return self._activity.idle_seconds
 
+    @property
+    def lost_state(self) -> bool:
+        """Says whether the socket in the state directory has been removed below it."""
+        return self._listening is not None and not self._listening.is_there()
+
     def close(self) -> None:
         """Gives the address back; for a front-end that does not get to serve."""
         self._socket.close()
@@ -250,6 +256,7 @@ class HttpFrontend:
         on_serving: Callable[[], None],
         pages: Pages,
         broker: str,
+        answer: Answer,
     ) -> None:
         """Serves until `stop`, then drains.
 
@@ -261,6 +268,7 @@ class HttpFrontend:
             on_serving: Called when connections are taken.
             pages: The dashboard and the metrics.
             broker: Names this broker to a balancer; empty where it is alone.
+            answer: Answers what commands of this user ask.
         """
         if isinstance(self._verifier, OwnTokens):
             self._verifier.named = service.tokens
@@ -294,7 +302,7 @@ class HttpFrontend:
         async with keeping(config.outputs, service.store) as kept:
             web = self._make_web_server(app, on_serving)
             # Before connections are taken at the address, and until after: who reaches it finds the socket.
-            async with self._socket_front(server, service, version, pages):
+            async with self._socket_front(server, service, version, pages, answer):
                 self._activity.end()
                 with cancellations_unsaid():
                     await self._until_drained(server.open(kept), service, manager, web)
@@ -337,12 +345,12 @@ class HttpFrontend:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _socket_front(
-        self, server: FrontServer, service: RunService, version: str, pages: Pages
+        self, server: FrontServer, service: RunService, version: str, pages: Pages, answer: Answer
     ) -> contextlib.AbstractAsyncContextManager[object]:
         """Makes what serves `connect` on this machine; nothing where no socket can be made."""
         address = f"{self._options.address.host}:{self.port}"
         try:
-            listening = ListeningSocket(service.front_config.state_dir, address)
+            listening = self._listening = ListeningSocket(service.front_config.state_dir, address)
         except OSError as error:
             logger.warning("`cellblock connect` cannot use this daemon: no socket can be made: %s", error)
             return contextlib.nullcontext()
@@ -357,6 +365,7 @@ class HttpFrontend:
             version=version,
             config=config_mark(self._options.config),
             not_started=pages.not_started,
+            answer=answer,
         )
 
     def _make_verifier(self) -> TokenVerifier | None:
@@ -422,7 +431,10 @@ class HttpFrontend:
         ]
         return Router(
             [
-                Route(MCP_PATH, StreamableHTTPASGIApp(mcp), middleware=mcp_guards),
+                *(
+                    Route(path, StreamableHTTPASGIApp(mcp), middleware=mcp_guards)
+                    for path in (MCP_PATH, f"{MCP_PATH}/")
+                ),
                 *public_routes(self._in_flight, ready, trouble, oauth, [Middleware(Guarded, rates)]),
                 *pages.routes(guards),
             ],
@@ -464,7 +476,7 @@ class HttpFrontend:
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    raise Refused(404)
+    raise Refused(404, why=f"There is nothing at this path: the MCP endpoint is at {MCP_PATH}.")
 
 
 @contextlib.contextmanager

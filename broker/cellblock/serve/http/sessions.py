@@ -34,8 +34,8 @@ RETRY_SECONDS: Final = 30
 """Says after how many seconds a client may ask again for a session; sessions that nobody uses end by themselves."""
 
 TOO_MANY: Final = (
-    "You have as many MCP sessions open as one may have here. End those that you do not use with DELETE, or wait until "
-    "they have been idle for long enough."
+    "You have as many MCP sessions open as one may have here, each with a request or a stream. "
+    "End one with DELETE."
 )
 
 
@@ -76,6 +76,15 @@ class Sessions:
         place = object()
         self._open[place] = _Session(opener.principal, opener.program, "", 1, now)
         return place
+
+    def longest_idle(self, opener: Caller) -> bytes | None:
+        """Returns the session of a principal that has been without a request or stream for longest; None for none."""
+        idle = (
+            (one.quiet_since, key)
+            for key, one in self._open.items()
+            if isinstance(key, bytes) and one.principal == opener.principal and not one.in_flight
+        )
+        return min(idle, default=(0.0, None))[1]
 
     def opened(self, key: bytes, opener: Caller, now: float) -> None:
         """Notes a session that the SDK has opened."""
@@ -153,6 +162,10 @@ class SessionLimit:
     async def _opening(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = Caller.known(scope)
         place = self.sessions.reserve(caller, self.clock())
+        if place is None and (idle := self.sessions.longest_idle(caller)) is not None:
+            # Of a client that has forgotten it: one that comes back is told 404, and begins a new one.
+            await self._end(idle, scope)
+            place = self.sessions.reserve(caller, self.clock())
         if place is None:
             raise busy(503, RETRY_SECONDS, TOO_MANY)
 
@@ -169,6 +182,21 @@ class SessionLimit:
             await self.app(scope, receive, follow)
         finally:
             self.sessions.forget(place)
+
+    async def _end(self, session: bytes, scope: Scope) -> None:
+        self.sessions.forget(session)
+
+        async def nothing() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def unsaid(_: Message) -> None:
+            pass
+
+        bare = [
+            (key, value) for key, value in scope["headers"] if not key.startswith((b"content-", b"transfer-"))
+        ]
+        asked = {**scope, "method": "DELETE", "headers": [*bare, (SESSION_HEADER, session)]}
+        await self.app(asked, nothing, unsaid)
 
 
 class SessionNames:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from cellblock.base.settings.sections import ALL, LimitSettings, Profile
+from cellblock.base.settings.sections import ALL, ANSWER_BYTES, LimitSettings, Profile
 from cellblock.run.request import KEYS
 from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog
+from cellblock.tools.catalog.modules import ERROR_CLASSES
 from cellblock.tools.catalog.naming import module_paths
 
 OPENING_CHARS: Final = 2_000
@@ -40,8 +41,8 @@ RULES: Final = (
 
 DECLARATIONS: Final = (
     "TypeScript declarations are at the end of this description; any others a script can read: "
-    'import { getTool, searchTools } from "@codemode/discovery"; await getTool("<id>", "<function>"), '
-    'await searchTools("what it should do").'
+    'import { describe, searchTools } from "@codemode/discovery"; await describe("<id>", "<function>"), '
+    'await searchTools("what it should do"); getTool gives schemas.'
 )
 
 ABSENT_CHARS: Final = 200
@@ -205,12 +206,14 @@ def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
             *([] if config.shown.strict else [CONVENTIONS]),
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
             *deviations(config, granted),
-            '- A failed call throws; classes are in "@codemode/errors", and every error has a `hint`.',
+            f'- A failed call throws; classes are in "@codemode/errors" ({", ".join(ERROR_CLASSES)}), and each has '
+            "a `hint`. What went wrong comes back as `diagnostics`.",
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full". '
+            "describe(id) or describe(id, functions) gives TypeScript. "
             "readResource(id, uri) gives what a resource_link names: its text, else { contents }; it is a tool call.",
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
-            *_kept(config.outputs.inline_bytes),
+            *_kept(config),
             f"- {_limits(config.limits)}",
             "- requestedCapabilities: ids of servers.",
             f"- {_globals()}",
@@ -249,12 +252,13 @@ def _where(holds: Callable[[str], bool], config: FrontConfig, granted: Catalog |
     return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text
 
 
-def _kept(inline: int | None) -> list[str]:
-    if inline is None:
+def _kept(config: FrontConfig) -> list[str]:
+    inline = config.outputs.inline_bytes
+    if inline is None and config.shown.strict:
         return []
+    most = min(inline or ANSWER_BYTES, ANSWER_BYTES)
     return [
-        f"- Of a result and logs over {inline} bytes you get a preview; the whole is an MCP resource for a while "
-        "(`outputs` in the response), read in pages."
+        f"- Of a result and logs over {most} bytes you get a preview; the whole is an MCP resource, read in pages."
     ]
 
 

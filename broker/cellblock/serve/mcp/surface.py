@@ -8,14 +8,17 @@ requests on to here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import mcp_types as types
 from mcp import MCPError
 
 from cellblock.base.errors import InvalidRequest
+from cellblock.base.settings.sections import ANSWER_BYTES
 from cellblock.run.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
 from cellblock.run.response import RunResponse
+from cellblock.serve.answer import form_for
 from cellblock.serve.kept_resources import PREFIX, TEMPLATE, read_resource, resources_of
 from cellblock.serve.mcp.context import made_beside, resource_uri, server_of_uri, text_of
 from cellblock.serve.mcp.extended import TOOLS, ExtendedTools
@@ -70,6 +73,7 @@ INPUT_SCHEMA: Final[dict[str, Any]] = {
             "type": "boolean",
             "description": "True: survive a restart, and wait for the user's approval for days.",
         },
+        "trace": {"type": "string", "enum": ["full"], "description": "The whole response, with each call."},
         "reuse": {"type": "boolean", "description": "False: a process of its own, whatever is configured."},
     },
     "required": ["code"],
@@ -77,12 +81,31 @@ INPUT_SCHEMA: Final[dict[str, Any]] = {
 }
 
 
+OUTPUT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "result": {"description": "What the script assigned; null after an error."},
+        "logs": {"type": "array", "items": {"type": "object"}},
+        "diagnostics": {
+            "type": "array",
+            "items": {"type": "object", "required": ["severity", "code", "message"]},
+        },
+        "toolTrace": {"type": "array", "items": {"type": "object"}},
+    },
+    "required": ["logs", "result", "diagnostics"],
+}
+"""Describes the response (section 3.3)."""
+
 CLIENT_MARKS: Final = {
     "anthropic/alwaysLoad": True,
+    "anthropic/maxResultSizeChars": 3 * ANSWER_BYTES,
     "anthropic/searchHint": "call the connected MCP servers, many calls in one script",
 }
 """Marks the tool for clients in its `_meta`: Claude Code shows its model a tool with the first at once, any other when
-the model searches, where it is found by the second (docs/clients.md)."""
+the model searches, where it is found by the last (docs/clients.md). It cuts results at 25,000 tokens, or the second's
+characters; ours are shorter."""
+
+NO_REQUEST: Final[Mapping[str, Any]] = MappingProxyType({})
 
 Paged = types.PaginatedRequestParams | None
 
@@ -101,7 +124,6 @@ class Surface:
         self._runs = RunTool(front, self._tasks)
         shown = front.service.front_config.shown
         self._names = ToolNames(shown)
-        self._shows_media = not shown.strict
         self._marks_errors = shown.is_error == "diagnostics"
         self._extended = ExtendedTools(front.service) if shown.profile == "extended" else None
         self.changes: Final = ListChanges(front)
@@ -133,6 +155,7 @@ class Surface:
             title="Run a script against MCP servers",
             description=declared.text,
             input_schema=INPUT_SCHEMA,
+            output_schema=OUTPUT_SCHEMA,
             _meta=CLIENT_MARKS,
         )
         self.changes.listed(context, catalog)
@@ -157,20 +180,19 @@ class Surface:
         if not isinstance(response, RunResponse):
             return response
         self._front.uses.note(self._front.owner_of(context).principal, response.servers)
-        return await self._shown(context, response, (params.arguments or {}).get("code"))
+        return await self._shown(context, response, params.arguments or {})
 
     async def _shown(
-        self, context: Context, response: RunResponse, code: object = None
+        self, context: Context, response: RunResponse, request: Mapping[str, Any] = NO_REQUEST
     ) -> types.CallToolResult:
         """Returns the result of a run as its client gets it."""
         owner = self._front.owner_of(context)
         declarations = await self._references.declarations_for(
-            owner.client, self._front.catalog(context), response.servers, code
+            owner.client, self._front.catalog(context), response, request.get("code")
         )
         front = self._front
-        result = await tool_result(
-            response, front.kept, owner, front.splices, declarations, with_media=self._shows_media
-        )
+        form = form_for(front.service.front_config.shown, client_name(context), request.get("trace"))
+        result = await tool_result(response, front.kept, owner, front.splices, declarations, form)
         if self._marks_errors and has_error(result.structured_content):
             result.is_error = True
         return result

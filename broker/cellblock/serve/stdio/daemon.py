@@ -8,7 +8,7 @@ import ipaddress
 import json
 import select
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -136,8 +136,8 @@ class Daemon:
         """Says whether it is shown the token of the state directory, which a program of others must not see."""
         return self._own is not None and self._own.exists()
 
-    async def linked(self) -> Link:
-        """Connects with the daemon's socket.
+    async def linked(self, **more: object) -> Link:
+        """Connects with the daemon's socket; `more` is said in our first line.
 
         Raises:
             NoSocket: No daemon of this user listens on it.
@@ -162,7 +162,7 @@ class Daemon:
             raise self.gone(error.strerror or str(error)) from None
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_MESSAGE_BYTES)
         try:
-            return Link(reader, writer, await self._greeted(reader, writer))
+            return Link(reader, writer, await self._greeted(reader, writer, more))
         except BaseException:
             writer.close()
             raise
@@ -290,11 +290,13 @@ class Daemon:
                 raise await self.socketless() from None
             raise
 
-    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any]:
+    async def _greeted(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, more: Mapping[str, object]
+    ) -> dict[str, Any]:
         shown = {} if self._given is None else {"token": self._given}
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                writer.write(hello(**shown))
+                writer.write(hello(**shown, **more))
                 said = json.loads(await reader.readuntil(b"\n"))
                 facts: dict[str, Any] = said[KEY]
                 refused = facts.get("refused")

@@ -55,6 +55,9 @@ QUESTION_BITS: Final = 30
 taken for one to another question of the next daemon. Ids have 32 bits in some clients."""
 
 
+Answer = Callable[[Mapping[str, Any], asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
 class SocketFront:
     """Serves clients on the daemon's socket from when it is entered until it is left. Owns the socket.
 
@@ -69,6 +72,7 @@ class SocketFront:
         version: Of Cellblock.
         config: As `config_mark` gives it.
         not_started: Gives the servers that are not started, each with why.
+        answer: Answers what a command asks in its first line, until it hangs up; None where none is answered.
     """
 
     def __init__(
@@ -84,7 +88,9 @@ class SocketFront:
         version: str,
         config: str,
         not_started: Callable[[], Mapping[str, str]],
+        answer: Answer | None = None,
     ) -> None:
+        self._answer = answer
         self._listening, self._server, self._service = listening, server, service
         self._in_flight, self._activity = in_flight, activity
         self._verifier, self._most = verifier, most
@@ -130,10 +136,17 @@ class SocketFront:
                 writer.write(hello(version=self._version, refused=refusal))
                 return
             facts: Mapping[str, str] = self._not_started() if principal == SUBJECT else {}
-            writer.write(hello(version=self._version, config=self._config, not_started=dict(facts)))
+            answers = self._answer is not None and token is None
+            known = {"config": self._config, "not_started": dict(facts), "answers": answers}
+            writer.write(hello(version=self._version, **known))
             self._activity.begin()
             try:
-                await self._session(reader, writer, token, principal)
+                if (asked := asked.get("ask")) is None:
+                    await self._session(reader, writer, token, principal)
+                elif self._answer is not None and answers:
+                    # Whoever reaches the socket is the user.
+                    with self._in_flight.one(Owner(principal, "command"), is_awaited=True) as exchange:
+                        await exchange.within(self._answer(asked, reader, writer))
             finally:
                 self._activity.end()
         except (

@@ -4,10 +4,12 @@ sections 5.0.1 and 6.1)."""
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.visible import is_visible
 from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 
 LOCAL_SERVER: Final = "local"
@@ -30,7 +32,6 @@ OWN_EXPORTS: Final = frozenset({"__meta__"})
 
 _NOT_PATH = re.compile(r"[^a-z0-9-]")
 _DASHES = re.compile(r"-+")
-_NOT_IDENTIFIER = re.compile(r"[^A-Za-z0-9_$]")
 
 FALLBACK_PATH: Final = "server"
 """Holds the path of a server whose name has no character that may stay."""
@@ -48,13 +49,35 @@ def module_paths(names: Iterable[str]) -> dict[str, str]:
 
 
 def identifier(tool_name: str) -> str:
-    """Gives the identifier of a tool's name, before collisions are resolved (section 6.1)."""
-    name = _NOT_IDENTIFIER.sub("_", tool_name) or "_"
-    if name[0].isdigit():
+    """Gives the identifier of a tool's name, before collisions are resolved (section 6.1): letters of all scripts stay,
+    composed as they are typed."""
+    composed = unicodedata.normalize("NFC", tool_name)
+    name = "".join(one if _may_stay(one) else "_" for one in composed) or "_"
+    if not is_identifier(name):
         name = "_" + name
     if name in RESERVED_WORDS or name in FURTHER_RESERVED:
         name += "_"
     return name
+
+
+def is_identifier(name: str) -> bool:
+    """Says whether a text is an identifier of JavaScript (reserved words are, too), of visible characters."""
+    # What Python takes, JavaScript takes: the XID classes of Unicode are parts of its ID classes.
+    return name.replace("$", "_").isidentifier() and all(map(is_visible, name))
+
+
+def _may_stay(character: str) -> bool:
+    return character == "$" or is_identifier(f"_{character}")
+
+
+def check_servers(names: Iterable[str], *, local: bool) -> None:
+    """Raises ConfigError where a server would have the module path of the Python tools, if there are any (`local`)."""
+    taken = [name for name in names if local and module_path(name) == LOCAL_SERVER]
+    if taken:
+        raise ConfigError(
+            f"The server {taken[0]} would be imported as @codemode/servers/{LOCAL_SERVER}, as the Python tools are.",
+            hint="Rename it in mcpServers.",
+        )
 
 
 def export_names(tool_names: Iterable[str]) -> dict[str, str]:

@@ -34,7 +34,7 @@ class Violation:
             empty text is the whole input.
         message: One sentence.
         expected: What the schema asks for there, at most 120 characters.
-        received: Type and abbreviated value, at most 120 characters; `nothing` for a missing property.
+        received: Type and abbreviated value, at most 120 characters; `undefined` for a missing property.
         keyword: The JSON Schema keyword that failed, such as `required`.
         name: The name or text that may be a slip: the unexpected property, the missing one, or a text that is
             none of the allowed ones.
@@ -221,7 +221,7 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
                 path=(*at, name),
                 keyword="required",
                 expected=expected_of(known.get(name, True)),
-                received="nothing",
+                received="undefined",
                 name=name,
                 candidates=tuple(other for other in islice(given, MAX_CANDIDATES) if other not in known),
             )

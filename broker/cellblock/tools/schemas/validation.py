@@ -63,6 +63,9 @@ _UNSTATED: Final = ("draft-07", "draft-04")
 """Lists the drafts of a schema without `$schema` that is none of 2020-12: with arrays as `items`, or a boolean
 `exclusiveMinimum`. Rules that must hold are read as 2020-12 alone."""
 
+_NO_NULL: Final = frozenset({"const", "$ref", "allOf", "anyOf", "oneOf"})
+"""Holds the keywords beside `nullable` that may leave no room for null."""
+
 _NARROWING: Final = {
     "not": ("not",),
     "oneOf": ("oneOf",),
@@ -298,8 +301,8 @@ class InputValidator:
                 return {key: copied(item) for key, item in part.items()}
             nullable = part.get("nullable") is True and not self._strict
             dropped = self._unchecked_keywords(cost, part)
-            items = _with_null(part) if nullable else part
-            return {key: copied(item) for key, item in items.items() if key not in dropped}
+            items = {key: item for key, item in part.items() if key not in dropped}
+            return {key: copied(item) for key, item in (_with_null(items) if nullable else items).items()}
 
         return _native(
             lambda: _CHECKERS[self._draft](
@@ -366,7 +369,11 @@ def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
         more["type"] = [kinds, "null"]
     if is_array(options) and None not in options:
         more["enum"] = [*options, None]
-    return {**schema, **more}
+    others = {key: schema[key] for key in schema if key in _NO_NULL}
+    if not others:
+        return {**schema, **more}
+    plain = {key: value for key, value in schema.items() if key not in others}
+    return {**plain, **more, "anyOf": [others, {"type": "null"}]}
 
 
 def _leads_away(cost: SchemaCost) -> str:

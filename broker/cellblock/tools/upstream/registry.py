@@ -20,7 +20,13 @@ from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
-from cellblock.tools.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
+from cellblock.tools.catalog.naming import (
+    LOCAL_SERVER,
+    check_servers,
+    check_tool_name,
+    export_names,
+    module_paths,
+)
 from cellblock.tools.catalog.requests import CAPABILITIES, READ, Kind, RequestEntry
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import PythonTool, read_tool
@@ -130,7 +136,7 @@ class Registry:
             if python_tool.name in self._local:
                 raise ConfigError(f"Two Python tools are called {python_tool.name}.", hint="Rename one.")
             self._local[python_tool.name] = python_tool
-        self._check_names(servers)
+        check_servers(servers, local=bool(self._local))
         self._log_dir = log_dir
         self._budget = ByteBudget.of_servers()
         self._started = 0
@@ -185,7 +191,7 @@ class Registry:
         Raises:
             ConfigError: A server is called `local` beside Python tools; nothing has changed then.
         """
-        self._check_names(servers)
+        check_servers(servers, local=bool(self._local))
         self._changes += 1
         before, old = self.servers, self.sessions
         wanted = _started(servers)
@@ -439,13 +445,6 @@ class Registry:
         await self._retired[key].close()
         # Only now: whoever closes this registry meanwhile closes it, and waits for it, too.
         del self._retired[key]
-
-    def _check_names(self, servers: Mapping[str, ServerConfig]) -> None:
-        if self._local and LOCAL_SERVER in servers:
-            raise ConfigError(
-                f"A configured server is called {LOCAL_SERVER}, the name of the Python tools.",
-                hint="Rename it in mcpServers.",
-            )
 
     def _new_session(self, name: str, config: ServerConfig) -> UpstreamSession:
         self._started += 1

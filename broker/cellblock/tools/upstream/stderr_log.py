@@ -34,6 +34,11 @@ HASH_CHARS: Final = 8
 """Tells servers apart of whose names the same is plain, as `a.b` and `a b`."""
 
 
+_TELLS: Final = re.compile(r"^(?!For further information).*error", re.IGNORECASE)
+_CLASS_ALONE: Final = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt)\w*:?")
+_COUNT: Final = re.compile(r"\d+ validation errors? for ")
+
+
 def upstream_log(log_dir: Path, name: str) -> Path:
     """Says where the stderr of a server goes, by its name in the configuration; one that is not plain has a hash."""
     stem = name if PLAIN.fullmatch(name) else file_stem(name, name, HASH_CHARS)
@@ -41,11 +46,17 @@ def upstream_log(log_dir: Path, name: str) -> Path:
 
 
 def last_said(text: str) -> str | None:
-    """Returns the last line that tells of an error, else the last one; None where there is none."""
+    """Returns the last line that tells of an error, else the last one; None where there is none. A class name alone
+    stands for the line behind it, and a count of errors (Pydantic's) has the first of them with it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return None
     # Behind its error, Node has the stack and its version.
-    told = [line for line in lines if "error" in line.lower()] or lines
-    return shorten(told[-1]) if told else None
+    told = [at for at, line in enumerate(lines) if _TELLS.search(line)] or [len(lines) - 1]
+    at = told[-1]
+    while at + 1 < len(lines) and _CLASS_ALONE.fullmatch(lines[at]):
+        at += 1
+    return shorten(" ".join(lines[at : at + 3]) if _COUNT.search(lines[at]) else lines[at])
 
 
 class _Pump(asyncio.Protocol):

@@ -7,10 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import shutil
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from pathlib import Path
 from typing import Final, TextIO, cast
 
 import anyio
@@ -22,10 +19,10 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, ConnectionLost, Pending
 from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, has_started
+from cellblock.tools.upstream.orphans import WATCHER
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.programs import environment_of
 from cellblock.tools.upstream.wire.framing import EndlessLine, LineSplitter, TooLong
-from cellblock_worker.base import lifetime
 from cellblock_worker.launch.spawning import close_pipes, let_go, pipe_of, spawn
 
 logger = logging.getLogger("cellblock.tools.upstream")
@@ -66,17 +63,20 @@ async def stdio_wire(
     """
     while install is not None and not install.begin():  # noqa: ASYNC110 - others are processes
         await asyncio.sleep(LOOK_SECONDS)
-    environment = environment_of(config)
+    assert config.command is not None
     process = await spawn(
-        *_command_line(config, environment, dies=install is None),
+        config.command,
+        *config.args,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
-        env=environment,
+        env=environment_of(config),
         cwd=config.cwd,
         # A group of its own: a kill must reach what the server has started.
         start_new_session=True,
     )
+    if install is None:
+        WATCHER.add(process.pid)
     wire = StdioWire(process, cap, holding, install)
     looking = asyncio.create_task(_look(process, install)) if install is not None else None
     try:
@@ -92,21 +92,8 @@ async def _look(process: asyncio.subprocess.Process, install: Install) -> None:
         await asyncio.sleep(LOOK_SECONDS)
         if process.returncode is not None or await asyncio.to_thread(has_started, process.pid):
             install.end()
-
-
-def _command_line(config: ServerConfig, environment: Mapping[str, str], *, dies: bool) -> list[str]:
-    """Makes a command line whose process dies with a broker that is killed: not every server ends when its stdin does.
-    One that installs does not.
-
-    A command that cannot be found stays as it is, so that its spawn says so.
-    """
-    assert config.command is not None
-    argv = [config.command, *config.args]
-    if "/" in config.command:
-        found = os.access(Path(config.cwd or ".") / config.command, os.X_OK)
-    else:
-        found = shutil.which(config.command, path=environment.get("PATH")) is not None
-    return lifetime.dying_with_this(argv) if found and dies else argv
+    # One that installs does not die with a broker that is killed.
+    WATCHER.add(process.pid)
 
 
 class StdioWire:
@@ -240,6 +227,7 @@ async def _stop(process: asyncio.subprocess.Process, install: Install | None) ->
     finally:
         await end_tasks(drain)
         close_pipes(process)
+        await asyncio.to_thread(WATCHER.discard, process.pid)
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:

@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any, Final
 
 from cellblock.tools.catalog.model import Catalog, Example, ServerEntry, ToolEntry
+from cellblock.tools.catalog.naming import is_identifier
 from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.types.typescript.limits import (
     MAX_DOC_VALUE,
@@ -25,7 +26,6 @@ from cellblock.types.typescript.limits import (
     MAX_TOOL_DESCRIPTION,
 )
 from cellblock.types.typescript.text import (
-    IDENTIFIER,
     RESERVED_BINDINGS,
     comment_lines,
     json_line,
@@ -49,6 +49,7 @@ from cellblock.types.typescript.types import (
 
 _MAX_ANNOTATIONS: Final = 20
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
+_COMMENT: Final = re.compile(r"/\*\*.*?\*/", re.S)
 _NO_TYPE: Final = TypeText("")
 
 
@@ -179,6 +180,14 @@ def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
     """Declares the function of one tool, with the types that it needs, for the reply to one question."""
     text = _planned(tool, 0, output, ReadTypes(), (), "export ")()
     return f"// JSON.parse(text: JsonText<T>) gives a T.\n{text}" if f"{JSON_TEXT}<" in text else text
+
+
+def signature(tool: ToolEntry, output: ToolOutput | None, room: int) -> str:
+    """Returns a tool's function in one line of at most `room` characters, without comments and without the types that
+    it names."""
+    text = "\n" + _planned(tool, 0, output, ReadTypes(), (), "")()
+    line = " ".join(_COMMENT.sub("", text[text.rindex("\nfunction ") :]).split()).replace("; }", " }")
+    return line if len(line) <= room else line[: room - 1] + "…"
 
 
 class ServerText:
@@ -312,7 +321,7 @@ def _untyped(tool: ToolEntry, number: int, export: str) -> Callable[[], str]:
 
 
 def _is_binding(name: str) -> bool:
-    return bool(IDENTIFIER.match(name)) and name not in RESERVED_BINDINGS
+    return is_identifier(name) and name not in RESERVED_BINDINGS
 
 
 def _function(tool: ToolEntry, number: int, signature: str, export: str) -> str:
@@ -320,7 +329,7 @@ def _function(tool: ToolEntry, number: int, signature: str, export: str) -> str:
     if _is_binding(name):
         return f"{export}function {name}{signature}"
     local = f"__tool_{number + 1}"
-    exported = name if IDENTIFIER.match(name) else string_literal(name)
+    exported = name if is_identifier(name) else string_literal(name)
     return f"function {local}{signature}export {{ {local} as {exported} }};\n"
 
 
@@ -353,7 +362,7 @@ def _facts(
 ) -> list[str]:
     """Gives facts of a tool that its types do not say (section 6.3), each a line that is safe for a comment."""
     facts: list[str] = []
-    if _ILLEGAL.sub("_", tool.tool_name) != tool.export_name:
+    if _ILLEGAL.sub("_", tool.tool_name) != tool.export_name != tool.tool_name:
         facts.append(f"MCP tool name: {json_line(tool.tool_name, MAX_DOC_VALUE)}")
     own = [one for one in annotations_of(tool) if one not in elsewhere]
     facts.extend([f"[{', '.join(own)}]"] if own else [])

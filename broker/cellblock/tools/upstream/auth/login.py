@@ -7,9 +7,9 @@ import contextlib
 import os
 import sys
 import time
-import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -17,6 +17,7 @@ from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl
 
+from cellblock.base.browser import open_privately
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor, guard_loggers
 from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
@@ -41,6 +42,9 @@ from cellblock.tools.upstream.server_logins import can_log_in
 
 LOCK_BOUND_SECONDS: Final = 40.0
 """Bounds the wait for another process that is renewing the login that is to be replaced."""
+
+
+_PAGE: Final = f"login-{os.getpid()}.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +96,14 @@ def target_of(
     return LoginTarget(server, config, auth, store)
 
 
-async def log_in(target: LoginTarget, *, browser: bool, bound: float, say: Callable[[str], None]) -> str:
+async def log_in(
+    target: LoginTarget, *, browser: Path | None, bound: float, say: Callable[[str], None]
+) -> str:
     """Logs in, and returns a sentence that says how it went.
 
     Args:
         target: The server.
-        browser: Whether to open one; the URL is said in any case.
+        browser: Holds, for one to open, the file that leads it; None: none is opened. The URL is said in any case.
         bound: For the person, in seconds.
         say: Told what to do.
 
@@ -140,6 +146,8 @@ async def log_in(target: LoginTarget, *, browser: bool, bound: float, say: Calla
             ) from None
     finally:
         await listener.close()
+        if browser is not None:
+            (browser / _PAGE).unlink(missing_ok=True)
     if storage.tokens is None or storage.client is None:
         raise LoginError(f"{target.name} has granted no token.", hint="Try again.")
     record = LoginRecord(
@@ -271,7 +279,7 @@ def _provider(
     listener: RedirectListener,
     kept: OAuthClientInformationFull | None,
     *,
-    browser: bool,
+    browser: Path | None,
     bound: float,
     say: Callable[[str], None],
 ) -> tuple[CheckedProvider, MemoryStorage]:
@@ -281,8 +289,8 @@ def _provider(
     async def redirect(url: str) -> None:
         listener.expect(url)
         say(f"Log in to {target.name} in your browser:\n\n  {url}\n")
-        if browser:
-            _open(url)
+        if browser is not None:
+            _open(browser, url)
 
     async def callback() -> AuthorizationCodeResult:
         return await listener.answer(bound)
@@ -323,10 +331,10 @@ def _provider(
     return provider, storage
 
 
-def _open(url: str) -> None:
+def _open(folder: Path, url: str) -> None:
     """Opens a browser where there is a screen or a `BROWSER`: one for terminals would take this one over."""
     if sys.platform != "darwin" and not any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     ):
         return
-    start_daemon("browser", webbrowser.open, url)
+    start_daemon("browser", open_privately, folder, _PAGE, url)

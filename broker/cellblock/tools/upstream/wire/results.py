@@ -95,7 +95,8 @@ class ToolResult:
                 name for name in ("image", "audio", "resource") if b'"%s"' % name.encode() in types
             )
             if beside:
-                said.append(f"Beside its value the tool gave what scripts do not get: {', '.join(beside)}.")
+                what = f"Beside its value the tool gave what scripts do not get: {', '.join(beside)}."
+                said.append(f'{what} The whole comes with `frontend.profile` at "proxy".')
         return said
 
     def whole(self) -> bytes:

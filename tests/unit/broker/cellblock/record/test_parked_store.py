@@ -59,8 +59,8 @@ def question(call: int) -> ParkedQuestion:
 
 
 def head(run: str = "r", turn: int = 1, **fields: Any) -> Head:
-    more: dict[str, Any] = {"expires": NOW + 100, **fields}
-    return Head(run, "token:ann", NOW, state="parked", turn=turn, **more)
+    more: dict[str, Any] = {"principal": "token:ann", "began": NOW, "expires": NOW + 100, **fields}
+    return Head(run, state="parked", turn=turn, **more)
 
 
 def park(
@@ -212,15 +212,17 @@ def test_who_was_taken_for_dead_writes_nothing_more_of_what_others_have(
 
 def test_nobody_waits_for_ever_and_retention_leaves_those_who_wait(kept_in: Path | PostgresServer) -> None:
     store = opened(kept_in, expire_ms=1_000, total_bytes=MIB)
-    park(store, 1, size=300_000)
-    park(store, 1, of=head("s", expires=NOW + 1e9), size=300_000)
+    park(store, 1, size=250_000)
+    park(store, 1, of=head("s", expires=NOW + 1e9), size=250_000)
     for number in range(8):
         store.write(Head(f"x{number}", "cli", NOW, NOW + 1, "ok"), [Piece("facts", bytes(100_000))])
     while store.tidy(NOW + 1e6):
         pass
     assert {one.id for one in store.heads()} == {"r", "s"} == {one.id for one in store.heads(state="parked")}
-    with pytest.raises(TooLarge):
-        park(store, 1, of=head("t"), size=500_000)
+    with pytest.raises(TooLarge, match=r"the parked runs of token:ann would take .* of journal\.total_bytes"):
+        park(store, 1, of=head("t"), size=50_000)
+    park(store, 1, of=head("u", principal="token:bob"), size=200_000)
+    assert store.end("u", "CANCELLED")
     assert store.due(NOW + 101) == ([], ["r"])
     assert not store.end("r", "PARKED_EXPIRED", expired=NOW + 99)
     assert store.end("r", "PARKED_EXPIRED", expired=NOW + 101)
@@ -229,14 +231,39 @@ def test_nobody_waits_for_ever_and_retention_leaves_those_who_wait(kept_in: Path
     store.close()
 
 
+def test_a_principal_fills_no_list_and_not_the_store(
+    kept_in: Path | PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.record.store.MAX_PARKED", 12)
+    store = opened(kept_in, total_bytes=8 * MIB)
+    park(store, 1, of=head("first", principal="token:bob", began=NOW - 1))
+    for number in range(12):
+        park(store, 1, of=head(f"r{number}", began=NOW + number))
+    assert {one.principal for one in store.heads(limit=2, state="parked")} == {"token:ann", "token:bob"}
+    listed = store.heads(limit=10)
+    assert [one.id for one in listed] == [*(f"r{11 - number}" for number in range(9)), "first"]
+    with pytest.raises(TooLarge, match="the parked runs of token:ann are 12 already"):
+        park(store, 1, of=head("more"))
+    # What has ended of one that has more goes first, however old another's is.
+    store.write(Head("old", "token:bob", NOW - 9, NOW - 9, "ok"), [Piece("facts", bytes(MIB))])
+    for number in range(8):
+        store.write(
+            Head(f"x{number}", "token:ann", NOW + number, NOW + number, "ok"), [Piece("facts", bytes(MIB))]
+        )
+    while store.tidy(NOW):
+        pass
+    assert store.head("old") is not None and store.head("x7") is not None and store.head("x0") is None
+    store.close()
+
+
 def test_retention_leaves_a_run_that_goes_on(kept_in: Path | PostgresServer) -> None:
     """However long ago it began, and however much is kept: it has waited for days, and somebody goes on with it."""
     store = opened(kept_in, expire_ms=1_000, total_bytes=MIB)
-    park(store, 1, size=600_000)
+    park(store, 1, size=400_000)
     store.answer("r", "accepted")
     assert store.take("r", "b") is not None
     for number in range(5):
-        store.write(Head(f"x{number}", "cli", NOW + 1e6, NOW + 1e6, "ok"), [Piece("facts", bytes(100_000))])
+        store.write(Head(f"x{number}", "cli", NOW + 1e6, NOW + 1e6, "ok"), [Piece("facts", bytes(150_000))])
     while store.tidy(NOW + 1e6):
         pass
     assert store.owned() == [("r", "b")] and len(store.heads()) == 5, "the oldest of those that are over went"

@@ -327,7 +327,8 @@ def test_an_error_is_raised_with_its_text_and_the_whole_result() -> None:
 
 def test_what_stands_beside_a_value_is_told() -> None:
     assert result(IMAGE, text("a"), structuredContent={"a": 1}).remarks() == [
-        "Beside its value the tool gave what scripts do not get: image."
+        "Beside its value the tool gave what scripts do not get: image. "
+        'The whole comes with `frontend.profile` at "proxy".'
     ]
     assert result(IMAGE).remarks() == result(text("a"), structuredContent=1).remarks() == []
 

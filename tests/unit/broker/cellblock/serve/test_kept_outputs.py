@@ -137,14 +137,11 @@ async def test_it_expires(tmp_path: Path) -> None:
 
 async def test_daemons_that_share_a_state_folder_leave_each_other_alone(tmp_path: Path) -> None:
     async with keeping(SETTINGS, LocalStore(tmp_path)) as first:
-        assert first is not None
         one = await keep(first, ANN, "x")
         async with (
             keeping(SETTINGS, LocalStore(tmp_path)) as second,
-            keeping(OutputSettings(), LocalStore(tmp_path)) as none,
+            keeping(OutputSettings(), LocalStore(tmp_path)),
         ):
-            assert none is None
-            assert second is not None
             with pytest.raises(NotKept):
                 await second.read(ANN, one.output_id, 1)
             assert await second.listed(ANN) == []
@@ -161,10 +158,13 @@ async def test_what_a_killed_daemon_has_left_goes_also_where_nothing_is_kept(tmp
         await until(lambda: not sizes(tmp_path), "what is left is removed")
 
 
-async def test_off_makes_no_file(tmp_path: Path) -> None:
+async def test_the_file_is_made_when_the_first_one_is_kept(tmp_path: Path) -> None:
     async with keeping(OutputSettings(), LocalStore(tmp_path)) as kept:
-        assert kept is None
-    assert files(tmp_path) == []
+        assert await kept.listed(ANN) == []
+        with pytest.raises(NotKept):
+            await kept.read(ANN, "x", 1)
+        assert files(tmp_path) == []
+        assert await whole(kept, ANN, await keep(kept, ANN, "x")) == "x"
 
 
 @given(st.text(st.sampled_from("aé€𝄞"), max_size=3_000))

@@ -43,10 +43,8 @@ def response(result: Any, *messages: str, diagnostics: list[Diagnostic] | None =
 
 
 async def data_of(result: types.CallToolResult) -> dict[str, Any]:
-    text = result.content[0]
-    assert isinstance(text, types.TextContent)
-    assert result.structured_content == json.loads(text.text)
-    return json.loads(text.text)
+    assert result.structured_content is not None
+    return result.structured_content
 
 
 async def text_of(kept: KeptOutputs, uri: str) -> str:

@@ -238,8 +238,8 @@ def test_a_policys_faults_are_told_beside_errors_elsewhere(file: Path) -> None:
 
 
 def test_a_server_with_the_name_of_the_python_tools_is_found(file: Path) -> None:
-    file.write_text('{"servers": {"local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}')
-    assert found(file) == [("error", 1, 14, "servers.local")]
+    file.write_text('{"servers": {"Local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}')
+    assert found(file) == [("error", 1, 14, "servers.Local")]
     file.write_text('{"servers": {"local": {"command": "x"}}}')
     assert check_config(file).usable().servers["local"].command == "x"
 

@@ -178,9 +178,14 @@ async def test_sessions_are_followed_and_are_clients_of_their_own() -> None:
     app = SessionLimit(sdk, sessions)
     opening, within = {"mcp_protocol_version": OLDER}, {"mcp_session_id": "s1"}
     assert await statuses(app, opening, within, opening, {"mcp_protocol_version": "2026-07-28"}) == [
-        *(200, 200, 503, 200),
+        *(200, 200, 200, 200),
     ]
     assert seen[0] == seen[2] == ADA.client and seen[1].startswith("http session ")
+    # The one that was idle was ended, which one with a stream is not.
+    assert len(seen) == 5
+    sessions.begin(b"s1", ADA)
+    assert await statuses(app, opening) == [503]
+    sessions.end(b"s1", 0.0)
     eve = Caller("eve", "editor", "http eve", "eve")
     assert await statuses(app, {**within, "caller": eve}, {"mcp_session_id": "s1, s2"}) == [404, 400]
     assert await statuses(app, {**within, "method": "DELETE"}, opening) == [200, 200]

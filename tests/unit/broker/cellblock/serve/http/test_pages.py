@@ -18,10 +18,16 @@ from cellblock.observe.view import View
 from cellblock.run.board import Board
 from cellblock.serve.http.caller import Authenticator
 from cellblock.serve.http.guards import Guarded
-from cellblock.serve.http.logins import CODE_SECONDS, COOKIE_SECONDS, MAX_CODES, MAX_COOKIES, Logins
+from cellblock.serve.http.logins import (
+    CODE_SECONDS,
+    COOKIE_SECONDS,
+    LOGIN_PATH,
+    MAX_CODES,
+    MAX_COOKIES,
+    Logins,
+)
 from cellblock.serve.http.pages import (
     CODE_PATH,
-    LOGIN_PATH,
     METRICS_PATH,
     STATE_PATH,
     Guards,
@@ -103,8 +109,8 @@ def log_in(pages: Pages, code: str) -> tuple[int, MutableHeaders]:
 def login_of(pages: Pages) -> tuple[str, str]:
     """A new login's cookie and key."""
     status, headers = log_in(pages, code_of(pages))
-    path, _, key = headers["location"].partition("#key=")
-    assert (status, path) == (303, "/dashboard") and len(key) == 43
+    path, _, key = headers["refresh"].partition("#key=")
+    assert (status, path) == (200, "0; url=/dashboard") and len(key) == 43
     return headers["set-cookie"].split(";")[0], key
 
 
@@ -125,7 +131,7 @@ def decides(pages: Pages, cookie: str, key: str) -> bool:
 def test_a_code_logs_in_once(pages: Pages) -> None:
     code = code_of(pages)
     status, headers = log_in(pages, code)
-    assert status == 303
+    assert status == 200
     cookie = headers["set-cookie"]
     for flag in ("HttpOnly", "SameSite=Strict", "Path=/dashboard"):
         assert flag in cookie
@@ -179,7 +185,7 @@ def test_other_cookies_open_nothing(pages: Pages, cookie: str) -> None:
 def test_codes_and_cookies_are_bounded(pages: Pages) -> None:
     codes = [code_of(pages) for _ in range(MAX_CODES + 1)]
     assert log_in(pages, codes[0])[0] == 403
-    assert log_in(pages, codes[-1])[0] == 303
+    assert log_in(pages, codes[-1])[0] == 200
     cookies = [cookie_of(pages) for _ in range(MAX_COOKIES + 1)]
     assert not knows(pages, STATE_PATH, cookies[0])
     assert knows(pages, STATE_PATH, cookies[-1])

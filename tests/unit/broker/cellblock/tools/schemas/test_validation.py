@@ -47,7 +47,7 @@ SHAPE: dict[str, Any] = {
 
 VIOLATIONS: list[tuple[Any, Any, str, str, str, str]] = [
     # schema, value, keyword, path, expected, received
-    (FILE, {}, "required", "/path", "string", "nothing"),
+    (FILE, {}, "required", "/path", "string", "undefined"),
     (FILE, [], "type", "", "object", "empty array"),
     (FILE, "x", "type", "", "object", 'string "x"'),
     (FILE, None, "type", "", "object", "null"),
@@ -79,7 +79,7 @@ VIOLATIONS: list[tuple[Any, Any, str, str, str, str]] = [
         "an array whose items all differ",
         "array of 2 items",
     ),
-    (FILE, {"path": "a", "owner": {}}, "required", "/owner/id", "integer", "nothing"),
+    (FILE, {"path": "a", "owner": {}}, "required", "/owner/id", "integer", "undefined"),
     (
         FILE,
         {"path": "a", "owner": {"id": 1, "email": "x"}},
@@ -119,7 +119,7 @@ VIOLATIONS: list[tuple[Any, Any, str, str, str, str]] = [
         "a string of at most 2 characters",
         None,
     ),
-    ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "required", "/b", "any value", "nothing"),
+    ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "required", "/b", "any value", "undefined"),
     (
         {"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False},
         {"b": 1},
@@ -147,7 +147,7 @@ VIOLATIONS: list[tuple[Any, Any, str, str, str, str]] = [
         "string",
         None,
     ),
-    (SHAPE, {"kind": "square"}, "required", "/w", "number", "nothing"),
+    (SHAPE, {"kind": "square"}, "required", "/w", "number", "undefined"),
     (SHAPE, {"kind": "circle", "r": "1"}, "type", "/r", "number", 'string "1"'),
     (SHAPE, {"kind": "sqare", "w": 1}, "anyOf", "/kind", '"circle" or "square"', 'string "sqare"'),
     (
@@ -615,6 +615,11 @@ def test_what_a_reference_might_allow_is_never_refused(schema: dict[str, Any]) -
         ({"enum": ["a", None], "nullable": True}, [None, "a"], ["c"]),
         ({"enum": ["a"], "nullable": False}, ["a"], [None]),
         ({"properties": {"x": {"enum": [1], "nullable": True}}}, [{"x": None}, {"x": 1}], [{"x": 2}]),
+        ({"const": "a", "nullable": True}, [None, "a"], ["c"]),
+        ({"$ref": "#/$defs/s", "nullable": True, "$defs": {"s": {"type": "string"}}}, [None, "a"], [1]),
+        ({"$ref": "elsewhere.json", "type": "string", "nullable": True}, [None, "a"], [1]),
+        ({"allOf": [{"type": "string"}], "maxLength": 1, "nullable": True}, [None, "a"], [1, "ab"]),
+        ({"anyOf": [{"type": "string"}, {"oneOf": [{"const": 2}]}], "nullable": True}, [None, "a", 2], [1]),
     ],
     ids=str,
 )

@@ -190,7 +190,7 @@ async def logged_in(server: Server, folder: Path) -> str:
     url = f"http://127.0.0.1:{server.server_port}/mcp"
     servers = {"notes": ServerConfig(url=url)}
     place = target_of("notes", servers, AuthSettings(keyring="off"), LocalStore(folder))
-    return await within(log_in(place, browser=False, bound=1, say=lambda _: None))
+    return await within(log_in(place, browser=None, bound=1, say=lambda _: None))
 
 
 async def test_a_list_of_tools_that_is_refused_is_a_challenge(server: Server, tmp_path: Path) -> None:

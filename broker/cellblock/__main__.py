@@ -1,0 +1,8 @@
+"""`python -m cellblock` is the `cellblock` command."""
+
+import sys
+
+from cellblock.app.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())
