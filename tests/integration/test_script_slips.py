@@ -32,11 +32,23 @@ def rows(ids: list[int], more: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"ids": ids, "more": more}
 
 
+@tool
+def pay(said: str) -> dict[str, Any]:
+    """Pays, or says why not."""
+    raise ValueError(said)
+
+
+@tool(annotations={"readOnlyHint": True})
+def look(said: str) -> dict[str, Any]:
+    """Looks."""
+    raise ValueError(said)
+
+
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     folder = tmp_path_factory.mktemp("slips")
     patient = settings(folder, {"plain": plain_server()}, typecheck_timeout_ms=60_000)
-    async with ready(patient, tools=[add, rows]) as made:
+    async with ready(patient, tools=[add, rows, pay, look]) as made:
         yield made
 
 
@@ -196,3 +208,22 @@ async def test_a_long_message_leaves_the_place(broker: Broker, rows: int) -> Non
 async def test_what_is_not_there_is_named(broker: Broker, code: str, told: str) -> None:
     found = error_of(await within(broker.run(f"await {code};")), "UNCAUGHT_EXCEPTION")
     assert told in (found.hint or ""), found
+
+
+@pytest.mark.parametrize(
+    ("said", "of_payment", "of_look"),
+    [
+        ("timeout: the invoice may have been paid", "Look whether", "call it again"),
+        ("the gateway timed out", "Look whether", "call it again"),
+        ("HTTP 503 from the bank; connection reset", "Look whether", "call it again"),
+        ("amount must be over 0", "Correct the input", "Correct the input"),
+        ("invoice 17 is closed", "Correct the input", "Correct the input"),
+    ],
+)
+async def test_the_hint_of_a_failed_call_fits_what_is_certain(
+    broker: Broker, said: str, of_payment: str, of_look: str
+) -> None:
+    for name, wanted in (("pay", of_payment), ("look", of_look)):
+        code = f'import {{ {name} }} from "@codemode/servers/local";\nawait {name}({{ said: "{said}" }});'
+        hint = error_of(await within(broker.run(code)), "UNCAUGHT_EXCEPTION").hint or ""
+        assert wanted in hint and ("Correct" in hint) == wanted.startswith("Correct"), hint
