@@ -246,7 +246,7 @@ class ToolCalls:
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self._answer(call_id, call, ok=True, body=found.body)
-            self._remark(call, server, tool, result, found.body)
+            self._remark(call, server, tool, result, found)
             call.result = found.body
             if tool is not server.reads:
                 self._note(_Answered(call.server, server.config_name, tool, found))
@@ -398,10 +398,13 @@ class ToolCalls:
         self._noted_bytes = 0
 
     def _remark(
-        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, body: bytes
+        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, found: FoundResult
     ) -> None:
         remarks = result.remarks() if isinstance(result, ToolResult) else []
-        number = inexact(body, server.config_name, exact=tool.exact)
+        # A text that is the structured content, alone, stays one, whatever `unwrap` is.
+        settable = found.kind != "value" or found.body[:1] != b'"'
+        name = server.config_name if settable else None
+        number = inexact(found.body, name, exact=tool.exact and settable)
         for text in remarks if number is None else [number, *remarks]:
             if len(self.remarks) < MAX_REMARKS:
                 said = f"The result of {shown(call.tool)} of {call.server}: {text}"
