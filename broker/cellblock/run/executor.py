@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -119,9 +119,9 @@ class _Job:
             catalog = self.journal.catalog(catalog)
         return catalog if self.grants is None else self.grants.narrowed(catalog)
 
-    def warnings(self, catalog: Catalog | None) -> list[Diagnostic]:
-        """Lists what the response says besides the outcome of the run."""
-        missing = [] if catalog is None else capability_warnings(self.request.requested, catalog)
+    def warnings(self, catalog: Catalog | None, servers: Iterable[str]) -> list[Diagnostic]:
+        """Lists what the response says besides the outcome of the run, which names these servers."""
+        missing = [] if catalog is None else capability_warnings(self.request.requested, servers, catalog)
         losses = [] if self.kept is None else run_losses(self.kept.losses, self.kept.adopted)
         return [*self.request.warnings, *missing, *losses]
 
@@ -377,7 +377,7 @@ class Executor:
                 run = Run(context)
                 lease, queue_ms = await self._leased(run, job)
             except NOT_STARTED as error:
-                told = [*_reasons(error), *job.warnings(catalog), *found]
+                told = [*_reasons(error), *job.warnings(catalog, servers), *found]
                 return RunResponse(logs=[], diagnostics=told, servers=tuple(sorted(servers)))
             # Here, and not in the task that waits for its end: that would be one turn of the loop later.
             run.begin(lease)
@@ -390,7 +390,7 @@ class Executor:
                 response = await self._types.after(
                     response, request, side, is_last=job.caller.grantee.principal == COMMAND_LINE
                 )
-            told = [*response.diagnostics, *job.warnings(catalog), *found]
+            told = [*response.diagnostics, *job.warnings(catalog, servers), *found]
             return response.model_copy(update={"diagnostics": told, "servers": tuple(sorted(servers))})
 
     def _goes_on(self, job: _Job, response: RunResponse) -> bool:
