@@ -49,7 +49,7 @@ async def test_not_without_the_token(served: Daemon, path: str) -> None:
 
 @pytest.mark.parametrize("path", [*PATHS, "/dashboard/login?code=x"])
 async def test_not_from_a_hostile_page(served: Daemon, path: str) -> None:
-    known = {**served.auth, "Cookie": await cookie_of(served)}
+    known = {"Cookie": await cookie_of(served)}
     for headers in (
         {"Host": f"evil.example:{served.port}"},
         {"Origin": "https://evil.example"},

@@ -43,6 +43,7 @@ FOR_MODELS = {
         "tools/upstream/definitions.py": 1,
         "tools/upstream/entries.py": 1,
         "tools/upstream/listing.py": 1,
+        "tools/upstream/outstanding.py": 2,
         "tools/upstream/server_log.py": 1,
         "tools/upstream/wire/messages.py": 1,
         "types/learning/overlay.py": 1,
