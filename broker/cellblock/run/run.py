@@ -439,7 +439,7 @@ class Run:
             tool_trace=trace,
             usage=Usage(
                 wall_ms=ended.wall_ms,
-                cpu_ms=ended.cpu_ms + self._context.share.bill.cpu_ms,
+                cpu_ms=ended.cpu_ms + self._context.account.cpu_ms,
                 peak_memory_bytes=ended.peak_bytes,
                 queue_ms=queue_ms,
                 tool_wait_ms=self._calls.wait_ms,

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 import mcp_types as types
 
-from cellblock.base.errors import CellblockError
-from cellblock.base.offload.budget import ByteBudget, OverBudget
-from cellblock.base.offload.raw import Splices
+from cellblock.base.budget import Budget, OverBudget
 from cellblock.base.settings.sections import ANSWER_BYTES, OutputSettings
 from cellblock.base.visible import is_visible, json_escape
 from cellblock.run.large_results import LargeResult, compact, document, not_read, result_text
@@ -23,6 +21,7 @@ from cellblock.serve.answer import SHORT, Form, answer_text, short_form
 from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output
 from cellblock.serve.kept_resources import output_uri, resource_link
 from cellblock.serve.service import Owner
+from cellblock.serve.splices import Splices
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -39,7 +38,7 @@ WAITING_BYTES: Final = 128 * 1024 * 1024
 WAITING_SECONDS: Final = 120.0
 """Bounds the time from a response to its writing; what has not been written by then has lost its client."""
 
-_waiting: Final = ByteBudget(WAITING_BYTES, WAITING_BYTES, "all clients")
+_waiting: Final = Budget(WAITING_BYTES, WAITING_BYTES, "all clients")
 
 
 async def tool_result(
@@ -161,10 +160,8 @@ async def _large_result(
             structured["result"] = tokens.pop()
         if spelled.text is not None:
             in_text = tokens.pop()
-    except (CellblockError, OverBudget, OSError) as error:
-        said = (
-            error.message if isinstance(error, CellblockError) else f"The result could not be sent: {error}."
-        )
+    except OverBudget as error:
+        said = f"The result could not be sent: {error}."
         hint = "Return less, or run fewer scripts with large results at a time."
         failed = not_read(said, hint).as_json()
         shown = _error_first({**data, "result": None, "diagnostics": [*data["diagnostics"], failed]})
