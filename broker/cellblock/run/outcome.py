@@ -31,16 +31,17 @@ MAX_SAID_CHARS: Final = 500
 """Bounds what a diagnostic says of a login that is needed."""
 
 
-def limit_diagnostic(message: str, hint: str) -> Diagnostic:
+def limit_diagnostic(message: str, hint: str, path: str | None = None) -> Diagnostic:
     """Makes a `SANDBOX_LIMIT` diagnostic (Code Mode specification, section 7.4)."""
-    return error_diagnostic("SANDBOX_LIMIT", message, hint, error_class="SandboxLimitError")
+    return error_diagnostic("SANDBOX_LIMIT", message, hint, path, "SandboxLimitError")
 
 
 def call_limit(maximum: int) -> Diagnostic:
     """Says that the script made more calls than it was given."""
     return limit_diagnostic(
-        f"The script made more tool calls than it may: maxToolCalls = {maximum}.",
-        "Make fewer calls, or ask for a larger maxToolCalls.",
+        f"The script made more tool calls than it may: limits.maxToolCalls = {maximum}.",
+        "Make fewer calls, or ask for a larger limits.maxToolCalls.",
+        "/limits/maxToolCalls",
     )
 
 
@@ -182,13 +183,15 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
     match ended.reason:
         case "timeout":
             return limit_diagnostic(
-                f"The script ran longer than it may: timeoutMs = {limits.timeout_ms}.",
-                "Do less in one script, or ask for a larger timeoutMs.",
+                f"The script ran longer than it may: limits.timeoutMs = {limits.timeout_ms}.",
+                "Do less in one script, or ask for a larger limits.timeoutMs.",
+                "/limits/timeoutMs",
             )
         case "cpu":
             return limit_diagnostic(
-                f"The script computed longer than it may: maxCpuMs = {limits.max_cpu_ms}.",
-                "Compute less in one script, or ask for a larger maxCpuMs.",
+                f"The script computed longer than it may: limits.maxCpuMs = {limits.max_cpu_ms}.",
+                "Compute less in one script, or ask for a larger limits.maxCpuMs.",
+                "/limits/maxCpuMs",
             )
         case "memory":
             return memory_limit(limits.max_memory_bytes)

@@ -17,7 +17,6 @@ from typing import Final
 from cellblock.base.errors import first_few
 from cellblock.base.kept import Newest
 from cellblock.run.response import RunResponse
-from cellblock.serve.mcp.context import resource_uri
 from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput, stated_output
@@ -177,10 +176,7 @@ def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]
         if rest:
             lines.append(f"// and {first_few(rest, MAX_NAMES)}")
         if listed:
-            server_id = one.server.server_id
-            lines.append(
-                f'// Whole: getTool("{server_id}", name) of @codemode/discovery, or {resource_uri(server_id)}'
-            )
+            lines.append(f'// Whole: describe("{one.server.server_id}", name) of @codemode/discovery')
         module = _declared(one).rstrip().removesuffix("}")
         texts[one.server.server_id] = "\n".join([module.rstrip(), *lines, "}"])
     return texts, left
