@@ -17,7 +17,7 @@ from cellblock.base.redaction import safe_text
 from cellblock.base.terminal import Painter, cell, json_text, plain, spelled_out, wrapped
 from cellblock.base.visible import visible, visible_schema
 from cellblock.observe.logs import _Safe  # pyright: ignore[reportPrivateUsage]
-from cellblock.serve.http.pages import _shown  # pyright: ignore[reportPrivateUsage]
+from cellblock.serve.http.pages import json_page
 from cellblock.serve.mcp.context import text_of
 from cellblock.serve.mcp.live import one_line
 from cellblock.serve.mcp.manual import opening
@@ -138,7 +138,9 @@ OF_TEXT: dict[str, Callable[[str], str]] = {
     "a progress message": one_line,
     "a log on a terminal": lambda text: logged(text, _Safe),
     "prompts and resources": listed,
-    "a dashboard page": lambda text: json.dumps(_shown({"log": [text]}), ensure_ascii=False),
+    "a dashboard page": lambda text: json.dumps(
+        json.loads(json_page({"log": [text]}).body), ensure_ascii=False
+    ),
 }
 
 
