@@ -29,7 +29,6 @@ from cellblock.app.assembly import (
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
 from cellblock.base.internal import internal
-from cellblock.base.orphans import WATCHER
 from cellblock.base.settings.settings import Settings
 from cellblock.base.tasks import TaskSet
 from cellblock.run.events import RunEvents
@@ -364,6 +363,4 @@ class BrokerState:
         """Makes the folder if it is the private one; `stack` removes it then. Raises OSError."""
         if state_dir == self._private:
             state_dir.mkdir(mode=0o700)
-            WATCHER.add(state_dir, is_folder=True)
-            stack.callback(WATCHER.discard, state_dir, is_folder=True)
             stack.push_async_callback(asyncio.to_thread, shutil.rmtree, state_dir, True)

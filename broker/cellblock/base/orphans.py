@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Final
@@ -34,10 +35,17 @@ for one in $kept; do
 done
 sleep 1
 for one in $kept; do
-  case $one in */) rm -rf -- "${one%/}" ;; esac
+  one=${one%/}
+  case $one in /*/broker-*) "$0" -P -c "$1" "${one%/*}" ;; esac
 done
 """
-"""Removes folders behind the end of what was in them."""
+
+_REMOVE_FOLDERS: Final = """
+import pathlib, sys
+from cellblock.base.state_dir import SOCKETS, remove_stale
+remove_stale(pathlib.Path(sys.argv[1]), SOCKETS)
+"""
+"""Removes what is ours of dead brokers' folders, a second later: something that ends may still be in them."""
 
 
 class _Watcher:
@@ -54,7 +62,7 @@ class _Watcher:
             self._kept.add(key)
             if self._shell is None:
                 self._shell = subprocess.Popen(
-                    ["/bin/sh", "-c", _SCRIPT],
+                    ["/bin/sh", "-c", _SCRIPT, sys.executable, _REMOVE_FOLDERS],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

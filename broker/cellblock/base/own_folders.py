@@ -18,7 +18,6 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from cellblock.base.orphans import WATCHER
 from cellblock_worker.base.folders import Contents, Folder, InTheWay, remove_known
 
 logger = logging.getLogger("cellblock")
@@ -52,7 +51,6 @@ class OwnFolder:
     def __init__(self, parent: Path, contents: Contents) -> None:
         self._contents = contents
         self._take(parent, PREFIX + secrets.token_hex(4))
-        WATCHER.add(self.path, is_folder=True)
 
     @property
     def path(self) -> Path:
@@ -77,7 +75,6 @@ class OwnFolder:
 
     def close(self) -> None:
         """Removes the folder with what is ours in it, then gives up its lock."""
-        WATCHER.discard(self.path, is_folder=True)
         try:
             _remove(self.parent, self.folder, self._contents)
         except OSError as error:
