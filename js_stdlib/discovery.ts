@@ -14,7 +14,7 @@ export const SPEC_VERSION = "1.0.0";
 
 /** Asks the broker's catalog. */
 export type AskCatalog = (
-  op: "listServers" | "describeServer" | "listTools" | "getTool" | "searchTools",
+  op: "listServers" | "describeServer" | "listTools" | "getTool" | "searchTools" | "describe",
   args: unknown[],
 ) => Promise<unknown>;
 
@@ -42,6 +42,9 @@ export function makeDiscovery(ask: AskCatalog, call: CallTool) {
     },
     async searchTools(query: string, options?: unknown): Promise<unknown> {
       return await ask("searchTools", [query, options ?? {}]);
+    },
+    async describe(serverId: string, names?: unknown): Promise<unknown> {
+      return await ask("describe", [serverId, names ?? null]);
     },
     async readResource(serverId: string, uri: string): Promise<unknown> {
       if (typeof serverId !== "string" || serverId === "" || serverId.length > MAX_ID_CHARS) {

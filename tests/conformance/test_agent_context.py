@@ -139,7 +139,10 @@ async def test_deferred_declarations_come_with_the_first_reference(tmp_path: Pat
         [content] = result.content
         assert content.type == "text" and response["declarations"]["one"] in content.text
         assert "declarations" not in await agent.run(script)
-        failed = await agent.run('import "@codemode/servers/two"; import "@codemode/servers/none";')
+        # A failed import brings those of no other server.
+        failed = await agent.run('import "@codemode/servers/none";\nimport "@codemode/servers/two";')
+        assert failed["diagnostics"][0]["code"] == "IMPORT_FAILURE" and "declarations" not in failed
+        failed = await agent.run('import { no } from "@codemode/servers/two";')
         assert failed["diagnostics"][0]["code"] == "IMPORT_FAILURE" and list(failed["declarations"]) == [
             "two"
         ]

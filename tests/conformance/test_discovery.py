@@ -24,7 +24,7 @@ async def asked(broker: Broker, call: str) -> Any:
 
 @pytest.mark.clause("4.1.a", "12.1.a")
 async def test_the_exports(broker: Broker) -> None:
-    """Six, of which five are functions that give promises, and one of our own; the version is semver."""
+    """Six, of which five are functions that give promises, and two of our own; the version is semver."""
     version, names, promises = await evaluated(
         broker,
         """[discovery.specVersion, Object.keys(discovery).sort(), [discovery.listServers(),
@@ -35,6 +35,7 @@ async def test_the_exports(broker: Broker) -> None:
     )
     assert SEMVER.fullmatch(version)
     assert names == [
+        "describe",
         "describeServer",
         "getTool",
         "listServers",
@@ -114,6 +115,25 @@ async def test_get_tool_gives_everything(broker: Broker) -> None:
         assert tool == defined
 
 
+async def test_describe_gives_typescript(broker: Broker) -> None:
+    """Of all functions, or of some; what there is none of is told."""
+    whole, one, two, wrong = await evaluated(
+        broker,
+        """[await discovery.describe("contract"), await discovery.describe("contract", "echo"),
+            await discovery.describe("contract", ["echo", "slow"]),
+            await discovery.describe("contract", "ecko").catch((error) => error.hint)]""",
+        DISCOVERY,
+    )
+    assert 'declare module "@codemode/servers/contract"' in one and "function echo(" in one
+    assert "slow" not in one and "function slow(" in two and "function echo(" in whole
+    missing = [
+        name
+        for name, row in CONTRACT_TOOLS.items()
+        if not row.get("odd") and name.isidentifier() and name not in whole
+    ]
+    assert missing == [] and "echo" in wrong
+
+
 @pytest.mark.clause("4.2.a", "4.2.b", "4.3.a", "4.3.b")
 async def test_search(broker: Broker) -> None:
     """The query comes back, each result says its server, and the detail levels are those of listTools."""
@@ -126,6 +146,8 @@ async def test_search(broker: Broker) -> None:
         "destructive",
     )
     assert first["annotations"] == {"destructiveHint": True} and "inputSchema" not in first
+
+    assert first["signature"].startswith("function destructive(input")
 
     named = await asked(broker, "searchTools('destructive', { detail: 'name' })")
     assert all(set(result) == {"serverId", "toolName", "exportName"} for result in named["results"])

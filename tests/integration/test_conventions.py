@@ -43,7 +43,6 @@ def told(response: RunResponse) -> list[tuple[str, str]]:
         ("export default class Unused {}\nglobalThis.__codemode_result__ = 4;", 4),
         ("async () => { return await 5; }", 5),
         ("async function () { return 6 }", 6),
-        ("function run() { return 7 }", 7),
         ("if (plain) {\n  return { eight: 8 };\n}", {"eight": 8}),
         ("enum A { B = 9 } // which Deno compiles\nreturn A.B;", 9),
         (

@@ -18,7 +18,7 @@ from cellblock import Broker
 from cellblock.types.typescript.modules import declare_server
 from support.entries import SERVERS, plain_server, settings
 from support.responses import succeeded
-from support.waits import within
+from support.waits import until, within
 
 COMMAND = [sys.executable, "-I", str(SERVERS / "odd_server.py")]
 HELLO = """
@@ -112,6 +112,18 @@ async def test_a_long_id_is_passed_on_with_its_digits_or_refused(tmp_path: Path,
     (note,) = [found for found in response.diagnostics if found.code == "TOOL_RESULT_NOTE"]
     assert "at /id is beyond 2^53, and rounded as a number: it is 1234567890123456789. With" in note.message
     assert '`schemas.unwrap` at {"plain": "bigint"} scripts get it as a BigInt.' in note.message
+
+
+async def test_what_a_server_says_at_the_first_start_is_told_while_it_starts_again(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    starts = (
+        f"test -e {seen} && exec sleep 60; touch {seen}; read line; echo The licence is missing >&2; exit 1"
+    )
+    async with Broker(settings(tmp_path, {"odd": {"command": "sh", "args": ["-c", starts]}})) as broker:
+        await until(
+            lambda: "The licence is missing" in broker.catalog.unavailable.get("odd", ""), "it is not told"
+        )
+        assert broker.catalog.unavailable["odd"].startswith("still connecting, for the second time: ")
 
 
 async def test_letters_of_all_scripts_stay_in_the_names_of_tools(tmp_path: Path) -> None:

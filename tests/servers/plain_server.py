@@ -14,7 +14,8 @@ Run as ``python plain_server.py [options]``. It speaks the initialize handshake 
                            tool `notify` is there then
     --start-delay SECONDS  pause before the first message is read
     --start-when FILE      read no message before this file is there
-    --definitions FILE     list the tools of this JSON file instead: {"pages": [[tool, …], …], "endless": false},
+    --definitions FILE     list the tools of this JSON file instead: {"pages": [[tool, …], …], "endless": false,
+                         "introduction": {…}},
                            read anew for every page; each answers with its input, or with its result in "answers"
 """
 
@@ -119,7 +120,8 @@ class Server:
                 "protocolVersion": self.options.protocol or params["protocolVersion"],
                 "capabilities": {"tools": {"listChanged": True}, **self.beside().get("capabilities", {})},
             }
-            self.reply(request_id, {**reply, "serverInfo": info})
+            said = {} if self.options.definitions is None else self.defined().get("introduction", {})
+            self.reply(request_id, {**reply, "serverInfo": info, **said})
         elif method == "tools/list" and self.options.definitions is not None:
             self.reply(request_id, self.defined_page(params.get("cursor")))
         elif method == "tools/list":

@@ -23,7 +23,7 @@ export function prepareProcess(): void {
   useChannel(pipes);
   useJournal(journalOfProcess);
   watchForUncaught();
-  prepare({ load: (url) => import(url), nextTurn }, () => {
+  prepare({ load: (url) => import(url), nextTurn, createTimer, cancelTimer }, () => {
     applyGlobals({ createTimer, cancelTimer }, makeDispatchEvent());
   });
 }

@@ -7,10 +7,11 @@
  */
 
 import { makeDiscovery } from "../../js_stdlib/discovery.ts";
-import { errorClasses } from "../../js_stdlib/errors.ts";
+import { CodemodeError, errorClasses } from "../../js_stdlib/errors.ts";
 import { bindServer } from "../../js_stdlib/servers.ts";
 import { send, utf8 } from "./wire/channel.ts";
 import { makeConsole } from "./globals/console.ts";
+import { timersSet } from "./globals/globals_web.ts";
 import { describeFailure, type ModuleNames, thrownByScript } from "./result/failure.ts";
 import { append, slice, startsWith } from "./primordials.ts";
 import { journal, type Terms } from "./seam.ts";
@@ -22,6 +23,7 @@ import {
   callsInFlight,
   callTool,
   capMessages,
+  queriesInFlight,
   query,
   rehearseCall,
   scriptError,
@@ -34,6 +36,10 @@ const MAX_QUOTED = 200;
 // The broker shows no more of it, and names of functions and classes have any length.
 const MAX_NOTICE = 1000;
 const SERVERS = "@codemode/servers/";
+const WATCH_MS = 50;
+const IDLE_LOOKS = 3;
+const STUCK = "The script awaits a promise that can never settle: no call is under way and no timer is set.";
+const STUCK_HINT = "Settle each `new Promise` on every way: call its resolve or reject.";
 const MISSING_HINT = "Read what the value has; where it may be missing, write null: `value ?? null`.";
 
 const now = performance.now.bind(performance);
@@ -54,6 +60,8 @@ export interface Realm {
   allow?(url: string): void;
   /** Loads a module of the plan: its exports, once it has been evaluated. */
   load(url: string): Promise<Table<unknown>>;
+  createTimer(run: () => void, ms: number): object;
+  cancelTimer(timer: object): void;
   /** Waits until whatever the script's last turn left unhandled has been told. */
   nextTurn(): Promise<void>;
 }
@@ -177,11 +185,14 @@ export async function run(start: Start, text: string): Promise<void> {
   for (let index = 0; index < loading.length; index++) await loading[index];
   delete world[BOOT_HOOK];
   if (plan.journal !== undefined) journal.begin(plan.journal, { awaits, stack: callerFrames, diverged });
+  const unwatched = watched();
   try {
     const script = await journal.inTurn(realm.load(main));
     if (plan.entry) await resultOf(script);
   } catch (error) {
     return fail("module", thrownByScript(error, moduleNames()));
+  } finally {
+    unwatched();
   }
   if (journal.isOn()) await journal.ending();
   // Deno tells of a rejection at the end of the turn that left it unhandled, which may be the script's last.
@@ -189,10 +200,27 @@ export async function run(start: Start, text: string): Promise<void> {
   finish();
 }
 
+/**
+ * Ends the run when its script waits for what nothing can settle; returns what stops the watch. A look means that the
+ * loop has turned, so what the engine does by itself between two of them is over after a few.
+ */
+function watched(): () => void {
+  if (journal.isOn()) return () => {};
+  let idle = 0;
+  let timer = realm.createTimer(look, WATCH_MS);
+  function look(): void {
+    idle = callsInFlight() + queriesInFlight() + timersSet() === 0 ? idle + 1 : 0;
+    if (idle < IDLE_LOOKS) timer = realm.createTimer(look, WATCH_MS);
+    else if (unhandled.length > 0) fail("rejection", unhandled[0].reason);
+    else fail("exception", new CodemodeError(STUCK, { hint: STUCK_HINT }));
+  }
+  return () => realm.cancelTimer(timer);
+}
+
 /** Makes the result of a script's default export, or of what that returns, unless the script assigns one. */
 async function resultOf(script: Table<unknown>): Promise<void> {
-  if (world.__codemode_result__ !== undefined) return;
   const given = script.default;
+  if (world.__codemode_result__ !== undefined && isCallable(given)) return;
   const value = await (isCallable(given) ? given() : given);
   if (world.__codemode_result__ === undefined) world.__codemode_result__ = value;
 }

@@ -241,6 +241,11 @@ class Parts:
         remote = None if self._reach is None else self._reach.workers.remote
         return None if remote is None else remote.endpoint
 
+    def meets(self, principal: str) -> None:
+        """Hears of a principal before it is shown what is known of outputs."""
+        if self._reach is not None:
+            self._reach.learner.meets(principal)
+
     def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
         """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
         return None if self._outputs is None else self._outputs.observed(server, tool)

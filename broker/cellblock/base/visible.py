@@ -114,6 +114,8 @@ def _visible_member(key: str, value: Any) -> Any:
         return value
     if isinstance(value, str):
         return visible(value, keep="\n\t") if key in _TEXTS else value
+    if key == "enumNames" and is_array(value):
+        return [visible(one) if isinstance(one, str) else one for one in value]
     if key in _MAPS and is_object(value):
         return _visible_map(value)
     return visible_schema(value)

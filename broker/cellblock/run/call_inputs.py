@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from pydantic_core import to_json
 
 from cellblock.base.errors import CellblockError, Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.json import is_array
 from cellblock.base.offload.light import is_light
 from cellblock.base.offload.raw import RawJson
 from cellblock.base.offload.share import Share
@@ -21,6 +22,9 @@ from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.schemas.cost import NotCheckable
 from cellblock.tools.schemas.example import CheckedSchema, ValidatorCache
 from cellblock.tools.schemas.explain import Violation, corrective_hint
+
+MAX_TEXTS: Final = 8
+"""Bounds the texts in one input that are read as JSON."""
 
 READ_INPUT: Final = Task(
     work="cellblock.run.inputs_apart:read",
@@ -66,6 +70,11 @@ class CallInputs:
             violation = schema.validator.judge(value)
         except NotCheckable:
             return await self._read_apart(server, tool, body, schema)
+        whole = [value]
+        for _ in range(MAX_TEXTS):
+            if violation is None or not _read_text(whole, violation.path):
+                break
+            value, violation = whole[0], schema.validator.judge(whole[0])
         if violation is not None:
             raise _misfit(tool, schema, violation)
         if not isinstance(value, dict) and not tool.input_schema:
@@ -94,6 +103,28 @@ class CallInputs:
         if facts["kind"] != "object" and not tool.input_schema:
             raise _no_object(tool, facts["kind"])
         return RawJson(answer.parts[0], refusal=facts["refusal"])
+
+
+def _read_text(whole: list[Any], path: str) -> bool:
+    """Puts an object or array in the place of the text that is its JSON, and says whether there was one.
+
+    Args:
+        whole: The input, alone in a list.
+        path: The place in the input, as a JSON Pointer.
+    """
+    around: Any = whole
+    last: Any = 0
+    try:
+        for key in path.split("/")[1:]:
+            around = around[last]
+            last = int(key) if is_array(around) else key.replace("~1", "/").replace("~0", "~")
+        text = around[last]
+        if not isinstance(text, str) or text.strip()[:1] not in ("[", "{"):
+            return False
+        around[last] = payload.decode(text.encode())
+    except (LookupError, TypeError, ValueError, payload.PayloadError):
+        return False
+    return True
 
 
 def _unreadable(tool: ToolEntry, why: str) -> SchemaValidationError:

@@ -27,6 +27,7 @@ from cellblock.run.call_loads import CallLoads
 from cellblock.run.call_results import FoundResult, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import CallFacts
+from cellblock.run.failed_calls import fit_hint
 from cellblock.run.hook import Facts
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
@@ -221,6 +222,7 @@ class ToolCalls:
         context, watch, questions = self._context, self._context.watch, self._questions
         self._count(1)
         size, entered = len(body), False
+        tool: ToolEntry | None = None
         call.arguments = body
         watch.call_begun(call)
         try:
@@ -244,12 +246,14 @@ class ToolCalls:
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self._answer(call_id, call, ok=True, body=found.body)
-            self._remark(call, server, tool, result, found.body)
+            self._remark(call, server, tool, result, found)
             call.result = found.body
             if tool is not server.reads:
                 self._note(_Answered(call.server, server.config_name, tool, found))
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
+            if tool is not None and isinstance(error, ToolCallError):
+                fit_hint(error, tool)
             self._fail(call_id, call, error)
         except asyncio.CancelledError:
             if self._abandoned:
@@ -389,15 +393,18 @@ class ToolCalls:
         learner = self._context.learner
         for _, config_name, tool, found in self._noted:
             if learner is not None:
-                learner.offer(config_name, tool, found.kind, found.body)
+                learner.offer(config_name, tool, found.kind, found.body, self._context.watch.facts.principal)
         self._noted.clear()
         self._noted_bytes = 0
 
     def _remark(
-        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, body: bytes
+        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, found: FoundResult
     ) -> None:
         remarks = result.remarks() if isinstance(result, ToolResult) else []
-        number = inexact(body, server.config_name, exact=tool.exact)
+        # A text that is the structured content, alone, stays one, whatever `unwrap` is.
+        settable = found.kind != "value" or found.body[:1] != b'"'
+        name = server.config_name if settable else None
+        number = inexact(found.body, name, exact=tool.exact and settable)
         for text in remarks if number is None else [number, *remarks]:
             if len(self.remarks) < MAX_REMARKS:
                 said = f"The result of {shown(call.tool)} of {call.server}: {text}"

@@ -79,14 +79,16 @@ async def call_directly(
         facts.arguments = b""
 
 
-async def learn(learner: Learner, server: ServerEntry, tool: ToolEntry, result: Any, max_bytes: int) -> None:
+async def learn(
+    learner: Learner, server: ServerEntry, tool: ToolEntry, result: Any, max_bytes: int, principal: str
+) -> None:
     """Shows a result to the learner, as a script would have got it."""
     is_error = isinstance(result, ToolResult) and result.is_error
     if isinstance(tool, RequestEntry) or is_error:
         return
     with contextlib.suppress(ScriptError):
         found = await result_of(result, server.server_id, tool, max_bytes)
-        learner.offer(server.config_name, tool, found.kind, found.body)
+        learner.offer(server.config_name, tool, found.kind, found.body, principal)
 
 
 def _response(facts: CallFacts) -> RunResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -120,9 +120,9 @@ class _Job:
             catalog = self.journal.catalog(catalog)
         return catalog if self.grants is None else self.grants.narrowed(catalog)
 
-    def warnings(self, catalog: Catalog | None) -> list[Diagnostic]:
-        """Lists what the response says besides the outcome of the run."""
-        missing = [] if catalog is None else capability_warnings(self.request.requested, catalog)
+    def warnings(self, catalog: Catalog | None, servers: Iterable[str]) -> list[Diagnostic]:
+        """Lists what the response says besides the outcome of the run, which names these servers."""
+        missing = [] if catalog is None else capability_warnings(self.request.requested, servers, catalog)
         losses = [] if self.kept is None else run_losses(self.kept.losses, self.kept.adopted)
         return [*self.request.warnings, *missing, *losses]
 
@@ -246,6 +246,7 @@ class Executor:
         try:
             request = read_request(raw, self._settings)
             principal = caller.grantee.principal
+            self.meets(principal)
             grants = self._policy.grants_of(principal, request.grants)
             if request.plan and grants is None:
                 grants = UNRESTRICTED
@@ -282,6 +283,11 @@ class Executor:
         finally:
             self._at_work -= 1
 
+    def meets(self, principal: str) -> None:
+        """Hears of a principal before it is shown what results of others have taught."""
+        if self._learner is not None:
+            self._learner.meets(principal)
+
     def warm_up(self) -> None:
         """Starts the compiler, so that the first script is checked while it runs."""
         if self._sides.checker is not None and self._settings.typecheck != "off":
@@ -311,6 +317,7 @@ class Executor:
             if self._upstreams.starting:
                 await self._upstreams.settled({server.server_id})
             principal = caller.grantee.principal
+            self.meets(principal)
             rules = self._rules(caller, self._policy.grants_of(principal), used)
             share = Share(self._apart, self._budget, caller.client)
             named = f"{server.server_id}.{tool.tool_name}"
@@ -320,7 +327,8 @@ class Executor:
                 server, tool, arguments, self._upstreams, inputs, rules, origin, watch
             )
             if self._learner is not None:
-                await learn(self._learner, server, tool, result, self._settings.max_message_bytes)
+                most = self._settings.max_message_bytes
+                await learn(self._learner, server, tool, result, most, principal)
             return result
 
     async def _to_end(self, job: _Job) -> RunResponse:
@@ -369,7 +377,7 @@ class Executor:
                 run = Run(context)
                 lease, queue_ms = await self._leased(run, job)
             except NOT_STARTED as error:
-                told = [*_reasons(error), *job.warnings(catalog), *found]
+                told = [*_reasons(error), *job.warnings(catalog, servers), *found]
                 return RunResponse(logs=[], diagnostics=told, servers=tuple(sorted(servers)))
             # Here, and not in the task that waits for its end: that would be one turn of the loop later.
             run.begin(lease)
@@ -382,7 +390,7 @@ class Executor:
                 response = await self._types.after(
                     response, request, side, is_last=job.caller.grantee.principal == COMMAND_LINE
                 )
-            told = [*response.diagnostics, *job.warnings(catalog), *found]
+            told = [*response.diagnostics, *job.warnings(catalog, servers), *found]
             return response.model_copy(update={"diagnostics": told, "servers": tuple(sorted(servers))})
 
     def _goes_on(self, job: _Job, response: RunResponse) -> bool:

@@ -9,13 +9,15 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
+from cellblock.base.errors import shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.response import Diagnostic, error_diagnostic
+from cellblock.script.slips import FENCED, syntax_hint
 from cellblock.script.source import Script
 from cellblock.tools.catalog.model import Catalog, Withheld
 from cellblock.tools.catalog.modules import ERROR_CLASSES, SERVERS_PREFIX
-from cellblock.types.absent_globals import absent_hint, import_hint
+from cellblock.types.absent_globals import absent_hint, deviation_of, import_hint
 from cellblock_worker.wire import protocol
 
 MAX_MESSAGE_CHARS: Final = 4_000
@@ -74,6 +76,7 @@ NO_EXPORTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 _NO_FUNCTION: Final = re.compile(
     r"(?:(?<![\w$.)\]])(?P<owner>[\w$]{1,200})|[\w$)\]])\.(?P<name>[^\s()\[\].]{1,200}) is not a function"
 )
+_NARROWED: Final = re.compile(r"\b(crypto|performance)\s*\.\s*(?!randomUUID|getRandomValues|now\b)\w+")
 _NOT_DEFINED: Final = re.compile(r"([\w$]{1,200}) is not defined")
 
 OUT_OF_MEMORY: Final = "Array buffer allocation failed"
@@ -186,7 +189,8 @@ def diagnose(
     hint = (
         hint
         or _function_hint(name, text, exports, withheld, script)
-        or _name_hint(name, text, catalog or Catalog())
+        or _name_hint(name, text, catalog or Catalog(), _line(script, path))
+        or _narrowed_hint(name, _line(script, path))
         or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
     )
     # Whether nobody caught what `plan.refusal` made of an `import(…)`.
@@ -194,7 +198,7 @@ def diagnose(
     unhandled = "Unhandled rejection: " if kind == "rejection" else ""
     return error_diagnostic(
         "IMPORT_FAILURE" if is_import else "UNCAUGHT_EXCEPTION",
-        f"{unhandled}{shown}"[:MAX_MESSAGE_CHARS],
+        shorten(f"{unhandled}{shown}", MAX_MESSAGE_CHARS),
         _with_places(hint, script),
         path,
         name if name in ERROR_CLASSES else None,
@@ -265,7 +269,8 @@ def _module_failure(
             "ToolNotFoundError" if module is None or module.startswith(SERVERS_PREFIX) else "CodemodeError",
         )
     if name == "SyntaxError" or summary.startswith("SyntaxError: "):
-        hint = "Correct the syntax at that position."
+        line, column = map(int, where.split(":")[-2:])
+        hint = syntax_hint(script.code, line, column) or "Correct the syntax at that position."
         if "Illegal return statement" in summary:
             hint = "Assign the result instead of returning it: globalThis.__codemode_result__ = …"
         message = "SyntaxError: " + summary.removeprefix("SyntaxError: ")
@@ -295,12 +300,27 @@ def _exception_hint(kind: str, name: str, path: str | None, *, rebuilt: bool) ->
     return CORRECT_IT[path is not None]
 
 
-def _name_hint(name: str, text: str, catalog: Catalog) -> str | None:
+def _line(script: Script, path: str | None) -> str:
+    """Gives the line of the script that a place is in."""
+    lines = script.code.splitlines() if path is not None else []
+    number = int(path.split(":")[-2]) if path is not None else 0
+    return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+def _narrowed_hint(name: str, line: str) -> str | None:
+    """Gives the hint about a member that the sandbox has taken off a global, or about a line that is no code."""
+    if name == "TypeError" and line.lstrip().startswith("```"):
+        return FENCED
+    found = _NARROWED.search(line) if name == "TypeError" else None
+    return f"The sandbox has no {found[0]}: {deviation_of(found[1])}." if found is not None else None
+
+
+def _name_hint(name: str, text: str, catalog: Catalog, line: str) -> str | None:
     """Gives the hint about a name that nothing declares."""
     missing = _NOT_DEFINED.match(text) if name == "ReferenceError" else None
     if missing is None:
         return None
-    return absent_hint(missing[1], catalog=catalog) or import_hint(missing[1], catalog)
+    return absent_hint(missing[1], catalog=catalog) or import_hint(missing[1], catalog, line)
 
 
 def _left_out(tool: Withheld) -> str:

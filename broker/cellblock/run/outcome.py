@@ -31,16 +31,17 @@ MAX_SAID_CHARS: Final = 500
 """Bounds what a diagnostic says of a login that is needed."""
 
 
-def limit_diagnostic(message: str, hint: str) -> Diagnostic:
+def limit_diagnostic(message: str, hint: str, path: str | None = None) -> Diagnostic:
     """Makes a `SANDBOX_LIMIT` diagnostic (Code Mode specification, section 7.4)."""
-    return error_diagnostic("SANDBOX_LIMIT", message, hint, error_class="SandboxLimitError")
+    return error_diagnostic("SANDBOX_LIMIT", message, hint, path, "SandboxLimitError")
 
 
 def call_limit(maximum: int) -> Diagnostic:
     """Says that the script made more calls than it was given."""
     return limit_diagnostic(
-        f"The script made more tool calls than it may: maxToolCalls = {maximum}.",
-        "Make fewer calls, or ask for a larger maxToolCalls.",
+        f"The script made more tool calls than it may: limits.maxToolCalls = {maximum}.",
+        "Make fewer calls, or ask for a larger limits.maxToolCalls.",
+        "/limits/maxToolCalls",
     )
 
 
@@ -55,7 +56,10 @@ def query_limit(maximum: int) -> Diagnostic:
 def no_result(script: Script, *, logged: bool) -> Diagnostic:
     """Says of a script that has ended with an undefined result what it forgot, unless it has shown something in
     logs."""
-    if script.entry is not None:
+    if script.entry is not None and script.entry.kind == "call" and script.fix:
+        said = "What the script's last call gives is undefined, so its result is null."
+        hint = script.fix
+    elif script.entry is not None:
         said = "What the script exports or returns is undefined, so its result is null."
         hint = f"Return a value on every way through the script, or assign one: `globalThis.{RESULT_NAME} = value;`"
     elif script.fix is None:
@@ -64,7 +68,13 @@ def no_result(script: Script, *, logged: bool) -> Diagnostic:
     else:
         said = f"The script assigned nothing to globalThis.{RESULT_NAME}, so its result is null."
         hint = script.fix
-    return Diagnostic(severity="info" if logged else "warning", code="NO_RESULT", message=said, hint=hint)
+    return Diagnostic(
+        severity="info" if logged else "warning",
+        code="NO_RESULT",
+        message=said,
+        hint=hint,
+        path=script.entry_place,
+    )
 
 
 def run_parked(run_id: str, parked: Parked) -> Diagnostic:
@@ -173,13 +183,15 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
     match ended.reason:
         case "timeout":
             return limit_diagnostic(
-                f"The script ran longer than it may: timeoutMs = {limits.timeout_ms}.",
-                "Do less in one script, or ask for a larger timeoutMs.",
+                f"The script ran longer than it may: limits.timeoutMs = {limits.timeout_ms}.",
+                "Do less in one script, or ask for a larger limits.timeoutMs.",
+                "/limits/timeoutMs",
             )
         case "cpu":
             return limit_diagnostic(
-                f"The script computed longer than it may: maxCpuMs = {limits.max_cpu_ms}.",
-                "Compute less in one script, or ask for a larger maxCpuMs.",
+                f"The script computed longer than it may: limits.maxCpuMs = {limits.max_cpu_ms}.",
+                "Compute less in one script, or ask for a larger limits.maxCpuMs.",
+                "/limits/maxCpuMs",
             )
         case "memory":
             return memory_limit(limits.max_memory_bytes)

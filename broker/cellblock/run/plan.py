@@ -232,10 +232,17 @@ def _connected_servers(catalog: Catalog) -> str:
     return f"{catalog.who_is_connected()} Import one as {SERVERS_PREFIX}ID."
 
 
-def capability_warnings(requested: tuple[str, ...], catalog: Catalog) -> list[Diagnostic]:
+def capability_warnings(
+    requested: tuple[str, ...], named: Iterable[str], catalog: Catalog
+) -> list[Diagnostic]:
     """Gives a warning for each requested server that is not there (section 3.2.3), by its id or its configured
-    name."""
-    warnings: list[Diagnostic] = []
+    name; and for each named one that is not as its user has approved it."""
+    warnings = [
+        Diagnostic(severity="warning", code="NOT_AS_PINNED", message=f"Server {server_id}: {sentence}")
+        for server_id in sorted(named)
+        if (server := catalog.servers.get(server_id)) is not None
+        for sentence in server.unapproved
+    ]
     for name in requested:
         server_id = catalog.id_of(name.removeprefix(SERVERS_PREFIX))
         if server_id in catalog.servers:

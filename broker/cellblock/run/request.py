@@ -15,6 +15,7 @@ from cellblock.base.settings.policy import Grant
 from cellblock.base.settings.sections import LimitRange, LimitSettings
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
 from cellblock.run.response import Diagnostic
+from cellblock.script.slips import unfenced
 
 MAX_CODE_BYTES: Final = 1024 * 1024
 """Caps a script, in UTF-8."""
@@ -146,7 +147,7 @@ def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
     limits, warnings = resolve_limits(body.limits, settings.limits, message_bytes=settings.max_message_bytes)
     requested = tuple(body.requested_capabilities or ())
     return RunRequest(
-        body.code,
+        unfenced(body.code),
         limits,
         requested,
         tuple(warnings),

@@ -1,8 +1,9 @@
 """Finds how a script gives its result where it does not assign it: conventions that models bring from elsewhere.
 
 Section 3.2.2 knows one way, an assignment to `globalThis.__codemode_result__`, and that wins over these: a default
-export, a lone function, a `return` at the top level. The first needs nothing; before the second and around what
-returns, `export default` is written, and the sandbox calls what it finds there.
+export, a lone function expression, a call of an async function of the script's own at its end, a `return` at the top
+level. The first needs nothing; before the others and around what returns, `export default` is written, and the sandbox
+calls a function that it finds there, and awaits a promise. A function that is only declared is not called.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _SHARED: Final = re.compile(rb"globalThis\s*(?:\?\.|\.|\[\s*[\"'])\s*__codemode_
 # To tree-sitter's JavaScript `await (f())` is a call of `await`.
 _AWAITS: Final = re.compile(r"await(?![\w$])")
 
-Kind = Literal["export", "function", "return"]
+Kind = Literal["export", "function", "call", "return"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,42 @@ def entry_of(root: Node, source: bytes) -> Entry | None:
         first = not imports or imports[-1].end_byte <= others[0].start_byte
         return Entry("return", others[0].start_byte) if first else None
     last, before = others[-1], [node for node in others[:-1] if not _is_directive(node)]
-    is_lone = last.type == "function_declaration" and not before
-    if is_lone or (_bare(last).type in _FUNCTIONS and all(node.type in _DECLARATIONS for node in before)):
+    if _bare(last).type in _FUNCTIONS and all(node.type in _DECLARATIONS for node in before):
         return Entry("function", last.start_byte)
+    if last.type == "expression_statement" and _calls_own_async(_bare(last), before, source):
+        return Entry("call", last.start_byte)
     return None
+
+
+def _calls_own_async(call: Node, before: list[Node], source: bytes) -> bool:
+    """Says whether an expression calls an async function of the script's own, or `then` and its like of that."""
+    call = _unchained(call, source)
+    function = field(call, "function") if call.type == "call_expression" else None
+    if function is None:
+        return False
+    called = _bare(function)
+    if called.type == "identifier":
+        named = [
+            one
+            for statement in before
+            for one in (statement, *statement.named_children)
+            if (name := field(one, "name")) is not None and _text(name, source) == _text(called, source)
+        ]
+        called = (field(named[0], "value") or named[0]) if len(named) == 1 else called
+    return any(child.type == "async" for child in called.children)
+
+
+def _unchained(call: Node, source: bytes) -> Node:
+    """Gives the call whose promise's `then`, `catch` or `finally` a chain calls."""
+    while call.type == "call_expression":
+        method = field(call, "function")
+        name = (
+            field(method, "property") if method is not None and method.type == "member_expression" else None
+        )
+        if method is None or name is None or _text(name, source) not in ("then", "catch", "finally"):
+            break
+        call = _bare(method.named_children[0])
+    return call
 
 
 def hidden_result(source: bytes) -> str | None:
@@ -107,6 +140,15 @@ def hidden_result(source: bytes) -> str | None:
     return f"`{word} {RESULT_NAME}` makes a variable of the script's own: leave out `{word}`."
 
 
+def uncalled(root: Node, source: bytes) -> str | None:
+    """Gives the one corrective action for a script that only declares a function; None where it does more."""
+    others = _split(root)[1]
+    if len(others) != 1 or others[0].type != "function_declaration" or not (name := field(others[0], "name")):
+        return None
+    called = _text(name, source)
+    return f"Nothing calls `{called}`: add `globalThis.{RESULT_NAME} = await {called}();`"
+
+
 def likely_result(root: Node, source: bytes) -> str:
     """Gives the one corrective action for a script that gives no result, with what was probably meant as one if
     that is clear."""
@@ -114,6 +156,8 @@ def likely_result(root: Node, source: bytes) -> str:
     if not others:
         return ASSIGN
     last = others[-1]
+    if (hint := uncalled(root, source)) is not None:
+        return hint
     if last.type == "expression_statement":
         value = _value_of(_bare(last), source)
         return f"Write the last statement as `globalThis.{RESULT_NAME} = {value};`" if value else ASSIGN
@@ -179,7 +223,7 @@ def _value_of(expression: Node, source: bytes) -> str:
         if function is None or arguments is None:
             return ""
         if not _CONSOLE.fullmatch(_text(function, source)):
-            text = _text(expression, source)
+            text = _text(_unchained(expression, source), source)
             return f"await {text}" if text and not _AWAITS.match(text) else text
         given = arguments.named_children
         if len(given) != 1 or given[0].type in ("string", "template_string"):

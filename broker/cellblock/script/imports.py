@@ -13,7 +13,15 @@ from typing import Final
 
 from tree_sitter import Node
 
-from cellblock.script.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, hidden_result, likely_result
+from cellblock.script.conventions import (
+    ASSIGN,
+    RESULT_NAME,
+    Entry,
+    entry_of,
+    hidden_result,
+    likely_result,
+    uncalled,
+)
 from cellblock.script.trees import TOO_DEEP, arguments_of, field, parse, too_deep
 from cellblock.script.type_blanking import blank_types
 from cellblock.script.unawaited import Unawaited, unawaited_calls
@@ -117,10 +125,13 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
     if not root.has_error:
         unawaited = unawaited_calls(root, source, [*statics, *dynamics], deadline)
         entry = entry_of(root, source)
+        if entry is not None and entry.kind == "call":
+            # It is awaited, as the result.
+            unawaited = tuple(call for call in unawaited if call.start != entry.at)
         if RESULT_NAME.encode() not in source:
-            fix = likely_result(root, source) if entry is None else ASSIGN
+            fix = likely_result(root, source) if entry is None or entry.kind == "call" else ASSIGN
         elif entry is None:
-            fix = hidden_result(source)
+            fix = hidden_result(source) or uncalled(root, source)
     if javascript is None:
         calls = _spans(_calls(dynamics))
         return Imports(media_type, _spans(statics), _spans(dynamics), None, entry, fix, unawaited, calls)

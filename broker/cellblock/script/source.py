@@ -35,7 +35,11 @@ _KEYWORD: Final = "import"
 _IMPORT_ROOM: Final = 64
 """Bounds the bytes in which the opening of an `import(…)` is looked for."""
 
-_OPENINGS: Final = {"function": "export default ", "return": "export default async () => {"}
+_OPENINGS: Final = {
+    "function": "export default ",
+    "call": "export default ",
+    "return": "export default async () => {",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class Script:
     text: str
     media_type: str = JAVASCRIPT
     typescript: bool = False
+    entry_place: str | None = None
     static: list[StaticImport] = field(default_factory=list[StaticImport])
     dynamic: list[str] = field(default_factory=list[str])
     computed: bool = False
@@ -91,6 +96,8 @@ class Script:
     `import_name`."""
     import_name: str = _KEYWORD
     name: str = SCRIPT_NAME
+    code: str = ""
+    """Holds the agent's own source."""
     _edits: dict[int, list[_Edit]] = field(default_factory=dict[int, list[_Edit]])
     _compiled: script_lines.CompilerPlaces | None = None
 
@@ -172,7 +179,7 @@ def prepare(
     if found is None:
         found = find_imports(source, imports.PARSE_BOUND_SECONDS, imports.BLANK_BOUND_SECONDS)
     script = Script(
-        source.decode(), found.media_type, found.media_type == TYPESCRIPT, fix=found.fix, name=name
+        source.decode(), found.media_type, found.media_type == TYPESCRIPT, fix=found.fix, name=name, code=code
     )
     entry = script.entry = found.entry if conventions else None
     if found.javascript is not None:
@@ -194,6 +201,9 @@ def prepare(
     offsets += keywords
     offsets += [part.start for part in (*found.statics, *found.unawaited, *edits)]
     places = _places(source, offsets)
+    if entry is not None and entry.kind == "call":
+        line, column = places[entry.at]
+        script.entry_place = f"{name}:{line}:{column}"
     for call in found.unawaited:
         line, column = places[call.start]
         script.unawaited.append((f"{name}:{line}:{column}", call))

@@ -153,7 +153,7 @@ class AgentTool:
         request = cast("Mapping[str, object]", given)
         client, principal = caller.client, caller.grantee.principal
         declared = await self._references.declarations_for(
-            client, self._catalog(principal), response.servers, request.get("code")
+            client, self._catalog(principal), response, request.get("code")
         )
         result = await tool_result(
             response,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from cellblock.base.errors import shorten
 from cellblock.base.settings.settings import FrontendSettings
-from cellblock.run.response import RunResponse
+from cellblock.run.response import RunResponse, TraceEntry
 from cellblock.serve.mcp.tool_name import COPILOT_OF_JETBRAINS
 
 SHOWN_TO_MODELS: Final = frozenset(
@@ -67,22 +67,30 @@ def form_for(shown: FrontendSettings, client: str, trace: object = None) -> Form
 
 
 def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]:
-    """Returns a response without times and successful calls, which are counted by tool."""
-    calls = Counter(f"{call.server_id}.{call.tool_name}" for call in response.tool_trace)
-    more = len(calls) - MAX_TOOLS
-    counts = dict(calls.most_common(MAX_TOOLS)) | ({"of other tools": more} if more > 0 else {})
-    failed = [call for call in data.get("toolTrace", ()) if not call["ok"]][:MAX_DIAGNOSTICS]
-    short = {key: part for key, part in data.items() if key not in ("usage", "toolTrace")}
+    """Returns a response without times, and with calls counted by tool: `toolTrace` has one failed call of each."""
+    called = Counter(_name(call) for call in response.tool_trace)
+    failed = Counter(_name(call) for call in response.tool_trace if not call.ok)
+    calls = {
+        tool: f"{count}{f' ({failed[tool]} failed)' if tool in failed else ''}"
+        for tool, count in called.items()
+    }
+    if len(calls) > MAX_TOOLS:
+        calls = dict(list(calls.items())[:MAX_TOOLS]) | {"of other tools": f"{len(calls) - MAX_TOOLS}"}
+    firsts = {f"{call['serverId']}.{call['toolName']}": call for call in data["toolTrace"] if not call["ok"]}
     said = [one["message"] for one in data["diagnostics"]]
     failures = {
         tool: words for tool, words in response.failures.items() if not any(words in one for one in said)
     }
     return {
-        **short,
-        "toolTrace": failed,
-        **({"calls": counts} if counts else {}),
+        **{key: part for key, part in data.items() if key not in ("usage", "toolTrace")},
+        "toolTrace": list(firsts.values())[:MAX_DIAGNOSTICS],
+        **({"calls": calls} if calls else {}),
         **({"failures": failures} if failures else {}),
     }
+
+
+def _name(call: TraceEntry) -> str:
+    return f"{call.server_id}.{call.tool_name}"
 
 
 def answer_text(short: Mapping[str, Any], result: str) -> str:
@@ -120,15 +128,6 @@ def _line(one: Mapping[str, Any]) -> str:
 
 
 def _calls(short: Mapping[str, Any]) -> list[str]:
-    counts: Mapping[str, int] = short.get("calls", {})
-    failed = Counter(f"{call['serverId']}.{call['toolName']}" for call in short["toolTrace"])
-    if not counts:
-        return []
-    listed = [
-        f"{tool} {count}" + (f" ({failed[tool]} failed)" if tool in failed else "")
-        for tool, count in counts.items()
-    ]
-    return [
-        ", ".join(listed),
-        *(f"{tool} failed: {words}" for tool, words in short.get("failures", {}).items()),
-    ]
+    counts = ", ".join(f"{tool} {count}" for tool, count in short.get("calls", {}).items())
+    failed = [f"{tool} failed: {words}" for tool, words in short.get("failures", {}).items()]
+    return [*filter(None, [counts]), *failed]

@@ -133,6 +133,10 @@ class RunService(Protocol):
         that."""
         ...
 
+    def meets(self, principal: str) -> None:
+        """Hears of a principal before it is shown what is known of outputs."""
+        ...
+
     def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
         """Says what is known now of a tool's output: given, declared or observed. Not for text that a client caches."""
         ...

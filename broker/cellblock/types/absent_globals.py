@@ -73,6 +73,16 @@ _TOOLS: Final[Mapping[str, re.Pattern[str]]] = {
     "files": re.compile(r"(?:^|_)(?:read|write)_(?:text_)?file(?:_|$)", re.IGNORECASE),
 }
 
+_FOREIGN: Final = re.compile(
+    r"tools?|codemode|mcp|servers?|functions|(?:call|execute|invoke|use)_?[tT]ool(?:_?[mM]cp)?|client"
+)
+"""Matches what other systems' scripts call tools by."""
+
+_WORDS: Final = re.compile(r"[\w-]+")
+
+MAX_WORDS: Final = 4
+"""Bounds the words behind such a name that may name a server and a tool."""
+
 MAX_SEARCHED: Final = 2_000
 """Bounds the tools that are looked at for one that does the work of an absent global."""
 
@@ -91,9 +101,9 @@ def absent_hint(name: str, module: str = "", catalog: Catalog | None = None) -> 
         return "The sandbox has no require: write `import`, of @codemode/* modules only."
     if name == "require" and (instead := absent_module_hint(module, catalog)) is not None:
         return f"The sandbox has no require. {instead}"
-    deviations = _deviations()
-    if name in deviations:
-        return f"In the sandbox, {name} is {deviations[name]}."
+    deviation = _deviations().get(name, "")
+    if deviation.startswith("absent"):
+        return f"In the sandbox, {name} is {deviation}."
     if name in _STANDS_IN:
         return f"The sandbox has no {name}: use {_STANDS_IN[name]}."
     return _tools_hint(name, catalog)
@@ -107,9 +117,9 @@ def absent_module_hint(specifier: str, catalog: Catalog | None = None) -> str | 
     return _tools_hint(name, catalog)
 
 
-def import_hint(name: str, catalog: Catalog) -> str | None:
-    """Says how to import what a script names and has not imported: a connected server, or the only tool of that
-    name."""
+def import_hint(name: str, catalog: Catalog, line: str = "") -> str | None:
+    """Says how to import what a script names and has not imported: a connected server, the only tool of that name, or
+    what stands behind the name in a call as other systems write it, in this line."""
     for server_id in catalog.servers:
         if re.sub(r"\W", "_", server_id) == name or _camel(server_id) == name:
             return f'Import it: `import * as {name} from "{SERVERS_PREFIX}{server_id}";`'
@@ -120,7 +130,36 @@ def import_hint(name: str, catalog: Catalog) -> str | None:
     ]
     if len(owners) == 1:
         return f'Import it: `import {{ {name} }} from "{SERVERS_PREFIX}{owners[0]}";`'
-    return f"Import it from one of its servers: {', '.join(owners[:5])}." if owners else None
+    if owners:
+        return f"Import it from one of its servers: {', '.join(owners[:5])}."
+    return _foreign_hint(name, catalog, line)
+
+
+def _foreign_hint(name: str, catalog: Catalog, line: str) -> str | None:
+    """Says what to write for `tools.SERVER.TOOL()`, `codemode.TOOL()`, `callTool("TOOL")`, `mcp__SERVER__TOOL()`."""
+    if name.startswith("mcp__"):
+        words = name.split("__")[1:]
+    elif _FOREIGN.fullmatch(name):
+        words = _WORDS.findall(line.partition(name)[2])[:MAX_WORDS]
+    else:
+        return None
+    parts = [re.sub(r"\W", "_", word) for word in words]
+    tools = [
+        (server.server_id, tool.export_name)
+        for server in catalog.servers.values()
+        for tool in server.tools
+        if any(
+            tool.export_name == part or tool.tool_name == word
+            for part, word in zip(parts, words, strict=True)
+        )
+    ]
+    named = [tool for tool in tools if re.sub(r"\W", "_", tool[0]) in parts] or tools
+    if not named or len({server for server, _ in named}) > 1:
+        how = f'import {{ TOOL }} from "{SERVERS_PREFIX}SERVER";'
+        return f"Tools are imported: `{how}` {catalog.who_is_connected()}"
+    server_id, export = max(named, key=lambda tool: len(tool[1]))
+    how = f'import {{ {export} }} from "{SERVERS_PREFIX}{server_id}";'
+    return f"Import the tool: `{how}`, and call `await {export}({{ … }})`."
 
 
 def _camel(server_id: str) -> str:
@@ -153,4 +192,9 @@ def _deviations() -> dict[str, str]:
     table: dict[str, str] = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))[
         "deviations"
     ]
-    return {name: text for name, text in table.items() if text.startswith("absent")}
+    return table
+
+
+def deviation_of(name: str) -> str:
+    """Says how a global differs from what scripts may expect."""
+    return _deviations()[name]

@@ -7,18 +7,19 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from cellblock.base.errors import ScriptError, ServerNotFound, ToolNotFound, shorten
-from cellblock.base.json import is_object
+from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.types.search import SearchHit, SearchIndex
+from cellblock.types.typescript import ServerText, signature
 
 Detail = Literal["name", "description", "full"]
 DETAILS: Final = ("name", "description", "full")
 DEFAULT_DETAIL: Final = "description"
 
-Operation = Literal["listServers", "describeServer", "listTools", "getTool", "searchTools"]
+Operation = Literal["listServers", "describeServer", "listTools", "getTool", "searchTools", "describe"]
 
 DEFAULT_SEARCH_LIMIT: Final = 10
 MAX_SEARCH_LIMIT: Final = 100
@@ -27,6 +28,12 @@ RESOURCES_ALONE: Final = "It has resources and no tools: readResource(serverId, 
 
 KEPT_CATALOGS: Final = 8
 """Bounds the catalogs whose search index and encoded definitions are kept."""
+
+SIGNATURE_CHARS: Final = 240
+"""Caps a function's line of TypeScript in the results of a search."""
+
+STEP_TOOLS: Final = 10
+"""Bounds the functions that are declared at a time: some milliseconds."""
 
 STEP_BYTES: Final = 64 * 1024
 """Bounds the bytes of definitions that are encoded at a time: a millisecond or two."""
@@ -51,6 +58,12 @@ class Discovery:
         """
         if operation == "searchTools" and self._index is None:
             self._index = yield from SearchIndex.in_steps(self._catalog)
+        if operation == "describe":
+            texts: list[str] = []
+            for text in self._described(arguments):
+                texts.append(text)
+                yield
+            return encode("\n".join(texts))
         if operation != "listTools":
             return encode(self.answer(operation, arguments))
         server, detail = self._listed(arguments)
@@ -88,6 +101,8 @@ class Discovery:
             case "getTool":
                 server = self._server(_text(arguments, 0, "serverId"))
                 return self._definition(server, self._tool(server, _text(arguments, 1, "toolName")), "full")
+            case "describe":
+                return "\n".join(self._described(arguments))
             case "searchTools":
                 return self.search(_text(arguments, 0, "query"), _options(arguments, 1))
 
@@ -96,6 +111,7 @@ class Discovery:
         detail = _detail(options)
         results = [
             {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
+            | ({} if detail == "name" else {"signature": self._signature(hit)})
             for hit in self.hits(query, options)
         ]
         return {"query": query, "results": results}
@@ -115,6 +131,24 @@ class Discovery:
         if self._index is None:
             self._index = SearchIndex(self._catalog)
         return self._index.search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
+
+    def _signature(self, hit: SearchHit) -> str:
+        return signature(hit.tool, self._outputs(hit.server, hit.tool), SIGNATURE_CHARS)
+
+    def _described(self, arguments: list[Any]) -> Generator[str]:
+        """Gives the declarations of a server's functions, some at a time. Raises as `answer`."""
+        server = self._server(_text(arguments, 0, "serverId"))
+        given: object = arguments[1] if len(arguments) > 1 else None
+        names = [given] if isinstance(given, str) else given
+        if names is None:
+            tools = list(server.tools)
+        elif is_array(names) and all(isinstance(name, str) for name in names):
+            tools = [self._tool(server, name) for name in names]
+        else:
+            raise ScriptError("functions is no array of names.", hint='Pass names as ["one", "other"].')
+        for start in range(0, max(1, len(tools)), STEP_TOOLS):
+            some = tools[start : start + STEP_TOOLS]
+            yield ServerText(server, some, self._outputs, meta=names is None and start == 0).whole()
 
     def _listed(self, arguments: list[Any]) -> tuple[ServerEntry, Detail]:
         return self._server(_text(arguments, 0, "serverId")), _detail(_options(arguments, 1))

@@ -129,7 +129,7 @@ class Query(Message):
     max_body: ClassVar[BodyCap] = 64 * KIB
     t: Literal["query"] = "query"
     id: CallId
-    op: Literal["listServers", "describeServer", "listTools", "getTool", "searchTools"]
+    op: Literal["listServers", "describeServer", "listTools", "getTool", "searchTools", "describe"]
     events: Events = ""
 
 

@@ -184,7 +184,7 @@ makeWebBy(() => makeWeb(outer, timers.setTimeout));
 p.defineProperty(globalThis, "FinalizationRegistry", { value: makeRegistry() });
 // As in the realm that Deno makes.
 p.defineProperty(Symbol, "metadata", { value: Symbol("Symbol.metadata") });
-prepare({ allow: outer.allow, load, nextTurn }, () => {
+prepare({ allow: outer.allow, load, nextTurn, createTimer, cancelTimer }, () => {
   placeGlobals({ timers, crypto, performance: { now: () => outer.now() }, queueMicrotask, dispatchEvent });
 });
 (globalThis as unknown as { __cellblock_inner__: Inner }).__cellblock_inner__ = inner;

@@ -7,6 +7,7 @@
 import { send, utf8 } from "../wire/channel.ts";
 import type { Log } from "../wire/protocol.gen.ts";
 import { formatLog } from "../result/serialize.ts";
+import * as p from "../primordials.ts";
 
 /** Maps the methods that log to their levels: the four of the specification, and what scripts also reach for. */
 export const CONSOLE_LEVELS: Readonly<Record<string, Log["level"]>> = {
@@ -17,6 +18,8 @@ export const CONSOLE_LEVELS: Readonly<Record<string, Log["level"]>> = {
   info: "log",
   dir: "log",
   group: "log",
+  groupCollapsed: "log",
+  dirxml: "log",
   table: "log",
   trace: "debug",
 };
@@ -26,6 +29,13 @@ export const CONSOLE_IGNORED: readonly string[] = [
   "groupEnd",
   "time",
   "timeEnd",
+  "timeLog",
+  "timeStamp",
+  "count",
+  "countReset",
+  "clear",
+  "profile",
+  "profileEnd",
 ];
 
 /**
@@ -49,6 +59,15 @@ export function makeConsole(
       },
     }[name];
   }
+  const error = made.error as (...args: unknown[]) => void;
+  made.assert = {
+    assert(holds?: unknown, ...args: unknown[]): void {
+      if (holds) return;
+      const said: unknown[] = ["Assertion failed"];
+      for (let i = 0; i < args.length; i++) p.append(said, args[i]);
+      p.apply(error, undefined, said);
+    },
+  }.assert;
   for (const name of CONSOLE_IGNORED) made[name] = { [name](): void {} }[name];
   return made;
 }

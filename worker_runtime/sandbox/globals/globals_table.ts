@@ -52,7 +52,7 @@ export const DEVIATIONS: Readonly<Record<string, string>> = {
   __proto__: null as never,
   AbortSignal: "AbortSignal.timeout is made of setTimeout",
   Atomics: "absent: one thread only",
-  Error: "Error.prepareStackTrace cannot be set; stackTraceLimit and captureStackTrace work",
+  Error: "globalThis.Error cannot be replaced, nor Error.prepareStackTrace set; stackTraceLimit and captureStackTrace work",
   EventTarget: "globalThis itself is no event target: addEventListener is absent",
   Function:
     "present for instanceof; calling it with source text throws EvalError, as for async functions and generators",
@@ -60,7 +60,7 @@ export const DEVIATIONS: Readonly<Record<string, string>> = {
   URL: "URL.createObjectURL and revokeObjectURL are absent",
   WebAssembly: "absent",
   console:
-    "debug, log, warn and error; info, dir, group and table log at log, trace at debug; groupEnd, time and timeEnd do nothing; no other method",
+    "debug, log, warn and error; info, dir, dirxml, group, groupCollapsed and table log at log, trace at debug, assert what fails at error; the others do nothing",
   crypto: "only randomUUID and getRandomValues; no subtle",
   eval: "absent",
   "import.meta": "has url (the script itself as a data: URL), main (false) and resolve",

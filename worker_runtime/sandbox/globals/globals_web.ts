@@ -24,9 +24,15 @@ export interface TimerSource {
   cancelTimer(timer: object): void;
 }
 
+const timers = new p.SafeMap<number, object>();
+
+/** Counts the timers that have not fired. */
+export function timersSet(): number {
+  return p.mapSize(timers);
+}
+
 /** Makes `setTimeout` and `clearTimeout` over these timers. Delays are milliseconds, ids positive integers. */
 export function makeTimers({ createTimer, cancelTimer }: TimerSource) {
-  const timers = new p.SafeMap<number, object>();
   let lastId = 0;
   return {
     setTimeout(callback: unknown, delay?: unknown, ...args: unknown[]): number {
@@ -137,8 +143,9 @@ export function placeGlobals({ timers, crypto, performance, queueMicrotask, disp
     enumerable: true,
     configurable: false,
   });
-  // A script's own would be handed the call sites of the sandbox's own frames.
+  // Deno looks up `globalThis.Error.prepareStackTrace`, and hands it call sites of the process's own realm.
   place(Error, "prepareStackTrace", scriptStack, false);
+  place(world, "Error", Error, false);
   p.setPrototypeOf(world, p.ObjectPrototype);
 }
 

@@ -42,7 +42,7 @@ export function describeFailure(error: unknown, modules: ModuleNames): Failure {
   if (isError(error)) {
     failure.name = text(error, "name", modules, MAX_SHORT_TEXT) || "Error";
     failure.message = text(error, "message", modules) ?? "";
-    failure.stack = agentFrames(text(error, "stack", modules) ?? "");
+    failure.stack = framesOf(error, modules);
     failure.hint = text(error, "hint", modules, MAX_SHORT_TEXT);
     failure.path = text(error, "path", modules, MAX_SHORT_TEXT);
     failure.causes = causes(error);
@@ -69,7 +69,7 @@ export function thrownByScript(caught: unknown, modules: ModuleNames): unknown {
   const original = lastFrameless();
   if (original === caught || !isError(caught) || !isError(original)) return caught;
   if (text(caught, "message", modules) !== text(original, "message", modules)) return caught;
-  return agentFrames(text(caught, "stack", modules) ?? "") === "" ? original : caught;
+  return framesOf(caught, modules) === "" ? original : caught;
 }
 
 /** Says whether a value is an error; a proxy may throw when it is asked, and then it is none. */
@@ -110,7 +110,7 @@ function members(error: Error): string[] | undefined {
 
 function text(
   error: Error,
-  key: "name" | "message" | "stack" | "hint" | "path",
+  key: "name" | "message" | "hint" | "path",
   modules: ModuleNames,
   most = MAX_TEXT,
 ): string | undefined {
@@ -140,6 +140,14 @@ function withModuleNames(value: string, modules: ModuleNames): string {
   return named;
 }
 
+/** Returns the agent's frames of an error: they are the end of its stack, however long the message before them. */
+function framesOf(error: Error, modules: ModuleNames): string {
+  const stack = read(error, "stack");
+  if (typeof stack !== "string") return "";
+  const end = stack.length > MAX_TEXT ? p.slice(stack, stack.length - MAX_TEXT) : stack;
+  return agentFrames(withModuleNames(end, modules));
+}
+
 function cut(value: string, most: number): string {
-  return value.length > most ? p.slice(value, 0, most) : value;
+  return value.length > most ? `${p.slice(value, 0, most - 1)}…` : value;
 }

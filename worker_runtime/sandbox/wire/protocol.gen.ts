@@ -47,7 +47,7 @@ export interface Call {
 export interface Query {
   t: "query";
   id: number;
-  op: "listServers" | "describeServer" | "listTools" | "getTool" | "searchTools";
+  op: "listServers" | "describeServer" | "listTools" | "getTool" | "searchTools" | "describe";
   events: string;
 }
 

@@ -53,6 +53,11 @@ export function callsInFlight(): number {
   return waiting;
 }
 
+/** Counts the discovery requests that have no answer yet. */
+export function queriesInFlight(): number {
+  return asked;
+}
+
 /** Sets how many bytes of JSON an input may have: what is over it would cost the run its worker. */
 export function capMessages(bytes: number): void {
   maxBytes = bytes;

@@ -83,7 +83,7 @@ async def approve(
         if not every or show_only:
             raise
         await asyncio.to_thread(store.replace, server, first_pins(origin, listed))
-        text = f"{server}: its pin file was damaged; all {len(listed)} tools are pinned anew"
+        text = f"{server}: its pin file was damaged; all {_count(listed)} tools are pinned anew"
         return Approval(text, [tool.name for tool in listed], [tool.name for tool in listed])
     if pins is None:
         pins = Pins(origin)
@@ -139,7 +139,7 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
             raise ConfigError(
                 f"Server {server} is not connected: {reason}.", hint="Start it by hand to see why."
             )
-        return session.facts.tools
+        return session.facts.reviewed
     finally:
         await registry.close()
 
@@ -170,9 +170,9 @@ def _report(
     server: str, listed: Sequence[ToolDefinition], differences: Mapping[str, Difference], pins: Pins
 ) -> Iterator[str]:
     if not differences:
-        yield f"{server}: all {len(listed)} tools are as they were pinned"
+        yield f"{server}: all {_count(listed)} tools are as they were pinned"
     else:
-        yield f"{server}: {len(differences)} of {len(listed)} tools are not as they were pinned"
+        yield f"{server}: {len(differences)} of {_count(listed)} tools are not as they were pinned"
     if Difference.OTHER_SERVER in differences.values():
         yield "  its command or URL is not the one they were pinned for"
     for tool in listed:
@@ -184,6 +184,10 @@ def _report(
     for name in pins.tools:
         if name not in names:
             yield f"  {shown(name)} is pinned and not listed now; it keeps its pin"
+
+
+def _count(listed: Sequence[ToolDefinition]) -> int:
+    return sum(bool(tool.name) for tool in listed)
 
 
 def _tool_report(tool: ToolDefinition, difference: Difference, pin: ToolDefinition | None) -> Iterator[str]:

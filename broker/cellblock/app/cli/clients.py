@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.importing.entries import Search, find_servers
 from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own_command
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
+from cellblock.app.cli.importing.shown import entry_lines
 from cellblock.app.cli.parser import CLIENTS as CLIENT_NAMES
 from cellblock.app.cli.streams import write_json
 from cellblock.app.config.client_permissions import shown_path
@@ -26,7 +27,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.settings.problems import dotted
-from cellblock.base.terminal import Painter
+from cellblock.base.terminal import Painter, spelled_out
 
 _STARTED: Final = ("type", "source", "command", "cmd", "args", "enabled")
 """Names the keys of an entry that say how Cellblock is started."""
@@ -78,8 +79,11 @@ def install(parsed: argparse.Namespace) -> int:
         return EXIT_OK
     target = OwnFile(parsed.config)
     plan = Plan()
+    declined: Collection[tuple[Path, str]] = ()
     if parsed.take_over and not parsed.uninstall:
         plan = _plan(names, project, target, parsed.secrets or "environment")
+        declined = _declined(plan, parsed)
+        plan = _plan(names, project, target, parsed.secrets or "environment", declined)
         if plan.secrets and parsed.yes and parsed.secrets is None:
             # Out of the client's file they go: only the copy of the old one would have them.
             raise UsageError(
@@ -96,7 +100,7 @@ def install(parsed: argparse.Namespace) -> int:
         return EXIT_OK
     if plan.added:
         if plan.secrets and parsed.secrets is None and not parsed.yes:
-            plan = _plan(names, project, target, place_for(plan.secrets))
+            plan = _plan(names, project, target, place_for(plan.secrets), declined)
         # First in, then out: a crash between the two leaves both.
         add_servers(target, plan)
     report: list[dict[str, Any]] = []
@@ -181,11 +185,17 @@ def _step(
     return Step(name, client, file, plan)
 
 
-def _plan(names: Sequence[str], project: Path | None, target: OwnFile, secrets: Place) -> Plan:
+def _plan(
+    names: Sequence[str],
+    project: Path | None,
+    target: OwnFile,
+    secrets: Place,
+    declined: Collection[tuple[Path, str]] = (),
+) -> Plan:
     """Makes the plan for all files together: of servers with one name the first is taken, and the others stay."""
     files = {real_path(file) for name in names if (file := CLIENTS[name].file(project)) is not None}
-    found = find_servers(project or Path.cwd(), names).servers
-    here = [one for one in found if real_path(one.file) in files]
+    found = find_servers(names, project).servers
+    here = [one for one in found if real_path(one.file) in files and (one.file, one.name) not in declined]
     kept = NamedSecrets().get
     return make_plan(here, target.servers, secrets=secrets, kept=kept, ignored=target.ignored)
 
@@ -215,14 +225,18 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
     lines = [paint(f"{step.client.title}: {shown}", "bold")]
     for line in step.file.difference(shown)[2:]:
         style = _DIFFERENCE_SIGNS.get(line[:1])
+        line = spelled_out(line)
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
+        name = dotted([one.found.name])
         restrictions = one.found.restrictions if one.fate == "added" else ()
-        lines += [f"  {one.found.name}: restricted as there: {told}" for told in restrictions]
+        lines += [f"  {name}: restricted as there: {spelled_out(told)}" for told in restrictions]
         if one.fate == "added" and one.found.left:
-            lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.left)}")
+            lines.append(f"  {name}: not carried over: {spelled_out(', '.join(one.found.left))}")
         fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")
-        lines.append(f"  {one.found.name}: {fate} ({shown_path(target)})")
+        lines.append(f"  {name}: {spelled_out(fate)} ({shown_path(target)})")
+        if one.fate == "added":
+            lines += entry_lines(one, paint)
     lines += [
         f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock" for name in step.plan.needed
     ]
@@ -265,14 +279,17 @@ def import_servers(parsed: argparse.Namespace) -> int:
         ConfigError: The file cannot be used, or nobody is there to be asked.
     """
     target = OwnFile(parsed.config)
-    project = (parsed.project or Path.cwd()).expanduser().resolve()
-    search = find_servers(project, parsed.clients or CLIENT_NAMES)
+    project = None if parsed.project is None else parsed.project.expanduser().resolve()
+    search = find_servers(parsed.clients or CLIENT_NAMES, project)
     for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
         raise ConfigError(f"{file} is a client's own file.", hint="Give --config with another one.")
     planned = partial(
         make_plan, search.servers, target.servers, kept=NamedSecrets().get, ignored=target.ignored
     )
-    plan = planned(secrets="file" if parsed.copy_secrets else parsed.secrets or "environment")
+    place: Place = "file" if parsed.copy_secrets else parsed.secrets or "environment"
+    if not parsed.dry_run and (declined := _declined(planned(secrets=place), parsed)):
+        search.servers[:] = [one for one in search.servers if (one.file, one.name) not in declined]
+    plan = planned(secrets=place)
     paint = Painter(sys.stdout)
     if not parsed.json:
         sys.stdout.write(_import_text(search, plan, target.path, paint))
@@ -299,9 +316,24 @@ def import_servers(parsed: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:
+    """Asks about each server that a project's file has, and returns those that are not wanted."""
+    if parsed.yes or parsed.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return []
+    declined: list[tuple[Path, str]] = []
+    for step in plan.steps:
+        if step.fate == "added" and step.of_project:
+            name = dotted([step.found.name])
+            lines = [f"{name}, from {step.source}", *entry_lines(step, Painter(sys.stdout))]
+            sys.stdout.write("\n".join(lines) + "\n")
+            if not agreed(f"Take {name} over?"):
+                declined.append((step.found.file, step.found.name))
+    return declined
+
+
 def agreed(question: str) -> bool:
     try:
-        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+        return input(f"{spelled_out(question)} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
@@ -320,7 +352,7 @@ def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> st
     for file, count in search.files.items():
         lines.append(f"  {shown_path(file)}: {count} server{'' if count == 1 else 's'}")
     for file, why in search.unreadable.items():
-        lines.append(f"  {shown_path(file)}: {paint('not read', 'yellow')}: {why}")
+        lines.append(f"  {shown_path(file)}: {paint('not read', 'yellow')}: {spelled_out(why)}")
     if not search.files and not search.unreadable:
         lines.append("  no file of any client")
     if plan.steps:
@@ -328,12 +360,15 @@ def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> st
     for step in plan.steps:
         sign, style = _FATE_SIGNS[step.fate]
         name = dotted([step.found.name])
-        why = f"; {step.why}" if step.why else ""
+        why = f"; {spelled_out(step.why)}" if step.why else ""
         lines.append(f"  {paint(f'{sign} {name}', style)}  {dotted([step.reached])}, from {step.source}{why}")
         restrictions = step.found.restrictions if step.fate == "added" else ()
-        lines += [f"      restricted as there: {told}" for told in restrictions]
+        lines += entry_lines(step, paint) if step.fate == "added" else ()
+        lines += [f"      restricted as there: {spelled_out(told)}" for told in restrictions]
         if step.fate == "added" and (left := step.found.left):
-            lines.append(f"      {paint('not carried over', 'yellow')}: {', '.join(map(str, left))}")
+            lines.append(
+                f"      {paint('not carried over', 'yellow')}: {spelled_out(', '.join(map(str, left)))}"
+            )
     if plan.values:
         lines += [
             "",

@@ -300,11 +300,11 @@ def _add_configuration(commands: Commands) -> None:
     )
 
     one_of = f"one of {', '.join(CLIENTS)} (repeatable; default: all)"
-    folder = "the folder whose own files, such as .mcp.json, are looked at (default: the current one)"
+    folder = "also the files of this project, such as .mcp.json (default folder: the current one)"
     (
         _add(commands, "import", "clients:import_servers")
         .value("--from", "CLIENT", one_of, dest="clients", action="append", choices=CLIENTS)
-        .value("--project", "DIR", folder, type=Path)
+        .value("--project", "DIR", folder, type=Path, nargs="?", const=Path())
         .flag("--dry-run", "show what would be done, and do nothing")
         .flag("--yes", "do not ask")
         .secrets()

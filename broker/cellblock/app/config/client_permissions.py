@@ -18,6 +18,7 @@ from typing import Any, Final
 from cellblock.app.config.edit import EditFault, NotRead, format_of, read, text_of
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.syntax import SyntaxFault
+from cellblock.base.visible import visible
 
 _WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
     "claude-code": ("mcp__{}__",),
@@ -147,7 +148,9 @@ def client_of(file: Path) -> tuple[str, Path | None] | None:
         return "vscode", project
     if folder.name == "User" and name in ("mcp.json", "settings.json") and folder.parent.name in CODES:
         return "vscode", None
-    return None
+    if (folder.name, name) == ("windsurf", "mcp_config.json"):
+        return "windsurf", None
+    return ("claude-desktop", None) if name == "claude_desktop_config.json" else None
 
 
 def shown(file: Path, *keys: str) -> str:
@@ -491,6 +494,6 @@ def claude_state() -> Path:
 
 def shown_path(file: Path) -> str:
     try:
-        return f"~/{file.relative_to(Path.home())}"
+        return visible(f"~/{file.relative_to(Path.home())}", instead=None)
     except ValueError:
-        return str(file)
+        return visible(str(file), instead=None)

@@ -7,12 +7,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from cellblock.app.config.client_permissions import ClientPermissions, client_of
+from cellblock.app.config.client_references import translated
 from cellblock.app.config.formats import (
     PROJECTS_KEY,
     SERVERS_KEY,
@@ -24,7 +26,7 @@ from cellblock.app.config.formats import (
 )
 from cellblock.app.config.references import Resolver
 from cellblock.base.errors import ConfigError
-from cellblock.base.json import is_object
+from cellblock.base.json import is_object, mapped
 from cellblock.base.settings.older import in_new_form
 from cellblock.base.settings.problems import SECTION_KEY, ConfigProblems, Problem, Source, of_validation
 from cellblock.base.settings.sections import ALL
@@ -138,17 +140,17 @@ def read_settings(
 
 
 def _with_permissions(made: Normal, file: Path | None) -> list[Path]:
-    """Adds to the servers of a client's own file what that client's permission files come to.
+    """Reads the servers of a client's own file as that client does, with what its permission files come to.
 
     Returns:
         The files that were looked for.
     """
-    found = None if file is None else client_of(file.absolute())
-    if found is None:
+    if file is None or (found := client_of(file.absolute())) is None:
         return []
     client, project = found
     permissions = ClientPermissions(client, project or Path.cwd())
     for name, entry in made.entries().items():
+        entry = mapped(entry, partial(translated, client, file=file))
         origin = made.origins[name]
         of_project = project is not None or origin[0] == PROJECTS_KEY
         one = permissions.restricted(name, entry, of_project=of_project)

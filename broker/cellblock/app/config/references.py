@@ -232,10 +232,15 @@ def input_variable(wanted: str) -> str:
     return re.sub(r"[^A-Z0-9]+", "_", wanted.upper()).strip("_") or "INPUT"
 
 
+def references_in(text: str) -> list[str]:
+    """Returns the references of a text, each once."""
+    return list(dict.fromkeys(one[0] for one in _REFERENCE.finditer(text) if not one[1]))
+
+
 def names_in(text: str, kind: str) -> list[str]:
     """Returns the names that a text refers to with references of one kind, such as `keyring`."""
-    found = (one[2] for one in _REFERENCE.finditer(text) if not one[1])
-    return [inner[len(kind) + 1 :] for inner in found if inner.startswith(f"{kind}:")]
+    beginning = f"${{{kind}:"
+    return [one[len(beginning) : -1] for one in references_in(text) if one.startswith(beginning)]
 
 
 _NAME: Final = re.compile(r"(?:export\s+)?([A-Za-z_][\w.-]*)\s*")

@@ -30,6 +30,9 @@ DEFAULT: Final = "default"
 PROVEN: Final = "oauth:"
 NAMED: Final = "token:"
 CLAIMED: Final = "stdio:"
+THE_USER: Final = frozenset({"cli", "embedding", "token"})
+"""Names principals that are the user of this machine, as those that begin with `CLAIMED` are."""
+
 PLAIN_NAMES: Final = ("cli", "embedding", "token", "anybody")
 """Matches clients by name: the command line, `Broker.run`, who shows the token of the token file, and with `--no-auth`
 everybody. `token:NAME` is who shows a named token, `oauth:SUBJECT` the subject of a token, `stdio:NAME` what a client

@@ -288,15 +288,19 @@ class OutputSettings:
 Unwrap = Literal["spec", "json", "bigint"]
 
 
+Learn = bool | Literal["shared"]
+
+
 class SchemaSettings(Section):
     """Sets what Cellblock learns of tool results, and how scripts get them. In the place of a value of `learn` or
     `unwrap`, an object has one for each server, by its name in `mcpServers` (`local` for Python tools); `*` stands for
     all others."""
 
     learn: Annotated[
-        dict[str, bool], BeforeValidator(by_name(True), json_schema_input_type=bool | dict[str, bool])
+        dict[str, Learn], BeforeValidator(by_name(True), json_schema_input_type=Learn | dict[str, Learn])
     ] = Field(default={ALL: True})
-    """Says whether the shapes of results are observed and kept in the state directory. Values are not kept."""
+    """Says whether the shapes of results are observed and kept in the state directory. Values are not kept. Where there
+    are several principals, they are shown names of fields that two of them have got; with `shared`, all names."""
 
     unwrap: Annotated[
         dict[str, Unwrap], BeforeValidator(by_name("spec"), json_schema_input_type=Unwrap | dict[str, Unwrap])
@@ -316,7 +320,11 @@ class SchemaSettings(Section):
 
     def learns(self, server: str) -> bool:
         """Says whether the shapes of a server's results are observed."""
-        return value_for(server, self.learn)
+        return value_for(server, self.learn) is not False
+
+    def shares(self, server: str) -> bool:
+        """Says whether everybody is shown what one principal's results have shown."""
+        return value_for(server, self.learn) == "shared"
 
     def unwraps(self, server: str) -> bool:
         """Says whether scripts get the values of a server's texts that are JSON."""

@@ -1,41 +1,71 @@
-"""Some declarations come with a response: those of a server that a script names and its client has not been shown.
+"""Some declarations come with a response: of what a script names and its client has not been shown.
 
 The Code Mode specification (section 4.4) lets declarations wait until a server is first imported or requested; then
-they must reach the agent. A client is shown them once for each state of a server's tools: in the description of its
-tool, by reading their resource, or here.
+they must reach the agent. A client is shown a function's declaration when a script first names it, and again when its
+type is known better; of the server's other functions it is shown a line each, once. What stands in the description of
+its tool, or in a resource that it has read, it has been shown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from cellblock.base.errors import first_few
 from cellblock.base.kept import Newest
-from cellblock.serve.mcp.context import Part, resource_uri, shared_out
+from cellblock.run.response import RunResponse
 from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
-from cellblock.types.typescript import ServerText, declare_server
+from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.types.typescript import ServerText, declare_tool, signature
 
 MAX_KEPT: Final = 4_096
 """Bounds the pairs of a client and a server that are remembered; a client that is forgotten is shown a server once
 more."""
 
 MAX_CHARS: Final = 12_000
-"""Caps the declarations in one response, about 3,000 tokens; functions that do not fit appear by name."""
+"""Caps the whole declarations in one response, about 3,000 tokens; the shorter ones come first."""
 
-MAX_NAMES: Final = 50
-"""Bounds the names of functions that have no room."""
+MAX_LINE_CHARS: Final = 160
+"""Caps the line of a function that is not declared whole."""
+
+MAX_LINES_CHARS: Final = 3_000
+"""Caps such lines in one response; functions beyond them are named."""
+
+MAX_NAMES: Final = 200
+"""Bounds those names."""
+
+LOOKED_BOUND_SECONDS: Final = 0.25
+"""Bounds the wait for the results of the run to be looked at: then their types come with this response."""
 
 SHORT_SIGHTED: Final = frozenset({"claude-code"})
 """Names clients, as they call themselves, of which it is known that they cut a tool's description before the
 declarations (docs/clients.md): what stands there has not been shown."""
 
-
 _WORD: Final = re.compile(r"[\w$]+")
+_SERVER: Final = re.compile(r"@codemode/servers/([a-z0-9-]+)")
+
+Known = tuple[ToolEntry, object]
+"""Holds a function as a client knows it: the tool, and the types of its output."""
+
+
+@dataclass(slots=True)
+class _Shown:
+    server: ServerEntry
+    functions: dict[str, Known] = field(default_factory=dict[str, Known])
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """Holds what a client is shown of a server: functions with their outputs to declare, and those to list."""
+
+    server: ServerEntry
+    declared: dict[str, tuple[ToolEntry, ToolOutput | None]]
+    listed: dict[str, tuple[ToolEntry, ToolOutput | None]]
+    is_first: bool
 
 
 class FirstReferences:
@@ -43,68 +73,120 @@ class FirstReferences:
 
     def __init__(self, service: RunService) -> None:
         self._service = service
-        self._shown = Newest[tuple[str, str], ServerEntry](MAX_KEPT)
+        self._shown = Newest[tuple[str, str], _Shown](MAX_KEPT)
 
     def show(self, client: str, servers: Iterable[ServerEntry]) -> None:
-        """Notes that a client has been shown declarations of servers, whole."""
+        """Notes that a client has been shown declarations of servers, whole, by what is stated of outputs."""
         for server in servers:
-            self._shown[client, server.server_id] = server
+            known = {tool.export_name: (tool, _types(stated_output(server, tool))) for tool in server.tools}
+            self._shown[client, server.server_id] = _Shown(server, known)
 
     async def declarations_for(
-        self, client: str, catalog: Catalog, named: Iterable[str], code: object
+        self, client: str, catalog: Catalog, response: RunResponse, code: object
     ) -> dict[str, str]:
         """Returns the declarations that a response brings, by server; from then on the client has been shown them.
 
         Args:
             client: Whose response it is.
             catalog: What the client is granted.
-            named: Ids of the servers that its script imports or requests.
-            code: The script: functions that it mentions come first.
+            response: Of the run.
+            code: The script.
         """
-        found = (catalog.servers.get(server_id) for server_id in named)
-        new = [server for server in found if server is not None and not self._knows(client, server)]
+        text = str(code or "")
+        failed = _servers_of_failed_imports(response, text)
+        names = response.servers if failed is None else failed
+        servers = [catalog.servers[name] for name in names if name in catalog.servers]
+        if not servers:
+            return {}
+        if response.tool_trace:
+            await self._service.wait_for_looks(LOOKED_BOUND_SECONDS)
+        words = frozenset(_WORD.findall(text))
+        # Nothing is waited for until it is noted: of two runs at once, one brings them.
+        new = [one for server in servers if (one := self._new(client, server, words)) is not None]
         if not new:
             return {}
-        # Before anything is waited for: of two runs at once, one brings them.
-        self.show(client, new)
-        outputs = {
-            (server.server_id, tool.tool_name): self._service.output_of(server, tool)
-            for server in new
-            for tool in server.tools
-        }
-        return await asyncio.to_thread(_declared, new, outputs, MAX_CHARS, str(code))
+        texts, left = await asyncio.to_thread(_written, new)
+        for server_id, name in left:
+            if (shown := self._shown.get((client, server_id))) is not None:
+                shown.functions.pop(name, None)
+        return texts
 
-    def _knows(self, client: str, server: ServerEntry) -> bool:
-        known = self._shown.get((client, server.server_id))
-        return known is server or known == server
-
-
-def _declared(
-    servers: Sequence[ServerEntry],
-    outputs: dict[tuple[str, str], ToolOutput | None],
-    room: int,
-    code: str,
-) -> dict[str, str]:
-    by_id = {server.server_id: server for server in servers}
-    words = frozenset(_WORD.findall(code))
-
-    def output_of(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        return outputs[server.server_id, tool.tool_name]
-
-    def some(server_id: str, room: int) -> Part:
-        ordered = sorted(by_id[server_id].tools, key=lambda tool: tool.export_name not in words)
-        return Part(*ServerText(by_id[server_id], ordered, output_of).within(room))
-
-    whole = {server_id: declare_server(server, outputs=output_of) for server_id, server in by_id.items()}
-    parts = shared_out({server_id: len(text) for server_id, text in whole.items()}, room, some)
-    return {
-        server_id: whole[server_id] if part is None else part.text + _rest(server_id, part.rest)
-        for server_id, part in parts.items()
-    }
+    def _new(self, client: str, server: ServerEntry, words: frozenset[str]) -> _New | None:
+        key = client, server.server_id
+        before = self._shown.get(key)
+        known = {} if before is None else before.functions
+        is_first = before is None or (before.server is not server and before.server != server)
+        declared: dict[str, tuple[ToolEntry, ToolOutput | None]] = {}
+        listed: dict[str, tuple[ToolEntry, ToolOutput | None]] = {}
+        for tool in server.tools:
+            name = tool.export_name
+            output = self._service.output_of(server, tool)
+            if name in words:
+                if known.get(name) != (tool, _types(output)):
+                    declared[name] = tool, output
+            elif is_first and (name not in known or known[name][0] != tool):
+                listed[name] = tool, output
+        now = known | {name: (tool, _types(output)) for name, (tool, output) in declared.items()}
+        self._shown[key] = _Shown(server, now)
+        return _New(server, declared, listed, is_first) if declared or listed else None
 
 
-def _rest(server_id: str, names: Sequence[str]) -> str:
-    return (
-        f"// Not declared here: {first_few(names, MAX_NAMES)}. "
-        f'Read {resource_uri(server_id)}, or await getTool("{server_id}", name) of "@codemode/discovery".\n'
+def _types(output: ToolOutput | None) -> object:
+    """Returns what the types of an output depend on: not how often it was seen."""
+    return None if output is None else (output.schema, output.document, output.text, output.result)
+
+
+def _servers_of_failed_imports(response: RunResponse, code: str) -> list[str] | None:
+    """Returns the servers in the lines of a script whose imports have failed; None where none has."""
+    failed = [one for one in response.diagnostics if one.code == "IMPORT_FAILURE"]
+    if not failed:
+        return None
+    lines = code.splitlines()
+    places = [int(place[1]) for one in failed if (place := re.search(r":(\d+):\d+$", one.path or ""))]
+    return [name for place in places if place <= len(lines) for name in _SERVER.findall(lines[place - 1])]
+
+
+def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Returns the texts by server, and the functions that had no room."""
+    sized = sorted(
+        (len(declare_tool(tool, output)), one.server.server_id, name)
+        for one in new
+        for name, (tool, output) in one.declared.items()
     )
+    room, lines_room = MAX_CHARS, MAX_LINES_CHARS
+    left: list[tuple[str, str]] = []
+    for place, (size, server_id, name) in enumerate(sized):
+        room -= size
+        if room < 0 and place:
+            left.append((server_id, name))
+    texts: dict[str, str] = {}
+    for one in new:
+        listed = one.listed | {
+            name: one.declared.pop(name) for of, name in left if of == one.server.server_id
+        }
+        lines: list[str] = []
+        rest: list[str] = []
+        for name, (tool, output) in listed.items():
+            line = signature(tool, output, MAX_LINE_CHARS)
+            lines_room -= len(line)
+            if lines_room < 0:
+                rest.append(name)
+            else:
+                lines.append(line)
+        if rest:
+            lines.append(f"// and {first_few(rest, MAX_NAMES)}")
+        if listed:
+            lines.append(f'// Whole: describe("{one.server.server_id}", name) of @codemode/discovery')
+        module = _declared(one).rstrip().removesuffix("}")
+        texts[one.server.server_id] = "\n".join([module.rstrip(), *lines, "}"])
+    return texts, left
+
+
+def _declared(one: _New) -> str:
+    outputs: Mapping[str, ToolOutput | None] = {name: output for name, (_, output) in one.declared.items()}
+
+    def output_of(_: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        return outputs[tool.export_name]
+
+    tools = [tool for tool, _ in one.declared.values()]
+    return ServerText(one.server, tools, output_of, meta=one.is_first).whole(shared=True)

@@ -17,6 +17,7 @@ from cellblock.base.settings.sections import ALL, ANSWER_BYTES, LimitSettings, P
 from cellblock.run.request import KEYS
 from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog
+from cellblock.tools.catalog.modules import ERROR_CLASSES
 from cellblock.tools.catalog.naming import module_paths
 
 OPENING_CHARS: Final = 2_000
@@ -40,8 +41,8 @@ RULES: Final = (
 
 DECLARATIONS: Final = (
     "TypeScript declarations are at the end of this description; any others a script can read: "
-    'import { getTool, searchTools } from "@codemode/discovery"; await getTool("<id>", "<function>"), '
-    'await searchTools("what it should do").'
+    'import { describe, searchTools } from "@codemode/discovery"; await describe("<id>", "<function>"), '
+    'await searchTools("what it should do"); getTool gives schemas.'
 )
 
 ABSENT_CHARS: Final = 200
@@ -205,9 +206,11 @@ def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
             *([] if config.shown.strict else [CONVENTIONS]),
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
             *deviations(config, granted),
-            '- A failed call throws; classes are in "@codemode/errors", and every error has a `hint`.',
+            f'- A failed call throws; classes are in "@codemode/errors" ({", ".join(ERROR_CLASSES)}), and each has '
+            "a `hint`. What went wrong comes back as `diagnostics`.",
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full". '
+            "describe(id) or describe(id, functions) gives TypeScript. "
             "readResource(id, uri) gives what a resource_link names: its text, else { contents }; it is a tool call.",
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
             *_kept(config),

@@ -188,7 +188,7 @@ class Surface:
         """Returns the result of a run as its client gets it."""
         owner = self._front.owner_of(context)
         declarations = await self._references.declarations_for(
-            owner.client, self._front.catalog(context), response.servers, request.get("code")
+            owner.client, self._front.catalog(context), response, request.get("code")
         )
         front = self._front
         form = form_for(front.service.front_config.shown, client_name(context), request.get("trace"))

@@ -96,7 +96,8 @@ class ServerEntry:
     """A server entry describes one connected server: `server_id` is the normalised module path (section 5.0.1).
 
     `withheld` are tools that scripts are not given, `warnings` sentences for whoever runs Cellblock, and `unpinned`
-    maps the names of offered tools that are not as pinned to what is different. `session` tells apart the sessions
+    maps the names of offered tools that are not as pinned to what is different; `unapproved` says for a run what is not
+    as pinned. `session` tells apart the sessions
     that servers of one name have had: a run in flight keeps the one that it began with. `beside` names what it has
     beside tools and may give (`resources`, `prompts`), of which `revision` counts the changes that were noticed.
     `reads` is what a script's `readResource` calls; None where the server's entry leaves that out, or it has none.
@@ -113,6 +114,7 @@ class ServerEntry:
     withheld: tuple[Withheld, ...] = ()
     warnings: tuple[str, ...] = ()
     unpinned: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    unapproved: tuple[str, ...] = field(default=(), compare=False)
     session: int = field(default=0, compare=False)
     beside: tuple[str, ...] = ()
     revision: int = field(default=0, compare=False)

@@ -41,6 +41,7 @@ DISCOVERY_EXPORTS: Final = (
     "listTools",
     "getTool",
     "searchTools",
+    "describe",
     "readResource",
 )
 

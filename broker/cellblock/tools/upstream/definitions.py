@@ -161,7 +161,8 @@ def name_in(item: bytes) -> str:
 
 def shown(name: str) -> str:
     """Returns a name that a server chose, for a sentence, a log or a terminal: short, and nothing in it that is
-    invisible."""
+    invisible. An empty one is of its introduction."""
+    name = name or "its introduction"
     short = name if len(name) <= SHOWN_NAME_CHARS else name[: SHOWN_NAME_CHARS - 1] + "…"
     return visible(short, instead=None)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -22,11 +23,14 @@ from cellblock.tools.upstream.definitions import (
     MAX_TEXT_CHARS,
     ToolDefinition,
     admit,
+    from_json,
     left_out,
     shown,
 )
 from cellblock.tools.upstream.dispatcher import Connection
 from cellblock.tools.upstream.wire.repair import Page, carried
+
+_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,31}", re.ASCII)
 
 MAX_LEFT_OUT: Final = 100
 """Bounds the tools that are named as left out; of more than these only the number is said."""
@@ -224,6 +228,12 @@ class ServerFacts:
     notes: tuple[str, ...] = ()
     odd: tuple[str, ...] = ()
 
+    @property
+    def reviewed(self) -> tuple[ToolDefinition, ...]:
+        """Returns all that a model reads of the server, to be held against its pins: its tools, and under an empty
+        name, which no tool has, how it introduces itself."""
+        return (*self.tools, from_json({"name": "", "title": self.name, "description": self.instructions}))
+
     def all_notes(self) -> Iterator[str]:
         """Yields a sentence for each tool that is left out, then those about the whole list, and the server."""
         for tool in self.left_out:
@@ -238,7 +248,8 @@ def facts_of(session: ClientSession, listing: Listing, odd: tuple[str, ...]) -> 
     info, capabilities = session.server_info, session.server_capabilities
     return ServerFacts(
         name=_cut(info.title or info.name or None, MAX_NAME_CHARS) if info else None,
-        version=_cut(info.version or None, MAX_NAME_CHARS) if info else None,
+        # Every release changes it, so that it has no pin, and room for no sentence.
+        version=info.version if info and _VERSION.fullmatch(info.version or "") else None,
         instructions=_cut(session.instructions, MAX_TEXT_CHARS),
         capabilities=tuple(sorted(capabilities.model_dump(exclude_none=True))) if capabilities else (),
         tools=tuple(listing.tools),
@@ -246,6 +257,13 @@ def facts_of(session: ClientSession, listing: Listing, odd: tuple[str, ...]) -> 
         notes=tuple(listing.notes),
         odd=odd,
     )
+
+
+def as_pinned(pins: Sequence[ToolDefinition]) -> ServerFacts:
+    """Returns what `reviewed` of a server's facts was when it was pinned."""
+    said = next((one.definition for one in pins if not one.name), dict[str, Any]())
+    tools = tuple(one for one in pins if one.name)
+    return ServerFacts(said.get("title"), None, said.get("description"), (), tools)
 
 
 def _cut(text: str | None, most: int) -> str | None:

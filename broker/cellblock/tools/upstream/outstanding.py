@@ -13,14 +13,21 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
+from urllib.parse import urlsplit
 
 import mcp_types as types
 from mcp.shared.dispatcher import ProgressFnT
 from pydantic import BaseModel
 
 from cellblock.base.callbacks import tell
+from cellblock.base.json import is_array, is_object
 from cellblock.base.redaction import Redactor
+from cellblock.base.visible import visible, visible_schema
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin, Requester
+
+NO_URL: Final = "Only plain URLs of http and https are opened."
+
+_BREAKS: Final = "\n\r\t"
 
 DOUBT_SECONDS: Final = 60.0
 """Sets for how long after a call was given up its server may still ask something for it."""
@@ -137,15 +144,21 @@ class Routing:
     ) -> types.ElicitResult | types.ErrorData:
         """Passes on an elicitation, with the server's name before its message."""
         asked = self._redacted(params)
-        asked["message"] = f"{self.server}: {asked['message']}"
+        if isinstance(params, types.ElicitRequestURLParams) and not _is_plain_url(params.url):
+            return _refusal(types.INVALID_PARAMS, NO_URL)
+        if "requestedSchema" in asked:
+            asked["requestedSchema"] = visible_schema(asked["requestedSchema"])
+        asked["message"] = f"{self.server}: {visible(asked['message'], keep=_BREAKS)}"
         safe = type(params).model_validate(asked, by_name=False)
         return await self._ask(types.ElicitRequest(params=safe), lambda by, key: by.elicit(safe, key))
 
     async def sample(
         self, context: object, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
-        """Passes on a sampling request."""
-        safe = type(params).model_validate(self._redacted(params), by_name=False)
+        """Passes on a sampling request, which begins with the server's name."""
+        asked = _with_visible_texts(self._redacted(params))
+        asked["systemPrompt"] = "\n".join([f"{self.server} asks:", asked.get("systemPrompt", "")]).strip()
+        safe = type(params).model_validate(asked, by_name=False)
         return await self._ask(types.CreateMessageRequest(params=safe), lambda by, key: by.sample(safe, key))
 
     async def roots(self, context: object) -> types.ListRootsResult | types.ErrorData:
@@ -212,6 +225,30 @@ class Routing:
             asked = call.origin.asked
             # What others say later was held against the request.
             return cast("T", await (live("") if asked is None else asked(request, live, _round.get())))
+
+
+def _is_plain_url(url: str) -> bool:
+    """Says whether a URL may be opened: it is of the web, nothing in it is hidden, and no user is before its host."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    of_web = parts.scheme in ("https", "http") and parts.hostname is not None
+    return of_web and "@" not in parts.netloc and url.isascii() and url.isprintable()
+
+
+def _with_visible_texts(value: Any) -> Any:
+    """Returns what a model is asked with its texts visible, and its data as it is."""
+    if is_array(value):
+        return [_with_visible_texts(one) for one in value]
+    if not is_object(value):
+        return value
+    return {
+        key: visible(one, keep=_BREAKS)
+        if key in ("text", "systemPrompt") and isinstance(one, str)
+        else _with_visible_texts(one)
+        for key, one in value.items()
+    }
 
 
 def _refusal(code: int, message: str) -> types.ErrorData:

@@ -150,7 +150,7 @@ class Reviewer:
     ) -> Pins | None:
         pins = self._load(server)
         # An empty list is nothing to trust: the first tools would be taken for new ones.
-        if pins is not None or not tools:
+        if pins is not None or not any(tool.name for tool in tools):
             return pins
         if not may_write:
             # Whatever is first here may be second to another broker.
@@ -190,7 +190,7 @@ class Reviewer:
             if stamp is None or pins is None or pins.origin != fingerprint(config):
                 return
             seen = pins.seen(tools, whole=whole)
-            if seen.gone != pins.gone and self._notes[server] < MAX_NOTES:
+            if seen != pins and self._notes[server] < MAX_NOTES:
                 self._notes[server] += 1
                 self._store.replace(server, seen, only=stamp)
                 self._load(server)

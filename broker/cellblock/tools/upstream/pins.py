@@ -67,7 +67,9 @@ class Pins:
             if origin != self.origin:
                 found[tool.name] = Difference.OTHER_SERVER
             elif pin is None:
-                found[tool.name] = Difference.NEW
+                # Pins of 0.1.0 have no introduction: it is taken in at first sight.
+                if tool.name:
+                    found[tool.name] = Difference.NEW
             elif pin.digest != tool.digest:
                 found[tool.name] = Difference.CHANGED
         return found
@@ -80,9 +82,11 @@ class Pins:
 
     def seen(self, tools: Iterable[ToolDefinition], *, whole: bool = True) -> Pins:
         """Returns the same pins, of a server that lists these tools now; `whole` says whether they are all that it
-        lists."""
+        lists. An introduction that has no pin yet gets it."""
+        now = {tool.name: tool for tool in tools}
         may_be_gone = self.tools.keys() if whole else self.gone
-        return Pins(self.origin, self.tools, frozenset(may_be_gone - {tool.name for tool in tools}))
+        introduced = {"": now[""]} if "" in now else {}
+        return Pins(self.origin, {**introduced, **self.tools}, frozenset(may_be_gone - now.keys()))
 
     def listed(self) -> dict[str, ToolDefinition]:
         """Returns the pins of tools that the server listed when it was last seen."""

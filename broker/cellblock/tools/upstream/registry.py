@@ -34,7 +34,7 @@ from cellblock.tools.upstream.connecting import State
 from cellblock.tools.upstream.definitions import left_out
 from cellblock.tools.upstream.entries import Entry
 from cellblock.tools.upstream.installs import LOOK_SECONDS
-from cellblock.tools.upstream.listing import ServerFacts
+from cellblock.tools.upstream.listing import ServerFacts, as_pinned
 from cellblock.tools.upstream.pin_review import Review, Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.session import UpstreamSession
@@ -173,7 +173,7 @@ class Registry:
             if session.first.pending and self.sessions.get(name) is session:
                 pinned = await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name])
                 if pinned and self.sessions.get(name) is session:
-                    self._last_known[name] = ServerFacts(None, None, None, (), pinned)
+                    self._last_known[name] = as_pinned(pinned)
         if self._last_known:
             self._changed()
 
@@ -468,7 +468,7 @@ class Registry:
 
     async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> None:
         if self._reviewer is not None:
-            await self._reviewer.prepare(name, config, facts.tools, whole=not facts.notes)
+            await self._reviewer.prepare(name, config, facts.reviewed, whole=not facts.notes)
 
     def _module_paths(self) -> dict[str, str]:
         # Those that lack something have their place, too: paths depend on all names.
@@ -521,13 +521,15 @@ class Registry:
                 held = self._entries[name] = facts, replace(held[1], revision=revision)
             return held[1]
         config = self.servers[name]
-        review = self._reviewer.review(name, config, facts.tools) if self._reviewer else Review(facts.tools)
+        listed = facts.reviewed
+        review = self._reviewer.review(name, config, listed) if self._reviewer else Review(listed)
         # A new tool that is left out must not take the export name of one that a script knows.
-        named = {tool.name for tool in review.offered} | {
+        named = {tool.name for tool in review.offered if tool.name} | {
             tool.name for tool in facts.tools if tool.name in review.known
         }
         exports = export_names(named)
         offered = {tool.name: tool for tool in review.offered}
+        is_known = "" in offered
         refused = {
             tool_name: key
             for tool_name, export in exports.items()
@@ -548,16 +550,17 @@ class Registry:
             tools, by_export = held[1].tools, held[1].by_export
         entry = ServerEntry(
             server_id=self._paths[name],
-            server_name=facts.name or name,
+            server_name=(facts.name if is_known else None) or name,
             config_name=name,
             version=facts.version,
-            description=facts.instructions,
+            description=facts.instructions if is_known else None,
             capabilities=facts.capabilities,
             tools=tools,
             by_export=by_export,
             withheld=(*review.withheld, *facts.left_out, *_switched_off(refused)),
             warnings=(*review.warnings, *facts.all_notes(), *_idle(config, facts, exports)),
             unpinned=review.differing,
+            unapproved=review.warnings,
             session=self._numbers[name],
             beside=() if refused or config.asks else self._beside(name, config, facts),
             revision=revision,

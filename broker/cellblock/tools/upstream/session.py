@@ -399,6 +399,7 @@ class UpstreamSession:
                 # What ended at our question may answer `initialize`; what did not answer that either may be newer.
                 self._handshake = probe_ended
             if probe_ended and self.attempts == 1:
+                self.reason = f"still connecting, for the second time: {why}"
                 continue
             now = asyncio.get_running_loop().time()
             logger.warning("upstream %s: %s", self.name, why)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.script.lines import line_of
 from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
 from cellblock.tools.catalog.outputs import ToolOutput
@@ -137,7 +138,8 @@ async def find_faults(
         if complaint.choices and _only_observed(complaint, script, observed):
             continue
         message = message_of(complaint) + (f" (In {places} places.)" if places > 1 else "")
-        hint = hint_of(complaint, members, script.catalog, script.names, declarations)
+        line = line_of(script.code, complaint.line)
+        hint = hint_of(complaint, members, script.catalog, script.names, declarations, line)
         if complaint.code in MEMBER and hint is not None:
             hint += of_observed(complaint, script.code, observed)
         at, is_text = (complaint.line, complaint.column), is_json_text(complaint.receiver or "")
@@ -240,6 +242,7 @@ def hint_of(
     catalog: Catalog,
     imports: Iterable[str],
     declarations: str = "",
+    line: str = "",
 ) -> str | None:
     """Gives one corrective action for a complaint.
 
@@ -249,6 +252,7 @@ def hint_of(
         catalog: The run's snapshot.
         imports: Specifiers that the script imports.
         declarations: What the script was checked against.
+        line: The script's line that it is about.
     """
     found = _SUGGESTED.search(complaint.message)
     suggested = found[1] if found else None
@@ -261,7 +265,7 @@ def hint_of(
     if complaint.code in EXPORT:
         return _export_hint(complaint, catalog, imports, suggested)
     if complaint.code in NAME:
-        return _name_hint(complaint, catalog, imports, suggested)
+        return _name_hint(complaint, catalog, imports, suggested, line)
     assert complaint.code in ARGUMENT
     return argument_hint(complaint, suggested, declarations, members)
 
@@ -340,7 +344,9 @@ def _export_hint(
     return f"Did you mean `{likely}`?" if likely else "listTools of @codemode/discovery names the functions."
 
 
-def _name_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str], suggested: str | None) -> str:
+def _name_hint(
+    complaint: Complaint, catalog: Catalog, imports: Iterable[str], suggested: str | None, line: str
+) -> str:
     name = complaint.name
     absent = absent_hint(name, complaint.module, catalog)
     if absent is not None:
@@ -350,7 +356,7 @@ def _name_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str], s
             return f'Import it: `import {{ {name} }} from "{SERVERS_PREFIX}{server_id}"`.'
     meant = [f"`{suggested}`"] if suggested else []
     otherwise = did_you_mean(meant, f"Declare `{name}`, or correct its spelling.")
-    return import_hint(name, catalog) or otherwise
+    return import_hint(name, catalog, line) or otherwise
 
 
 def _exports(catalog: Catalog, imports: Iterable[str]) -> list[tuple[str, str]]:

@@ -217,6 +217,8 @@ def _complaint(
     if number in NAME:
         return _of_name(made, source.code[max(0, first - 100) : first], source)
     if number in EXPORT:
+        if typescript_type(node, name, source):
+            return None
         if not any(_is_required(part, source) for part in _upwards(node, source)):
             return made
         # The compiler takes it for an import, which the sandbox does not.
@@ -425,6 +427,14 @@ def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
             return source.text(here)
         here = parent
     return ""
+
+
+def typescript_type(node: Node, name: str, source: ParsedScript) -> bool:
+    """Says whether an import is of one of the types that declarations show, which are not there when a script runs."""
+    statement = [
+        part for part in _upwards(node, source) if part.type in ("import_specifier", "import_statement")
+    ]
+    return name[:1].isupper() or any(child.type == "type" for part in statement for child in part.children)
 
 
 def _is_required(node: Node, source: ParsedScript) -> bool:

@@ -48,19 +48,21 @@ FORMATS: Final = {
 _KNOWN: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
-def shape_of(values: Sequence[Any], *, max_values: int = MAX_VALUES) -> Shape:
+def shape_of(values: Sequence[Any], *, by: str = "", max_values: int = MAX_VALUES) -> Shape:
     """Gives the shape of JSON values that were seen in one place; equal to the join of their shapes.
 
     Args:
         values: Plain JSON data as Python has it.
+        by: Whose they are, as in `shape.Property`.
         max_values: Values looked at, containers included; past them the shape is `ANYTHING`.
     """
-    return _Reader(max_values).column(values, 0)
+    return _Reader(max_values, by).column(values, 0)
 
 
 class _Reader:
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, by: str) -> None:
         self._left = left
+        self._by = by
 
     def column(self, values: Sequence[Any], depth: int) -> Shape:
         """Gives the shape of all values of one place."""
@@ -99,7 +101,7 @@ class _Reader:
         kept = [name for name in names if type(name) is str and NAME.match(name)]
         if len(kept) > MAX_NAMES:
             everything = list(chain.from_iterable(row.values() for row in rows))
-            return Fields({}, self.column(everything, depth + 1), is_map=True)
+            return Fields({}, self.column(everything, depth + 1), is_map=True, by=self._by)
         other = NOTHING
         if len(kept) < len(names):
             known = frozenset(kept)
@@ -112,8 +114,8 @@ class _Reader:
                 column = list(map(itemgetter(name), rows))
             except KeyError:
                 column = [row[name] for row in rows if name in row]
-            properties[name] = Property(self.column(column, depth + 1), len(column) == len(rows))
-        return Fields(properties, other)
+            properties[name] = Property(self.column(column, depth + 1), len(column) == len(rows), self._by)
+        return Fields(properties, other, by=self._by)
 
 
 def _only(kind: type, values: Sequence[Any], kinds: set[type]) -> Sequence[Any]:

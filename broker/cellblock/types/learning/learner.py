@@ -8,13 +8,15 @@ keeps what was seen.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from cellblock.base.kept import KeptByIdentity
+from cellblock.base.settings.policy import CLAIMED, THE_USER
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import Store
 from cellblock.tools.catalog.model import JsonSchema, ToolEntry
@@ -25,6 +27,7 @@ from cellblock.types.learning.bounded import part_of
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
 from cellblock.types.learning.offers import Offer, Offers, Paces, Turns
 from cellblock.types.learning.sample import GivenOutput, observe
+from cellblock.types.learning.shape import LOCAL, SEVERAL
 from cellblock.types.learning.store import Memory
 
 logger = logging.getLogger("cellblock.schemas")
@@ -59,6 +62,13 @@ CLOSE_BOUND_SECONDS: Final = 3.0
 """Bounds the wait from closing to giving up on what still waits; the thread then ends with the process."""
 
 
+def mark_of(principal: str) -> str:
+    """Returns the mark under which a principal's results are kept: one for all of the user of this machine."""
+    if not principal or principal in THE_USER or principal.startswith(CLAIMED):
+        return LOCAL
+    return hashlib.sha256(principal.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 class Learner:
     """Looks at results in a thread of its own.
 
@@ -81,6 +91,7 @@ class Learner:
             lambda tool: fingerprint(tool.input_schema, tool.output_schema), MAX_FINGERPRINTS
         )
         self._disagreed: set[ToolKey] = set()
+        self._met, self._views = "", 0
         # A daemon: a write that hangs on a dead file system must not keep the process.
         self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
 
@@ -104,7 +115,22 @@ class Learner:
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, CLOSE_BOUND_SECONDS)
 
-    def offer(self, server: str, tool: ToolEntry, kind: ResultKind, body: bytes) -> None:
+    def meets(self, principal: str) -> None:
+        """Hears that a principal is there: from the second on, nobody is shown what one alone has shown."""
+        mark = mark_of(principal)
+        if self._met not in ("", mark, SEVERAL):
+            mark = SEVERAL
+        if self._met not in (mark, SEVERAL):
+            self._met = mark
+            self._views += 1
+
+    @property
+    def own(self) -> Collection[str]:
+        """Returns the marks of what may be shown although one principal alone has shown it."""
+        # What 0.1.0 has learnt has no mark: it is shown to the user of this machine.
+        return ("", LOCAL) if self._met in ("", LOCAL) else () if self._met == SEVERAL else (self._met,)
+
+    def offer(self, server: str, tool: ToolEntry, kind: ResultKind, body: bytes, principal: str = "") -> None:
         """Takes one successful result, or passes it by. Never blocks, never raises for what is in it.
 
         Args:
@@ -112,18 +138,20 @@ class Learner:
             tool: The tool, as the run saw it.
             kind: What the script got.
             body: The JSON that it got.
+            principal: Whose run it was; nothing: the user's of this machine.
         """
+        by = SEVERAL if self._settings.shares(server) else mark_of(principal)
         if (
             self._settings.learns(server)
             and self._paces.wants(server, tool.tool_name)
-            and self._offers.put(Offer(server, tool, kind, body))
+            and self._offers.put(Offer(server, tool, kind, body, by))
         ):
             self._wake.set()
 
     @property
     def revision(self) -> int:
         """Counts up whenever what is known of a tool changes in more than its counts and dates."""
-        return self._memory.revision
+        return self._memory.revision + self._views
 
     def known(self, server: str, tool: ToolEntry) -> Observation | None:
         """Gives what has been observed of a tool with exactly this definition."""
@@ -216,7 +244,7 @@ class Learner:
         declared, given = offer.tool.output_schema, offer.tool.given
         now, body = time.time(), part_of(offer.kind, offer.body)
         if body is None:
-            return Observation(skipped=1, first_seen=now, last_seen=now)
+            return Observation(skipped=1, first_seen=now, last_seen=now, by=offer.by)
         # A part need not fit what the whole fits.
         is_whole = body is offer.body
         if not is_whole and offer.kind == "value":
@@ -233,6 +261,7 @@ class Learner:
             declared=None if declared is None else self._validator(offer, declared, "output"),
             given=output,
             keep_sample=self._settings.keep_samples,
+            by=offer.by,
         )
 
     def _validator(self, offer: Offer, schema: JsonSchema, which: str) -> InputValidator:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, cast
 
 from cellblock.types.learning.render import changes
-from cellblock.types.learning.shape import NOTHING, Shape, bounded, join, refreshed
+from cellblock.types.learning.shape import NOTHING, Shape, bounded, join, of_all, refreshed, shared
 
 MAX_DISAGREEMENT_CHARS: Final = 300
 
@@ -167,7 +167,7 @@ class Fading:
             recent = self.recent.joined(seen)
             made = replace(self, recent=recent, weight=self.weight + samples * counts, since=since)
             if made.weight < made._limit and recent == self.recent:
-                return known, made
+                return joined, made
         left = joined.refreshed(made.recent)
         if left == joined:
             made = replace(made, news=0)
@@ -195,6 +195,8 @@ class Fading:
 
 NOT_FADING: Final = Fading()
 
+_NOT_SHARED: Final = "another client's, which is not shown"
+
 
 @dataclass(frozen=True, slots=True)
 class Observation(Forms):
@@ -211,6 +213,7 @@ class Observation(Forms):
         sample: The newest small result, where keeping samples was asked for.
         given: How results fit what the user gives.
         fading: What is about to fade of it, and what has.
+        by: Whose the results are, as `shape.of_all` says.
     """
 
     samples: int = 0
@@ -223,6 +226,7 @@ class Observation(Forms):
     sample: str | None = None
     given: GivenCheck = NOT_GIVEN
     fading: Fading = NOT_FADING
+    by: str = ""
 
     @property
     def shape(self) -> Forms:
@@ -247,6 +251,20 @@ class Observation(Forms):
         made = replace(self._counted(newer)._formed(forms), fading=fading)
         return replace(made, version=self.version + 1) if forms != self.shape else made
 
+    def shared(self, own: Collection[str]) -> Observation:
+        """Gives what may be shown of it, as `shape.shared`: all of it where all results are of `own`."""
+        if self.by in own:
+            return self
+        given = replace(self.given, newest=_NOT_SHARED) if self.given.newest else self.given
+        forms = Forms(shared(self.value, own), shared(self.document, own), self.texts, self.results)
+        return replace(
+            self._formed(forms),
+            disagreement=_NOT_SHARED if self.disagreement else "",
+            sample=None,
+            given=given,
+            fading=NOT_FADING,
+        )
+
     def _formed(self, forms: Forms) -> Observation:
         return replace(
             self, value=forms.value, document=forms.document, texts=forms.texts, results=forms.results
@@ -256,6 +274,7 @@ class Observation(Forms):
         return replace(
             self,
             samples=self.samples + newer.samples,
+            by=of_all(self.by, newer.by),
             skipped=self.skipped + newer.skipped,
             first_seen=min(self.first_seen or newer.first_seen, newer.first_seen),
             last_seen=max(self.last_seen, newer.last_seen),

@@ -45,6 +45,7 @@ class Offer:
     tool: ToolEntry
     kind: ResultKind
     body: bytes
+    by: str
 
 
 class Offers:

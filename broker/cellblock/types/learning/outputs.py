@@ -7,7 +7,7 @@ a client caches are made with `catalog.outputs.stated_output`, and never change 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
@@ -99,7 +99,9 @@ class KnownOutputs:
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
-        self._made: dict[tuple[str, str], tuple[ToolEntry, Observation, ToolOutput | None]] = {}
+        self._made: dict[
+            tuple[str, str], tuple[ToolEntry, Observation, Collection[str], ToolOutput | None]
+        ] = {}
 
     @property
     def revision(self) -> int:
@@ -109,20 +111,20 @@ class KnownOutputs:
     def observed(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
         """Gives what has been observed of a tool's output, whatever is given or declared; None when nothing has."""
         seen = self._learner.known(server.config_name, tool)
-        return None if seen is None else _observed(tool, seen)
+        return None if seen is None else _observed(tool, seen.shared(self._learner.own))
 
     def __call__(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
         """Gives what is known of a tool's output now; None when nothing is."""
         observed = self._learner.known(server.config_name, tool)
         if observed is None:
             return stated_output(server, tool)
-        key = (server.server_id, tool.tool_name)
+        key, own = (server.server_id, tool.tool_name), self._learner.own
         held = self._made.get(key)
-        if held is None or held[0] is not tool or held[1] is not observed:
-            stated = stated_output(server, tool)
-            made = _observed(tool, observed) if stated is None else _compared(tool, stated, observed)
-            held = self._made[key] = (tool, observed, made)
-        return held[2]
+        if held is None or held[0] is not tool or held[1] is not observed or held[2] != own:
+            stated, seen = stated_output(server, tool), observed.shared(own)
+            made = _observed(tool, seen) if stated is None else _compared(tool, stated, seen)
+            held = self._made[key] = (tool, observed, own, made)
+        return held[3]
 
 
 def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:

@@ -45,6 +45,7 @@ def encoded(seen: Observation) -> str:
         "skipped": seen.skipped,
         "disagreements": seen.disagreements,
         "disagreement": seen.disagreement,
+        "by": seen.by,
     }
     if seen.given.of:
         body["given"] = [seen.given.of, seen.given.checked, seen.given.misfits, seen.given.newest]
@@ -82,6 +83,7 @@ def decoded(body: str) -> Observation:
         skipped=int(data.get("skipped", 0)),
         disagreements=int(data.get("disagreements", 0)),
         disagreement=str(data.get("disagreement", "")),
+        by=str(data.get("by", "")),
         sample=sample if isinstance(sample, str) else None,
         given=_given(data.get("given")),
         fading=_fading(as_object(data["fading"]), forms) if "fading" in data else NOT_FADING,
@@ -162,6 +164,11 @@ def _encode_fields(fields: Fields) -> dict[str, Any]:
         data["x"] = encode_shape(fields.other)
     if fields.is_map:
         data["m"] = 1
+    if fields.by:
+        data["b"] = fields.by
+    # Most often whose all is.
+    if others := {name: held.by for name, held in fields.properties.items() if held.by != fields.by}:
+        data["w"] = others
     return data
 
 
@@ -208,16 +215,19 @@ def _decode_objects(data: object, depth: int) -> Objects:
 def _decode_fields(data: object, depth: int) -> Fields:
     known = as_object(data)
     properties: dict[str, Property] = {}
+    by, others = str(known.get("b", "")), as_object(known.get("w", {}))
     for name, pair in as_object(known.get("p")).items():
         # Names go into generated text: what reads the store checks them again.
         if not NAME.match(name) or not is_array(pair) or len(pair) != 2:
             raise ValueError("a property that cannot be")
         shape, required = pair
-        properties[name] = Property(_decode(shape, depth + 1), bool(required))
+        shown_by = str(others.get(name, by))
+        properties[name] = Property(_decode(shape, depth + 1), bool(required), shown_by)
     if len(properties) > MAX_NAMES:
         raise ValueError("too many properties")
     other = known.get("x")
-    return Fields(properties, NOTHING if other is None else _decode(other, depth + 1), bool(known.get("m")))
+    rest = NOTHING if other is None else _decode(other, depth + 1)
+    return Fields(properties, rest, bool(known.get("m")), by)
 
 
 def as_object(data: object) -> dict[str, Any]:

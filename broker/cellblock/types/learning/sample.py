@@ -91,6 +91,7 @@ def observe(
     declared: InputValidator | None = None,
     given: GivenOutput | None = None,
     keep_sample: bool = False,
+    by: str = "",
 ) -> Observation:
     """Makes one result an observation of one sample.
 
@@ -101,8 +102,9 @@ def observe(
         declared: The validator of the declared output schema.
         given: What the user gives.
         keep_sample: Whether a small result is kept with it.
+        by: Whose it is, as in `shape.Property`.
     """
-    skipped = Observation(skipped=1, first_seen=now, last_seen=now)
+    skipped = Observation(skipped=1, first_seen=now, last_seen=now, by=by)
     try:
         value = _parsed(body.decode())
         document = parse_document(value) if kind == "text" else value
@@ -117,6 +119,7 @@ def observe(
     seen = partial(
         Observation,
         samples=1,
+        by=by,
         first_seen=now,
         last_seen=now,
         disagreements=int(bool(misfit)),
@@ -128,12 +131,12 @@ def observe(
         return seen(results=True)
     sample = body.decode() if keep_sample and len(body) <= MAX_SAMPLE_CHARS else None
     if kind == "value":
-        return seen(value=shape_of([value]), sample=sample)
+        return seen(value=shape_of([value], by=by), sample=sample)
     if document is None:
         return seen(texts=True, sample=sample)
     if sample is not None and kind == "text":
         sample = value
-    return seen(document=shape_of([document]), sample=sample)
+    return seen(document=shape_of([document], by=by), sample=sample)
 
 
 def _held_against(given: GivenOutput, kind: ResultKind, value: Any, document: Any) -> GivenCheck:

@@ -2,15 +2,16 @@
 
 Every value that a shape was made from fits it, and all that it is joined into. What is not kept (a name, a depth, the
 values past a budget) leaves it wider, never wrong. Only `refreshed` takes something away: what newer ones do not show.
-No value is kept; only names of properties, kinds, formats, and the short tags that tell the members of a union apart.
+No value is kept; only names of properties, kinds, formats, and the short tags that tell the members of a union apart,
+each with who has shown it. That is no part of what a shape says: equal ones may differ in it.
 `join` is associative, commutative and idempotent, with `NOTHING` as its neutral element.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeVar
 
 MAX_DEPTH: Final = 24
@@ -59,6 +60,8 @@ class Property:
 
     shape: Shape
     required: bool
+    by: str = field(default="", compare=False)
+    """Says who has shown the name: a principal's mark, `SEVERAL`, or nothing where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ class Fields:
     properties: Mapping[str, Property]
     other: Shape
     is_map: bool = False
+    by: str = field(default="", compare=False)
+    """Says whose all these objects were, as `of_all` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,23 @@ class Shape:
 NOTHING: Final = Shape()
 ANYTHING: Final = Shape(anything=True)
 
+LOCAL: Final = "local"
+"""Marks what the user of this machine has shown."""
+
+SEVERAL: Final = "*"
+"""Marks what several principals have shown."""
+
+
+def of_any(one: str, other: str) -> str:
+    """Says who has shown a name that two have shown; one of them may not be known."""
+    return one if one == other or not other else SEVERAL if one else other
+
+
+def of_all(one: str, other: str) -> str:
+    """Says whose values those of two are together; those of nobody known are taken for the user's of this machine."""
+    return one if one == other else LOCAL if {one, other} == {"", LOCAL} else SEVERAL
+
+
 _T = TypeVar("_T")
 _RANKS: dict[Number, int] = {"": 0, "integer": 1, "number": 2}
 
@@ -144,9 +166,11 @@ def join_fields(one: Fields, other: Fields) -> Fields:
         for fields in (one, other):
             for held in fields.properties.values():
                 rest = join(rest, held.shape)
-        return Fields({}, rest, is_map=True)
+        return Fields({}, rest, is_map=True, by=of_all(one.by, other.by))
     return Fields(
-        {name: _property(one.properties.get(name), other.properties.get(name)) for name in names}, rest
+        {name: _property(one.properties.get(name), other.properties.get(name)) for name in names},
+        rest,
+        by=of_all(one.by, other.by),
     )
 
 
@@ -183,11 +207,12 @@ def _cut(shape: Shape, depth: int) -> Shape:
             {
                 value: Fields(
                     {
-                        name: Property(_cut(held.shape, depth - 1), held.required)
+                        name: replace(held, shape=_cut(held.shape, depth - 1))
                         for name, held in fields.properties.items()
                     },
                     _cut(fields.other, depth - 1),
                     fields.is_map,
+                    fields.by,
                 )
                 for value, fields in objects.variants.items()
             },
@@ -205,10 +230,11 @@ def _either(one: _T | None, other: _T | None, both: Callable[[_T, _T], _T | None
 
 def _property(one: Property | None, other: Property | None) -> Property:
     if one is not None and other is not None:
-        return Property(join(one.shape, other.shape), one.required and other.required)
+        both = one.required and other.required
+        return Property(join(one.shape, other.shape), both, of_any(one.by, other.by))
     held = one or other
     assert held is not None
-    return Property(held.shape, False)
+    return replace(held, required=False)
 
 
 def _objects(one: Objects, other: Objects) -> Objects:
@@ -268,8 +294,33 @@ def _refreshed_fields(old: Fields, recent: Fields) -> Fields:
     newer = recent.properties
     # In the old order: a type does not look otherwise by which result a window began with.
     properties = {
-        name: Property(refreshed(known.shape, newer[name].shape), newer[name].required)
+        name: Property(refreshed(known.shape, newer[name].shape), newer[name].required, known.by)
         for name, known in old.properties.items()
         if name in newer
     }
-    return Fields(properties, NOTHING if recent.other == NOTHING else refreshed(old.other, recent.other))
+    other = NOTHING if recent.other == NOTHING else refreshed(old.other, recent.other)
+    return Fields(properties, other, by=old.by)
+
+
+def shared(shape: Shape, own: Collection[str]) -> Shape:
+    """Gives what may be shown of a shape: names that several principals have shown, and those of `own`; values of `own`
+    alone. What is left out is true of all names."""
+    objects = shape.objects
+    if objects is not None:
+        if not all(fields.by in own for fields in objects.variants.values()):
+            objects = Objects(None, {"": collapsed(objects)})
+        variants = {value: _shared_fields(fields, own) for value, fields in objects.variants.items()}
+        objects = Objects(objects.tag, variants)
+    items = None if shape.items is None else shared(shape.items, own)
+    return replace(shape, items=items, objects=objects)
+
+
+def _shared_fields(fields: Fields, own: Collection[str]) -> Fields:
+    known, rest = dict[str, Property](), shared(fields.other, own)
+    for name, held in fields.properties.items():
+        inside = shared(held.shape, own)
+        if held.by == SEVERAL or held.by in own:
+            known[name] = replace(held, shape=inside)
+        else:
+            rest = join(rest, inside)
+    return replace(fields, properties=known, other=rest)

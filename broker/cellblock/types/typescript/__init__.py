@@ -15,6 +15,7 @@ from cellblock.types.typescript.modules import (
     declare_server,
     declare_shared,
     declare_tool,
+    signature,
 )
 from cellblock.types.typescript.types import TypeText, schema_to_type
 
@@ -26,4 +27,5 @@ __all__ = [
     "declare_shared",
     "declare_tool",
     "schema_to_type",
+    "signature",
 ]

@@ -35,6 +35,8 @@ declare module "@codemode/discovery" {
 
   export interface SearchResult extends ToolDefinition {
     serverId: string;
+    /** The function in one line of TypeScript. */
+    signature?: string;
   }
 
   export interface SearchResults {
@@ -59,6 +61,8 @@ declare module "@codemode/discovery" {
   export function listTools(serverId: string, options?: ListToolsOptions): Promise<ToolDefinition[]>;
   export function getTool(serverId: string, toolName: string): Promise<ToolDefinition>;
   export function searchTools(query: string, options?: SearchToolsOptions): Promise<SearchResults>;
+  /** TypeScript declarations of a server's functions: of all, or of those that are named. */
+  export function describe(serverId: string, functions?: string | string[]): Promise<string>;
 
   /** What a resource consists of; `blob` is base64. */
   export interface ResourceContents {

@@ -49,6 +49,7 @@ from cellblock.types.typescript.types import (
 
 _MAX_ANNOTATIONS: Final = 20
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
+_COMMENT: Final = re.compile(r"/\*\*.*?\*/", re.S)
 _NO_TYPE: Final = TypeText("")
 
 
@@ -179,6 +180,14 @@ def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
     """Declares the function of one tool, with the types that it needs, for the reply to one question."""
     text = _planned(tool, 0, output, ReadTypes(), (), "export ")()
     return f"// JSON.parse(text: JsonText<T>) gives a T.\n{text}" if f"{JSON_TEXT}<" in text else text
+
+
+def signature(tool: ToolEntry, output: ToolOutput | None, room: int) -> str:
+    """Returns a tool's function in one line of at most `room` characters, without comments and without the types that
+    it names."""
+    text = "\n" + _planned(tool, 0, output, ReadTypes(), (), "")()
+    line = " ".join(_COMMENT.sub("", text[text.rindex("\nfunction ") :]).split()).replace("; }", " }")
+    return line if len(line) <= room else line[: room - 1] + "…"
 
 
 class ServerText:

@@ -5,15 +5,16 @@ What an entry says of its server's tools is kept as keys; times become settings;
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.cli.config_file import ConfigFile, UnreadableFile
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.config.client_permissions import ClientPermissions, shown
+from cellblock.app.config.client_references import literal, translated, variable
 from cellblock.app.config.formats import (
     APPROVALS,
     ON_KEYS,
@@ -30,10 +31,6 @@ from cellblock.base.json import is_array, is_object, mapped
 from cellblock.base.settings.positions import Path as KeyPath
 from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.server import SERVER_KEYS
-
-_DOLLAR: Final = re.compile(r"\$(?=\{[^{}]*\})")
-_VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_]\w*)(:-[^{}]*)?\}|([A-Za-z_]\w*))")
-_BRACED: Final = re.compile(r"\{(env|file):([^{}]+)\}")
 
 
 @dataclass(slots=True)
@@ -70,12 +67,13 @@ class Search:
     unreadable: dict[Path, str] = field(default_factory=dict[Path, str])
 
 
-def find_servers(project: Path, clients: Sequence[str]) -> Search:
-    """Reads the files of the clients that are there; `project` is the folder whose own files are looked at."""
+def find_servers(clients: Sequence[str], project: Path | None) -> Search:
+    """Reads the files of the clients that are there, and those of a project's folder; None: only the user's own."""
     search = Search()
+    place = project or Path.cwd()
     for client in clients:
         known = CLIENTS[client]
-        own = () if known.project is None else (project / known.project,)
+        own = () if known.project is None or project is None else (project / known.project,)
         found: list[Found] = []
         for file in dict.fromkeys((*own, *known.files(), *known.further())):
             if file in search.files or file in search.unreadable or not file.is_file():
@@ -86,11 +84,11 @@ def find_servers(project: Path, clients: Sequence[str]) -> Search:
                 search.unreadable[file] = error.why
                 continue
             read = _common if client not in _READERS else _own
-            here = list(read(client, raw, file, project if file in own else None, project))
+            here = list(read(client, raw, file, project if file in own else None, place))
             search.files[file] = len(here)
             found += here
         if found:
-            permissions = ClientPermissions(client, project)
+            permissions = ClientPermissions(client, place)
             for one in found:
                 _restrict(one, found, permissions)
             search.servers += found
@@ -124,8 +122,7 @@ def _common(
     for name, entry in config.entries().items():
         path = config.origins.get(name, (SERVERS_KEY, name))
         of_project = wanted if path[0] == PROJECTS_KEY else project
-        # Gemini puts variables in without braces, too.
-        made = mapped(entry, _with_variables) if client == "gemini" else entry
+        made = mapped(entry, partial(translated, client, file=file))
         one = Found(name, made, client, file, path, config.inputs, of_project)
         if is_object(entry):
             _take_trouble(one, config, path)
@@ -163,20 +160,18 @@ def _take_trouble(one: Found, config: Normal, path: KeyPath) -> None:
 
 
 def _codex(one: Found, entry: Mapping[str, Any]) -> None:
-    given = mapped(entry, _literal)
+    given = mapped(entry, literal)
     one.entry = _kept(given, *_CODEX_KEYS)
     headers = {**_object(given.get("http_headers"))}
-    headers |= {
-        header: f"${{env:{variable}}}" for header, variable in _object(given.get("env_http_headers")).items()
-    }
+    headers |= {header: variable(name) for header, name in _object(given.get("env_http_headers")).items()}
     if isinstance(token := given.get("bearer_token_env_var"), str):
-        headers["Authorization"] = f"Bearer ${{env:{token}}}"
+        headers["Authorization"] = f"Bearer {variable(token)}"
     if headers:
         one.entry["headers"] = headers
     passed = [item.get("name") if is_object(item) else item for item in _array(given.get("env_vars"))]
     if passed:
         # Codex passes those on that are set.
-        variables = {str(variable): f"${{{variable}:-}}" for variable in passed}
+        variables = {str(name): variable(name, ":-") for name in passed}
         one.entry["env"] = variables | _object(given.get("env"))
     _take_bound(one, entry, "startup_timeout_ms", "connect_timeout_ms", 1)
     _take_bound(one, entry, "startup_timeout_sec", "connect_timeout_ms", 1000)
@@ -195,7 +190,7 @@ _CODEX_KEYS: Final = (
 def _zed(one: Found, entry: Mapping[str, Any]) -> None:
     # Older files have the program in an object of its own.
     inner = entry.get("command")
-    given = mapped({**entry, **_object(inner)} if is_object(inner) else entry, _literal)
+    given = mapped({**entry, **_object(inner)} if is_object(inner) else entry, literal)
     if is_object(inner):
         given["command"] = given.get("path")
     known = ("command", "args", "env", "cwd", "url", "headers", "enabled")
@@ -210,7 +205,7 @@ def _zed(one: Found, entry: Mapping[str, Any]) -> None:
 
 
 def _opencode(one: Found, entry: Mapping[str, Any]) -> None:
-    given = mapped(entry, lambda text: _with_braced(text, one.file))
+    given = mapped(entry, partial(translated, "opencode", file=one.file))
     known = ("cwd", "url", "headers", "enabled", "disabled")
     one.entry = _kept(given, *known)
     command = given.get("command")
@@ -238,7 +233,7 @@ def _goose(one: Found, entry: Mapping[str, Any]) -> None:
     if kind not in ("stdio", "streamable_http", "sse"):
         one.trouble = f"only goose itself runs the type {kind}"
         return
-    given = mapped(entry, _literal if kind == "stdio" else _with_variables)
+    given = mapped(entry, literal if kind == "stdio" else partial(translated, "goose", file=one.file))
     known = ("args", "headers", "cwd", "enabled")
     one.entry = _kept(given, *known)
     if given.get("available_tools"):
@@ -246,7 +241,7 @@ def _goose(one: Found, entry: Mapping[str, Any]) -> None:
         one.entry["available_tools"] = given["available_tools"]
     if kind == "stdio":
         one.entry["command"] = given.get("cmd")
-        variables = {str(variable): f"${{env:{variable}}}" for variable in _array(entry.get("env_keys"))}
+        variables = {str(name): variable(name) for name in _array(entry.get("env_keys"))}
         one.variables = [*variables]
         one.entry["env"] = variables | _object(given.get("envs"))
     else:
@@ -288,24 +283,3 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _array(value: Any) -> list[Any]:
     return value if is_array(value) else []
-
-
-def _literal(text: str) -> str:
-    """Escapes what looks like a reference: these clients have none."""
-    return _DOLLAR.sub("$$", text)
-
-
-def _with_variables(text: str) -> str:
-    """Writes `$NAME` and `${NAME}` as references."""
-    return _VARIABLE.sub(lambda found: f"${{{found[1] or found[3]}{found[2] or ''}}}", text)
-
-
-def _with_braced(text: str, file: Path) -> str:
-    """Writes opencode's `{env:NAME}` and `{file:path}` as references; the paths are relative to its file."""
-
-    def reference(found: re.Match[str]) -> str:
-        if found[1] == "env":
-            return f"${{env:{found[2].strip()}}}"
-        return f"${{file:{file.parent / Path(found[2].strip()).expanduser()}}}"
-
-    return _BRACED.sub(reference, _literal(text))

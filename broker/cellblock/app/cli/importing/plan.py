@@ -18,6 +18,7 @@ from cellblock.app.cli.config_file import OwnFile, real_path
 from cellblock.app.cli.importing.entries import Found
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.config.client_permissions import shown_path
+from cellblock.app.config.client_references import literal, unescaped
 from cellblock.app.config.edit import KeyPath
 from cellblock.app.config.formats import slip_hint, slips, value_at
 from cellblock.app.config.references import input_variable
@@ -33,8 +34,8 @@ Fate = Literal["added", "present", "conflict", "itself", "unusable"]
 
 Place = Literal["environment", "keyring", "file"]
 
-_INPUT: Final = re.compile(r"\$\{input:([^{}]+)\}")
-_PLACE: Final = re.compile(r"\$\{workspaceFolder(?:Basename)?\}")
+_INPUT: Final = re.compile(r"(?<!\$)\$\{input:([^{}]+)\}")
+_PLACE: Final = re.compile(r"(?<!\$)\$\{workspaceFolder(?:Basename)?\}")
 _OWN_PROGRAM: Final = re.compile(r"cellblock(?:[=@~<>!\[].*)?")
 _OWN_MODULE: Final = re.compile(r"cellblock(?:\.cli)?")
 _PYTHON: Final = re.compile(r"python[\d.]*|py")
@@ -58,14 +59,20 @@ class Step:
         return f"{CLIENTS[self.found.client].title}, {shown_path(self.found.file)}"
 
     @property
+    def of_project(self) -> bool:
+        """Says whether a file in the project's folder has it, which may be a stranger's."""
+        project = self.found.project
+        return project is not None and self.found.file.is_relative_to(project)
+
+    @property
     def reached(self) -> str:
-        """Returns the program or the host, without arguments, which may hold secrets."""
+        """Returns the command or the host, without arguments, which may hold secrets."""
         entry: object = self.found.entry
         if not is_object(entry):
             return "?"
         command = entry.get("command")
         if isinstance(command, str):
-            return PurePath(command).name or "?"
+            return command or "?"
         try:
             return urlsplit(str(entry.get("url"))).hostname or "?"
         except ValueError:
@@ -235,13 +242,16 @@ def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:
             return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")
     entry = {key: value for key, value in raw.items() if key in SERVER_KEYS}
     if (folder := server.project) is not None:
-        places = {"${workspaceFolderBasename}": folder.name, "${workspaceFolder}": str(folder)}
+        # Whoever made the folder's name is no author of references.
+        whole = literal(str(folder))
+        places = {"${workspaceFolderBasename}": literal(folder.name), "${workspaceFolder}": whole}
         entry = mapped(entry, lambda text: _PLACE.sub(lambda found: places[found[0]], text))
         if "command" in entry:
             # Clients start a project's servers in its folder.
-            entry["cwd"] = str(folder / entry.get("cwd", ""))
+            entry["cwd"] = str(Path(whole) / entry.get("cwd", ""))
     if isinstance(file := entry.get("envFile"), str) and "${" not in file:
-        entry["envFile"] = str((server.project or server.file.parent) / Path(file).expanduser())
+        base = literal(str(server.project or server.file.parent))
+        entry["envFile"] = str(Path(base) / Path(file).expanduser())
     try:
         ServerConfig.model_validate(entry)
     except ValidationError as error:
@@ -257,7 +267,7 @@ def _with_variables(text: str, inputs: Mapping[str, Any]) -> str:
         wanted = inputs.get(found[1])
         default = wanted.get("default") if is_object(wanted) else None
         name = input_variable(found[1])
-        usable = isinstance(default, str) and "}" not in default
+        usable = isinstance(default, str) and not {"{", "}"} & {*default}
         return f"${{{name}:-{default}}}" if usable else f"${{env:{name}}}"
 
     return _INPUT.sub(variable, text)
@@ -327,6 +337,7 @@ class Secrets:
         return written, list(dict.fromkeys(used))
 
     def _variable(self, value: str, wanted: str, server: str) -> str:
+        value = unescaped(value)
         numbered = (f"{wanted}_{number}" for number in itertools.count(2))
         for name in itertools.chain((wanted, input_variable(f"{server}_{wanted}")), numbered):
             if name not in self.variables and self.kept(name) not in (None, value):

@@ -20,7 +20,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import ValidationError
 
 from cellblock.base.json import is_array, is_object
-from cellblock.base.loopback import is_loopback
+from cellblock.base.loopback import is_loopback, is_nearer
 from cellblock.base.redaction import REDACTED, safe_text
 from cellblock.base.visible import visible
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
@@ -70,15 +70,30 @@ def http_client(bound: float) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(headers=ACCEPTED, timeout=bound, verify=tls_context())
 
 
-async def send(http: httpx2.AsyncClient, request: httpx2.Request, bound: float) -> httpx2.Response:
-    """Sends a request, and returns the whole answer.
+async def refuse_nearer(url: str, server: str) -> None:
+    """Raises LoginError: A server has named an address that only this machine, or its network, can reach."""
+    host = urlsplit(url).hostname or ""
+    if await is_nearer(host, urlsplit(server).hostname or ""):
+        raise LoginError(
+            f"The server leads to a private address: {shown_line(host)}.", hint="Do not log in there."
+        )
+
+
+async def send(
+    http: httpx2.AsyncClient, request: httpx2.Request, bound: float, server: str
+) -> httpx2.Response:
+    """Sends a request that a server's words have led to, and returns the whole answer.
 
     Raises:
-        LoginError: No answer within `bound` seconds, or one that is too large.
+        LoginError: No answer within `bound` seconds, or one that is too large; or it leads to a private address.
     """
     where = urlsplit(str(request.url)).netloc.rpartition("@")[2]
+    # A client's own headers are not put into a finished request; GitHub answers with a form to who wants no JSON.
+    for name, value in (*ACCEPTED.items(), ("accept", "application/json")):
+        request.headers.setdefault(name, value)
     try:
         async with asyncio.timeout(bound):
+            await refuse_nearer(str(request.url), server)
             response = await http.send(request, stream=True)
             try:
                 # Decoded by hand, so that a small compressed answer cannot become a large one unseen.
@@ -108,7 +123,8 @@ async def send(http: httpx2.AsyncClient, request: httpx2.Request, bound: float) 
 
 
 def _mended(body: bytes) -> bytes:
-    """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or a list."""
+    """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or scopes as a list
+    or with commas."""
     answer = _object_in(body)
     if "access_token" not in answer:
         return body
@@ -116,8 +132,11 @@ def _mended(body: bytes) -> bytes:
         answer["expires_in"] = int(float(answer["expires_in"]))
     except (KeyError, TypeError, ValueError, OverflowError):
         answer["expires_in"] = None
-    if is_array(answer.get("scope")):
-        answer["scope"] = " ".join(map(str, answer["scope"]))
+    scope = answer.get("scope")
+    if is_array(scope):
+        answer["scope"] = " ".join(map(str, scope))
+    elif isinstance(scope, str) and " " not in scope:
+        answer["scope"] = scope.replace(",", " ")
     return json.dumps(answer).encode()
 
 
@@ -147,6 +166,7 @@ class CheckedProvider(OAuthClientProvider):
                 raise OAuthFlowError(
                     f"The authorization server's endpoint {url} is neither https nor on this machine"
                 )
+            await refuse_nearer(str(url), self.context.server_url)
         return await super()._perform_authorization()
 
 
@@ -168,7 +188,7 @@ async def drive(provider: CheckedProvider, refused: httpx2.Response, bound: floa
         async with http_client(bound) as http:
             await anext(flow)
             while (outgoing := await flow.asend(response)) is not refused.request:
-                response = await send(http, outgoing, bound)
+                response = await send(http, outgoing, bound, provider.context.server_url)
     except OAuthFlowError as error:
         if not provider.respell(response):
             raise _refused(error, response) from None
@@ -212,7 +232,7 @@ async def renew(record: LoginRecord, bound: float) -> LoginRecord:
     if not is_safe(str(request.url)):
         raise LoginEnded("the token endpoint is neither https nor on this machine", hint="Log in again.")
     async with http_client(bound) as http:
-        response = await send(http, request, bound)
+        response = await send(http, request, bound, record.server_url)
     code = error_code(response)
     if code in _OVER:
         ended = LoginEnded(
@@ -251,11 +271,15 @@ async def revoke(record: LoginRecord, bound: float) -> bool:
     data, headers = _Kept(record).context.prepare_token_auth(data, {})
     url = str(metadata.revocation_endpoint)
     async with http_client(bound) as http:
-        response = await send(http, httpx2.Request("POST", url, data=data, headers=headers), bound)
+        response = await send(
+            http, httpx2.Request("POST", url, data=data, headers=headers), bound, record.server_url
+        )
         if response.status_code == 400 and not record.client.client_secret:
             # Servers made with the SDK want the field of a client without a secret, too.
             data["client_secret"] = ""
-            response = await send(http, httpx2.Request("POST", url, data=data, headers=headers), bound)
+            response = await send(
+                http, httpx2.Request("POST", url, data=data, headers=headers), bound, record.server_url
+            )
     if response.status_code != 200:
         raise LoginError(f"The authorization server refused: {words_of(response)}.", hint="Revoke it there.")
     return True

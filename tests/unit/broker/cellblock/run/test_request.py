@@ -309,13 +309,13 @@ def test_hostile_specifiers_are_json_in_the_body() -> None:
 
 def test_capabilities_that_are_not_there_are_warned_of() -> None:
     there = ("files", "Files!", PREFIX + "git")
-    assert capability_warnings(there, CATALOG) == []
-    warnings = capability_warnings(("down", "fils", ""), CATALOG)
+    assert capability_warnings(there, (), CATALOG) == []
+    warnings = capability_warnings(("down", "fils", ""), (), CATALOG)
     assert [warning.code for warning in warnings] == ["CAPABILITY_UNAVAILABLE"] * 3
     assert all(warning.severity == "warning" and warning.hint for warning in warnings)
     assert "'down'" in warnings[0].message and "files" in (warnings[1].hint or "")
     assert "not connected (no such command)" in warnings[0].message
-    named, by_id = capability_warnings(("Down, Right?", "down"), CATALOG)
+    named, by_id = capability_warnings(("Down, Right?", "down"), (), CATALOG)
     assert (named.hint, named.message) == (by_id.hint, by_id.message.replace("'down'", "'Down, Right?'"))
 
 

@@ -194,6 +194,9 @@ async def test_declarations_that_were_deferred_come_with_the_first_script_that_n
         assert await brought("embedding", {"code": "export default 1"}) == "", "it names no server"
         first = await brought("embedding", calling("price"))
         assert "function price(" in first and "function buy(" in first
+        assert "function price(input: {" in first and "declare module" in first
+        second = await brought("embedding", calling("buy"))
+        assert "function buy(" in second and "price" not in second, "whole where it is first used"
         assert await brought("embedding", calling("buy")) == "", "once"
         assert "function price(" in await brought("team:a", fails), "of its own, and with a script that fails"
         asked = {"code": "export default 1", "requestedCapabilities": ["local"]}

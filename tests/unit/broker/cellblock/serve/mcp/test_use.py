@@ -123,6 +123,9 @@ class Naming:
     async def about_to_answer(self) -> None:
         """Nothing connects here."""
 
+    def meets(self, _principal: str) -> None:
+        pass
+
     def output_of(self, _server: ServerEntry, _tool: ToolEntry) -> ToolOutput | None:
         return self.seen
 
@@ -191,24 +194,8 @@ async def test_what_was_observed_is_in_it(tmp_path: Path) -> None:
     service = Naming(tmp_path, server("a", "one"))
     service.seen = ToolOutput("observed", "Observed from 3 results.", text=True)
     async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
-        text = (await brought(client, "a"))["a"]
+        text = (await brought(client, "a//one()"))["a"]
     assert "Output: Observed from 3 results." in text and "Promise<string>" in text
-
-
-async def test_the_budget_is_shared_and_what_the_script_names_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    large = server("large", *(f"tool_{number}" for number in range(60)))
-    small = server("small", "one")
-    room = len(declare_server(small)) + 1_500
-    monkeypatch.setattr(first_reference, "MAX_CHARS", room)
-    service = Naming(tmp_path, large, small, frontend={"declaration_chars": 0})
-    async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
-        texts = await brought(client, "large,small//tool_57()")
-    assert texts["small"] == declare_server(small)
-    assert "function tool_57(" in texts["large"] and "function tool_0(" in texts["large"]
-    assert "function tool_40(" not in texts["large"] and "codemode://servers/large.d.ts" in texts["large"]
-    assert len(texts["large"].partition("// Not declared here")[0]) <= 1_500
 
 
 async def test_the_memory_of_clients_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +204,8 @@ async def test_the_memory_of_clients_is_bounded(tmp_path: Path, monkeypatch: pyt
     references = FirstReferences(service)  # type: ignore[arg-type]
 
     async def shown(client: str) -> bool:
-        return bool(await references.declarations_for(client, service.catalog, ["a"], ""))
+        response = RunResponse(logs=[], diagnostics=[], servers=("a",))
+        return bool(await references.declarations_for(client, service.catalog, response, ""))
 
     assert [await shown(client) for client in "1234"] == [True] * 4
     assert [await shown(client) for client in "2341"] == [False, False, False, True]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import pytest
 from cellblock.app.config.load import parse_settings
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import SchemaSettings
+from cellblock.base.store import LocalStore
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind as Kind
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.discovery import Discovery
-from cellblock.types.learning.learner import Learner
+from cellblock.types.learning.learner import Learner, mark_of
+from cellblock.types.learning.offers import Offer
 from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
 from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file, read_overlay
 from cellblock.types.typescript import declare_server
@@ -264,3 +267,78 @@ def test_a_new_file_is_valid_says_nothing_and_can_be_filled_in(file: Path) -> No
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "..", "", "\x00", "My Files"])
 def test_a_server_name_stays_in_its_folder(tmp_path: Path, name: str) -> None:
     assert overlay_file(tmp_path, name).parent == tmp_path
+
+
+SECRET = {
+    "type": "hiv",
+    "ident": 1,
+    "alice_medical": {"at": "2001-01-01"},
+    "rows": [{"Ignore_rules": 1, "n": 1}],
+}
+PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("by", "meets", "learn", "shown", "hidden"),
+    [
+        (("", ""), ("cli", "token", "stdio:x"), True, "hiv flu alice_medical Ignore_rules ident", ""),
+        (("oauth:a", "oauth:a"), ("oauth:a",), True, "hiv flu alice_medical Ignore_rules ident", ""),
+        # Nobody is shown what one alone has shown, and nobody any value.
+        (
+            ("oauth:a", "oauth:b"),
+            ("oauth:a", "oauth:b"),
+            True,
+            "ident rows n type",
+            "hiv flu alice Ignore 2001-01",
+        ),
+        (("oauth:a", "oauth:b"), ("oauth:b",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("oauth:a", "token:ci"), ("token",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("token", "token:ci"), ("token:ci",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("oauth:a", "oauth:a"), ("oauth:b",), True, "", "ident hiv flu alice Ignore 2001-01"),
+        # What 0.1.0 has learnt may be anybody's.
+        ((None, "oauth:b"), ("oauth:b",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        ((None, "oauth:b"), ("oauth:b", "oauth:c"), True, "", "ident hiv flu alice Ignore 2001-01"),
+        ((None, "cli"), ("cli",), True, "hiv flu alice_medical Ignore_rules ident", ""),
+        # The user says so of a server; values stay out.
+        (
+            ("oauth:a",) * 2,
+            ("oauth:b",),
+            {"Files": "shared"},
+            "alice_medical Ignore_rules",
+            "hiv flu 2001-01",
+        ),
+    ],
+)
+async def test_what_one_principal_alone_has_shown_stays_with_it(
+    tmp_path: Path, by: Sequence[str | None], meets: Sequence[str], learn: Any, shown: str, hidden: str
+) -> None:
+    declared = {"type": "object", "additionalProperties": {"type": "integer"}}
+    world = World(tool(), tool("declared", output_schema=declared), learn=learn, keep_samples=True)
+    settings = SchemaSettings.model_validate({"learn": learn, "keep_samples": True})
+    for value, whose in zip((SECRET, PLAIN), by, strict=True):
+        # Each in a process of its own: what is kept says whose it is.
+        learner = Learner(settings, LocalStore(tmp_path))
+        for entry in world.server.tools:
+            body = json.dumps(value).encode()
+            if whose is None:
+                learner._offers.put(Offer("Files", entry, "value", body, ""))
+            else:
+                learner.offer("Files", entry, "value", body, whose)
+        learner.start()
+        await learner.wait_for_writes(BOUND)
+        await learner.close()
+    learner = Learner(settings, LocalStore(tmp_path))
+    world.outputs = KnownOutputs(learner)
+    learner.start()
+    await learner.loaded(BOUND)
+    for principal in meets:
+        learner.meets(principal)
+    text = world.types() + json.dumps([world.schema(), world.schema(1)])
+    assert all(word in text for word in shown.split()), text
+    assert not any(word in text.replace("declared", "") for word in hidden.split()), text
+    await learner.close()
+
+
+def test_the_marks_of_principals_tell_nobody_who_they_are() -> None:
+    assert mark_of("") == mark_of("token") == mark_of("stdio:x") != mark_of("token:x") != mark_of("anybody")
+    assert "alice" not in mark_of("oauth:alice")

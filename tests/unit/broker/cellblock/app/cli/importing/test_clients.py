@@ -468,7 +468,7 @@ def only_step(home: Path, client: str, files: Mapping[str, str]) -> Step:
         (home / name).write_text(
             text.replace("PROJECT", str(home / "project")).replace("OTHER", str(home / "other"))
         )
-    found = find_servers(home / "project", [client]).servers
+    found = find_servers([client], home / "project").servers
     steps = [step for step in make_plan(found, {}).steps if "command" in step.found.entry]
     assert [step.found.name for step in steps] == ["gh"]
     return steps[0]

@@ -117,7 +117,7 @@ def read(home: Path, client: str, files: Mapping[str, str]) -> dict[str, Found]:
     for name, text in files.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text)
-    search = find_servers(home / "project", [client])
+    search = find_servers([client], home / "project")
     assert search.unreadable == {}
     return {found.name: found for found in search.servers}
 
@@ -133,7 +133,7 @@ def test_codex(home: Path) -> None:
         "docs": {
             "command": "docs",
             "args": ["$${HOME}", "x"],
-            "env": {"PASSED": "${PASSED:-}", "OTHER": "${OTHER:-}", "LEVEL": "1"},
+            "env": {"PASSED": "${env:PASSED:-}", "OTHER": "${env:OTHER:-}", "LEVEL": "1"},
             "cwd": "/srv",
             "enabledTools": ["read", "write"],
             "disabledTools": ["write"],

@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx2
 import pytest
+from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
+from pydantic import AnyUrl
 
+from cellblock.base.loopback import is_nearer
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.errors import LoginError
+from cellblock.tools.upstream.auth.exchange import CheckedProvider, MemoryStorage, drive
 from cellblock.tools.upstream.auth.login import LoginTarget, log_in, status_of, target_of
 from support.http_server import serving
 from support.waits import within
@@ -42,8 +47,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
         elif target.path.startswith("/.well-known/oauth-protected-resource"):
-            self.answer("resource", {"resource": f"{base}/mcp", "authorization_servers": [base]})
-        elif target.path == "/.well-known/oauth-authorization-server":
+            servers = [base + self.server.issuer_path]
+            self.answer("resource", {"resource": f"{base}/mcp", "authorization_servers": servers})
+        elif target.path == self.server.metadata_at:
             endpoints = {f"{name}_endpoint": f"{base}/{name}" for name in ("authorization", "token")}
             endpoints["authorization_endpoint"] = f"{base}/authorize"
             self.answer(
@@ -57,6 +63,11 @@ class Handler(BaseHTTPRequestHandler):
         sent = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/register":
             self.answer("client", {**json.loads(sent), "client_id": "c"}, 201)
+        elif self.path == "/token" and self.server.is_github and "json" not in self.headers.get("Accept", ""):
+            self.send_response(200)
+            self.send_header("Content-Length", "22")
+            self.end_headers()
+            self.wfile.write(b"access_token=the-token")
         elif self.path == "/token":
             self.answer("token", {"access_token": "the-token", "token_type": "Bearer", "expires_in": 60})
         else:
@@ -84,6 +95,9 @@ class Authority(ThreadingHTTPServer):
         self.change = change
         self.base = f"http://127.0.0.1:{self.server_port}"
         self.returned = returned
+        self.metadata_at = "/.well-known/oauth-authorization-server"
+        self.issuer_path = ""
+        self.is_github = False
 
 
 def odd(what: str, status: int = 0, **members: Any) -> Change:
@@ -196,3 +210,155 @@ async def test_a_server_that_is_not_there_is_told_without_the_name_of_a_class(tm
     with pytest.raises(LoginError, match="notes cannot be reached") as caught:
         await logged_in(authority, tmp_path)
     assert "Error" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("host", "server", "refused"),
+    [
+        ("127.0.0.1", "8.8.8.8", True),
+        ("localhost", "10.0.0.1", True),
+        ("0.0.0.0", "8.8.8.8", True),
+        ("::ffff:127.0.0.1", "8.8.8.8", True),
+        ("169.254.169.254", "8.8.8.8", True),
+        ("100.64.0.1", "8.8.8.8", True),
+        ("fd00::1", "2001:4860:4860::8888", True),
+        ("192.168.0.1", "10.0.0.1", False),
+        ("127.0.0.1", "localhost", False),
+        ("10.0.0.1", "127.0.0.1", False),
+        ("8.8.8.8", "10.0.0.1", False),
+        ("name.invalid", "8.8.8.8", False),
+    ],
+)
+async def test_private_addresses_only_where_the_server_is(host: str, server: str, refused: bool) -> None:
+    assert await is_nearer(host, server) is refused
+
+
+@pytest.mark.parametrize("place", ["resource", "authorization"])
+async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> None:
+    asked: list[str] = []
+
+    def change(what: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        asked.append(what)
+        return 0, body
+
+    authority = Authority(change)
+    with serving(authority):
+        metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1:1/")])
+        provider = CheckedProvider("https://8.8.8.8/mcp", metadata, MemoryStorage())
+        request = httpx2.Request("POST", "https://8.8.8.8/mcp")
+        if place == "resource":
+            where = f'Bearer resource_metadata="{authority.base}/.well-known/oauth-protected-resource"'
+            refused = httpx2.Response(401, headers={"WWW-Authenticate": where}, request=request)
+            with pytest.raises(LoginError, match=r"private address: 127\.0\.0\.1"):
+                await within(drive(provider, refused, 10))
+        else:
+            endpoints = {
+                f"{name}_endpoint": f"{authority.base}/{name}" for name in ("authorization", "token")
+            }
+            provider.context.oauth_metadata = OAuthMetadata.model_validate(
+                {"issuer": "https://8.8.8.8", **endpoints}
+            )
+            with pytest.raises(LoginError, match="private address"):
+                await within(provider._perform_authorization())  # pyright: ignore[reportPrivateUsage]
+    assert asked == []
+
+
+OIDC = {
+    "jwks_uri": "https://keys.example/certs",
+    "userinfo_endpoint": "https://keys.example/userinfo",
+    "subject_types_supported": ["pairwise", "public"],
+    "id_token_signing_alg_values_supported": ["RS256"],
+    "response_types_supported": ["code", "id_token", "code id_token", "none"],
+    "scopes_supported": ["openid", "email", "profile", "offline_access"],
+}
+PROVIDERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "google": (
+        "",
+        "/.well-known/openid-configuration",
+        {
+            **OIDC,
+            "device_authorization_endpoint": "https://oauth2.example/device/code",
+            "code_challenge_methods_supported": ["plain", "S256"],
+            "token_endpoint_auth_methods_supported": ["client_secret_post", "client_secret_basic"],
+            "grant_types_supported": ["authorization_code", "urn:ietf:params:oauth:grant-type:jwt-bearer"],
+        },
+    ),
+    "entra": (
+        "/9188040d-6c67/v2.0",
+        "/9188040d-6c67/v2.0/.well-known/openid-configuration",
+        {
+            **OIDC,
+            # It has PKCE, and does not say so.
+            "token_endpoint_auth_methods_supported": ["client_secret_post", "self_signed_tls_client_auth"],
+            "request_uri_parameter_supported": False,
+            "tenant_region_scope": None,
+            "cloud_instance_name": "microsoftonline.com",
+            "mtls_endpoint_aliases": {"token_endpoint": "https://mtlsauth.example/token"},
+        },
+    ),
+    "auth0": (
+        "/",
+        "/.well-known/openid-configuration",
+        {
+            **OIDC,
+            "registration_endpoint": "{base}/register",
+            "code_challenge_methods_supported": ["S256", "plain"],
+            "token_endpoint_auth_methods_supported": ["client_secret_basic", "private_key_jwt", "none"],
+            "backchannel_logout_supported": True,
+        },
+    ),
+    "keycloak": (
+        "/realms/main",
+        "/realms/main/.well-known/openid-configuration",
+        {
+            **OIDC,
+            "registration_endpoint": "{base}/register",
+            "code_challenge_methods_supported": ["plain", "S256"],
+            "claims_supported": ["aud", "sub"],
+            "tls_client_certificate_bound_access_tokens": True,
+            "mtls_endpoint_aliases": {"token_endpoint": "https://keys.example/realms/main/token"},
+        },
+    ),
+    "github": (
+        "/login/oauth",
+        "/.well-known/oauth-authorization-server/login/oauth",
+        {
+            "response_types_supported": ["code"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "code_challenge_methods_supported": ["S256"],
+            "service_documentation": "https://docs.github.com/apps",
+        },
+    ),
+}
+"""What is particular in documented metadata: the issuer's path, where it is found, and its members."""
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_documented_metadata_of_providers_leads_to_a_login(tmp_path: Path, name: str) -> None:
+    path, found_at, members = PROVIDERS[name]
+    is_open = "registration_endpoint" in members
+
+    def change(asked: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if asked == "token":
+            return 0, {**body, "scope": "repo,gist"} if name == "github" else body
+        if asked != "metadata":
+            return 404 if asked == "client" and not is_open else 0, body
+        endpoints = {key: body[key] for key in ("authorization_endpoint", "token_endpoint")}
+        stated = json.loads(json.dumps(members).replace("{base}", authority.base))
+        return 0, {"issuer": authority.base + path, **endpoints, **stated}
+
+    authority = Authority(change)
+    authority.issuer_path, authority.metadata_at = path, found_at
+    authority.is_github = name == "github"
+    with serving(authority):
+        known = {"client_id": "mine", "scopes": ["repo"] if name == "github" else []}
+        _, said = await logged_in(authority, tmp_path / "a", servers={"notes": known})
+        assert said.startswith("Logged in to notes") and "Not granted" not in said
+        if is_open:
+            _, said = await logged_in(authority, tmp_path / "b")
+            assert said.startswith("Logged in to notes")
+        else:
+            with pytest.raises(
+                LoginError, match="does not register clients by itself; a client_id is needed"
+            ):
+                await logged_in(authority, tmp_path / "b")

@@ -1,0 +1,62 @@
+"""Takes a Markdown fence off a script, and tells from the text at a syntax error what a model has done to it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_FENCED: Final = re.compile(
+    r"(?P<before>(?:(?!```).*\n){0,20}?)[ \t]*(?P<fence>```|~~~)"
+    r"[ \t]*[\w+#.-]*[ \t]*(?=\r?\n)"
+    r"(?P<code>(?:(?![ \t]*(?P=fence)).*(?:\n|\Z))*+)(?:[ \t]*(?P=fence)[ \t]*(?=\r?\n|\Z)(?P<after>[^`]*))?\Z",
+    re.IGNORECASE,
+)
+_HIDDEN: Final = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_ENTITY: Final = re.compile(r"&(?:lt|gt|amp|quot|apos|#39);")
+
+FENCED: Final = "Send the code alone, as JavaScript, without a Markdown fence."
+NOT_ASYNC: Final = (
+    "`await` stands in a function that is not async: write `async` before its parameters, and "
+    "`await Promise.all(list.map(async …))` around callbacks."
+)
+
+
+def unfenced(code: str) -> str:
+    """Gives a script without the one Markdown fence around it, and without the prose around that; its lines stay where
+    they are. No script begins a line with three backticks, and only prose stands before such a line without a comment.
+    """
+    if "```" not in code and "~~~" not in code:
+        return code
+    found = _FENCED.match(code)
+    if found is None or (found["before"].strip() and (found["fence"] == "~~~" or _is_code(found["before"]))):
+        return code
+    return re.sub(r"[^\r\n]", "", found["before"]) + found["code"]
+
+
+def _is_code(text: str) -> bool:
+    return "`" in text or "/*" in text
+
+
+def syntax_hint(code: str, line: int, column: int) -> str | None:
+    """Says what has become of a script's text in transit, or what stands at a syntax error; None where it is neither.
+
+    Args:
+        code: The script.
+        line: Of the error, from 1.
+        column: In UTF-16 units, from 1.
+    """
+    lines = code.splitlines()
+    text = lines[line - 1] if 0 < line <= len(lines) else ""
+    if (hidden := _HIDDEN.search(text)) is not None:
+        return f"The invisible character U+{ord(hidden[0]):04X} stands in line {line}: take it out."
+    if (entity := _ENTITY.search(text)) is not None:
+        return f"HTML entities such as `{entity[0]}` stand for characters: write `<`, `>`, `&` and quotes themselves."
+    if "\\n" in text and len(lines) < 3 and text[max(0, column - 3) : column + 2].count("\\"):
+        return "Line breaks stand as the two characters `\\n`: send real line breaks."
+    if "```" in text or "~~~" in text:
+        return FENCED
+    if re.search("[“”‘’]", text):
+        return "Write plain quotes in place of typographic ones."
+    if re.search(r"\bawait\b", text[max(0, column - 8) : column + 6]):
+        return NOT_ASYNC
+    return None

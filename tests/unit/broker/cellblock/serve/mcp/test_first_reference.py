@@ -1,0 +1,107 @@
+"""What a response brings of the declarations of servers that its script names (001, 4.4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from cellblock.run.response import RunResponse, TraceEntry, error_diagnostic
+from cellblock.serve.mcp.first_reference import MAX_CHARS, MAX_LINES_CHARS, FirstReferences
+from cellblock.serve.service import RunService
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput
+from support.recorded_catalogs import server_of
+
+TEXT = {"type": "string", "description": "What it is about. " * 20}
+
+
+def tool(name: str, properties: int = 2) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {f"p{number}": TEXT for number in range(properties)}}
+    return {"name": name, "description": f"Does {name}.", "inputSchema": schema}
+
+
+class Service:
+    """Knows outputs, as a broker that learns does."""
+
+    def __init__(self) -> None:
+        self.outputs: dict[str, ToolOutput] = {}
+        self.looks = 0
+
+    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        return self.outputs.get(tool.tool_name)
+
+    async def wait_for_looks(self, bound: float) -> None:
+        self.looks += 1
+
+
+class Client:
+    def __init__(self, tools: Mapping[str, list[dict[str, Any]]]) -> None:
+        self.service = Service()
+        self.catalog = Catalog(1, {name: server_of(name, given, name) for name, given in tools.items()})
+        self.references = FirstReferences(cast("RunService", self.service))
+
+    async def given(self, code: str, *servers: str, fails_at: str = "") -> dict[str, str]:
+        diagnostics = [error_diagnostic("IMPORT_FAILURE", "no", "none", fails_at)] if fails_at else []
+        trace = [TraceEntry(server_id="a", tool_name="b", duration_ms=1, ok=True)]
+        response = RunResponse(logs=[], diagnostics=diagnostics, tool_trace=trace, servers=servers)
+        return await self.references.declarations_for("me", self.catalog, response, code)
+
+
+async def test_what_a_script_names_is_whole_and_the_others_are_a_line_each() -> None:
+    client = Client({"crm": [tool("find"), tool("huge", 60), tool("keep")], "desk": [tool("close")]})
+    brought = await client.given("await crm.find({})", "crm")
+    assert list(brought) == ["crm"]
+    text = brought["crm"]
+    at = text.index("function huge")
+    whole, lines = text[:at], text[at:]
+    assert "Does find." in whole and "What it is about." in whole and "keep" not in whole
+    assert "function keep(input?: { p0?: string; p1?: string }): Promise<McpToolOutput>;\n" in lines
+    assert (
+        "What it is about." not in lines and max(map(len, lines.splitlines())) <= 160 and lines.endswith("}")
+    )
+    assert await client.given("await crm.find({})", "crm") == {}
+    assert "Does keep." in (await client.given("crm.keep(crm.find)", "crm"))["crm"]
+
+
+async def test_every_function_comes_when_it_is_first_used_and_none_is_crowded_out() -> None:
+    names = [f"tool_{number}" for number in range(120)]
+    client = Client({"large": [tool("a_huge_one", 60), *map(tool, names)], "small": [tool("two_lines", 0)]})
+    code = f"large.a_huge_one(); {' '.join(f'large.{name}();' for name in names)} small.two_lines();"
+    declared: set[str] = set()
+    for _ in range(30):
+        brought = await client.given(code, "large", "small")
+        if not brought:
+            break
+        assert sum(map(len, brought.values())) < 1.2 * (MAX_CHARS + MAX_LINES_CHARS) + 60 * 500
+        new = set(re.findall(r"Does (\w+)\.", "".join(brought.values())))
+        assert "two_lines" in declared | new and not declared & new
+        declared |= new
+    assert declared == {*names, "a_huge_one", "two_lines"}
+
+
+async def test_a_type_that_is_known_better_is_sent_again() -> None:
+    client = Client({"crm": [tool("find"), tool("keep")]})
+    await client.given("crm.find()", "crm")
+    seen = ToolOutput(
+        "observed", "seen", schema={"type": "object", "properties": {"id": {"type": "integer"}}}
+    )
+    client.service.outputs = {"find": seen, "keep": seen}
+    brought = (await client.given("crm.find()", "crm"))["crm"]
+    assert "id?: number" in brought and "keep" not in brought and client.service.looks == 2
+    assert await client.given("crm.find()", "crm") == {}
+
+
+@pytest.mark.parametrize(("place", "servers"), [("script.js:1:1", []), ("script.js:2:9", ["crm"])])
+async def test_a_failed_import_brings_nothing_of_other_servers(place: str, servers: list[str]) -> None:
+    client = Client({"crm": [tool("find")], "desk": [tool("close")]})
+    code = 'import "@codemode/servers/none";\nimport { x } from "@codemode/servers/crm"; desk.close'
+    assert list(await client.given(code, "crm", "desk", fails_at=place)) == servers
+
+
+async def test_what_the_description_had_is_not_sent_again() -> None:
+    client = Client({"crm": [tool("find")]})
+    client.references.show("me", client.catalog.servers.values())
+    assert await client.given("crm.find()", "crm") == {}
