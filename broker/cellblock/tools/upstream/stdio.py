@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import Process
 from mcp.os.posix.utilities import terminate_posix_process_tree
 
-from cellblock.base.offload.budget import OverBudget
+from cellblock.base.budget import OverBudget
 from cellblock.base.orphans import WATCHER
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
