@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -38,7 +38,7 @@ MARKS: Final = HERE.parent / "security" / "mark_realm.js"
 
 
 @contextmanager
-def marked_worker() -> Iterator[ContextWorker]:
+def marked_worker() -> Generator[ContextWorker]:
     """A process whose own realm has a mark on every object that others inherit from."""
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(folder) / "bundle"

@@ -45,6 +45,7 @@ class RunContext:
         generation: Keeps the sessions of calls that outlast the run's process.
         used_ms: Wall time that the run has used before, in other processes.
         used_cpu_ms: CPU time likewise.
+        counts_queue: Whether the time in the queue counts for the run's time.
         key: Names the runs that may have one process with this one; empty: none.
     """
 
@@ -67,4 +68,5 @@ class RunContext:
     generation: Generation = field(default_factory=Generation)
     used_ms: int = 0
     used_cpu_ms: int = 0
+    counts_queue: bool = False
     key: str = ""

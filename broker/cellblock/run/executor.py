@@ -493,6 +493,7 @@ class Executor:
         return RunContext(
             plan=plan,
             limits=request.limits,
+            counts_queue=request.has_default_timeout,
             catalog=catalog,
             discovery=self._discovery.get_or_make(catalog),
             rules=self._rules(caller, job.grants, earlier=job.earlier, stops=request.plan),

@@ -257,7 +257,7 @@ def _diagnostic(kept: Kept, most: int) -> dict[str, Any]:
     are, shows = (
         ("The result is", "`result` is the beginning of its JSON, as a string")
         if kept.part == "result"
-        else ("The logs are", "`logs` has the last of them")
+        else ("The logs are", "`logs` has errors and both ends of them")
     )
     return {
         "severity": "info",
@@ -268,19 +268,27 @@ def _diagnostic(kept: Kept, most: int) -> dict[str, Any]:
 
 
 def _shortened(logs: list[dict[str, Any]], kept: Kept, left: int, most: int) -> list[dict[str, Any]]:
-    """Returns the last entries, and one that says so (Code Mode specification, section 3.3.1)."""
-    shown: list[dict[str, Any]] = []
-    for entry in reversed(logs):
+    """Returns errors, the first and the last entries, in the order in which they came, and one that says so (Code Mode
+    specification, section 3.3.1)."""
+    errors = [number for number, entry in enumerate(logs) if entry["level"] == "error"]
+    # From both ends: the first, the last, the second and so on.
+    ends = [end for pair in zip(range(len(logs)), reversed(range(len(logs))), strict=True) for end in pair]
+    shown: dict[int, dict[str, Any]] = {}
+    for number in (*errors, *ends):
+        entry = logs[number]
+        if number in shown:
+            continue
         if shown and _bytes_in(entry["message"]) + ENTRY_BYTES > left:
             break
         message = preview(entry["message"], left, keep=_LINES)
-        shown.insert(0, {**entry, "message": message})
+        shown[number] = {**entry, "message": message}
         left -= _bytes_in(message) + ENTRY_BYTES
     note = (
-        f"[logs shortened: the last {len(shown):,} of {len(logs):,} entries are here, all are in {output_uri(kept)}; "
-        f"result and logs are over {most:,} bytes]"
+        f"[logs shortened: {len(shown):,} of {len(logs):,} entries are here, errors and those at both ends first; all "
+        f"are in {output_uri(kept)}; result and logs are over {most:,} bytes]"
     )
-    return [*shown, {"level": "warn", "message": note, "timeMs": logs[-1]["timeMs"]}]
+    entries = [shown[number] for number in sorted(shown)]
+    return [*entries, {"level": "warn", "message": note, "timeMs": logs[-1]["timeMs"]}]
 
 
 def preview(text: str, max_bytes: int, keep: Iterable[str] = ()) -> str:
