@@ -224,7 +224,7 @@ def _complaint(
     if number in NAME:
         return _of_name(made, source.code[max(0, first - 100) : first], source)
     if number in EXPORT:
-        if typescript_type(node, name, source):
+        if _is_type_import(node, name, source):
             return None
         if not any(_is_required(part, source) for part in _upwards(node, source)):
             return made
@@ -446,7 +446,7 @@ def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
     return ""
 
 
-def typescript_type(node: Node, name: str, source: ParsedScript) -> bool:
+def _is_type_import(node: Node, name: str, source: ParsedScript) -> bool:
     """Says whether an import is of one of the types that declarations show, which are not there when a script runs."""
     statement = [
         part for part in _upwards(node, source) if part.type in ("import_specifier", "import_statement")
