@@ -37,7 +37,7 @@ REMOVED: Final = {
     "removed_construct_function": (CODE_FROM_TEXT, NO_CODE),
     "removed_eval": ("eval", "ReferenceError: eval is not defined"),
     "removed_prepare_stack_trace": (
-        "Error.prepareStackTrace cannot be set",
+        "globalThis.Error cannot be replaced, nor Error.prepareStackTrace set",
         "Test262Error: set: got false, expected true",
     ),
     "removed_shared_memory": ("Atomics", "ReferenceError: SharedArrayBuffer is not defined"),

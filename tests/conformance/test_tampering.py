@@ -118,7 +118,7 @@ async def test_patched_globals_do_not_reach_the_modules(broker: Broker) -> None:
                     const own = {{ __proto__: null, value, writable: true, configurable: true }};
                     defineProperty(this, name, own); }} }});
         }}
-        for (const name of ["Promise", "JSON", "Object", "Array", "Map", "Error", "TypeError", "Uint8Array", "String",
+        for (const name of ["Promise", "JSON", "Object", "Array", "Map", "TypeError", "Uint8Array", "String",
             "TextEncoder", "TextDecoder", "Reflect", "Symbol", "performance"]) {{
             globalThis[name] = undefined;
             delete globalThis[name];

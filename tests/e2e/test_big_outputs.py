@@ -186,6 +186,7 @@ async def test_large_logs_end_with_what_is_left_out(
         assert link.uri in last["message"]
         assert "1,500 entries" in last["message"]
         assert shown[-1]["message"].startswith("line 1499 \\u001b[31mxxx")
+        assert shown[0]["message"].startswith("line 0 ")
         assert len(json.dumps(shown)) < 3_000
         assert (link.name, link.mime_type) == ("logs.jsonl", "application/x-ndjson")
         lines = "".join(await pages_of(client, link.uri)).splitlines()

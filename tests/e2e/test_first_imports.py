@@ -21,7 +21,6 @@ REQUEST = json.dumps(INITIALIZE).encode() + b"\n"
 LATER = (
     *FIRST,
     *SECOND,
-    "cellblock.base.offload.pool",
     "cellblock.types.search",
     "cellblock.serve.http",
     "cellblock.serve.mcp.surface",

@@ -1,4 +1,4 @@
-"""Fuzzes the frame codec. See `scripts/fuzz_frames`."""
+"""Fuzzes the frame codec, or the contexts of processes that are reused. See `scripts/fuzz_frames`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fuzz.campaign import fuzz, say
+from fuzz.contexts import fuzz_contexts
 from fuzz.oracle import Violation
 
 MIB = 1024 * 1024
+ROUNDS = 200
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,10 +22,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--frames", type=int, default=1_000_000, help="to make (default a million)")
     parser.add_argument("--seed", type=int, default=1, help="of all chance (default 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--contexts", type=float, metavar="MINUTES", help="fuzz contexts, for so long")
     parsed = parser.parse_args(arguments)
     if parsed.frames < 1:
         parser.error("--frames must be positive")
     try:
+        if parsed.contexts is not None:
+            print(
+                f"{fuzz_contexts(ROUNDS, parsed.seed, seconds=60 * parsed.contexts):,} runs; seed {parsed.seed}"
+            )
+            return 0
         found = fuzz(parsed.frames, parsed.seed, progress=say)
     except Violation as violation:
         print(f"BROKEN: {violation}\nstream: {violation.stream.hex()}")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, ConfigError, Grantee
-from cellblock.base.offload.raw import RawJson
+from cellblock.base.raw_json import RawJson
 from cellblock.base.state_dir import JOURNALS
 from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse

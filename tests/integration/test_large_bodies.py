@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import subprocess
@@ -12,19 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from cellblock import Broker
-from cellblock.base.offload import pool
-from cellblock.base.offload.light import is_light
-from cellblock.base.offload.raw import RawJson
-from cellblock.base.offload.worker import Worker
+from cellblock.base.account import Metered
+from cellblock.base.raw_json import RawJson, is_light
 from cellblock.run import payload
 from cellblock.tools.upstream.wire import messages
 from support.brokers import ready
 from support.entries import SERVERS, settings
-from support.processes import command_line
 from support.responses import succeeded
 from support.waits import until, within
 
@@ -144,44 +139,43 @@ async def test_large_notices_that_nobody_asked_for_are_not_decoded(
         assert "large" in broker.catalog.servers, "the session goes on"
 
 
-async def test_a_large_input_and_a_large_result_are_not_decoded(tmp_path: Path, decoded: list[bytes]) -> None:
+async def test_a_large_result_is_not_decoded(tmp_path: Path, decoded: list[bytes]) -> None:
     code = """
-        import { seen } from "@codemode/servers/large";
-        const items = Array.from({ length: 100_000 }, () => []);
-        const { bytes } = await seen({ items });
-        globalThis.__codemode_result__ = [bytes > 300_000, items];
+        const items = Array.from({ length: 300_000 }, () => []);
+        globalThis.__codemode_result__ = [true, items];
     """
-    async with ready(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
+    async with ready(settings(tmp_path, {})) as broker:
         response = await within(broker.run_request({"code": code, "limits": LIMITS}))
         assert response.ok, response.diagnostics
-        assert decoded and all(is_light(body) for body in decoded)
+        assert all(is_light(body) for body in decoded)
         # Not decoded for who passes it on, and decoded for who asks for it.
         assert isinstance(response.result, RawJson)
-        assert response.result.raw == b"[true,[" + b"[]," * 99_999 + b"[]]]"
-        assert response.decoded().result == [True, [[]] * 100_000]
+        assert response.result.raw == b"[true,[" + b"[]," * 299_999 + b"[]]]"
+        assert response.decoded().result == [True, [[]] * 300_000]
 
 
 async def test_a_run_is_billed_for_what_is_read_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An input, and the result of the script; also for what cannot be read."""
+    """An input, and the result of the script; and an input that is too much costs one call alone."""
     each = 1_000_000
-
-    def measured(_worker: Worker, _took_ms: int) -> None:
-        """What each piece of work took is the same here."""
-
-    monkeypatch.setattr(Worker, "took_ms", property(lambda _: each, measured), raising=False)
+    monkeypatch.setattr(Metered, "__exit__", lambda self, *_: self._account and self._account.add_cpu(each))
     code = """
         import { seen, give } from "@codemode/servers/large";
         await seen({ items: Array.from({ length: 100_000 }, () => []) });
         globalThis.__codemode_result__ = await give({ n: 60_000 });
     """
-    refused = "globalThis.__codemode_result__ = Array.from({ length: 100_000 }, () => [])"
+    refused = """
+        import { seen } from "@codemode/servers/large";
+        const call = (items) => seen({ items }).then(() => "done", (error) => `${error.certainty}: ${error.message}`);
+        const items = Array.from({ length: 300_000 }, () => []);
+        globalThis.__codemode_result__ = [await call(items), await call([])];
+    """
     async with ready(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
-        assert await billed(broker, code) // each == 2
+        assert await billed(broker, code) // each >= 4
         assert await billed(broker, "globalThis.__codemode_result__ = 1") < each
-        monkeypatch.setattr(pool, "WALL_SECONDS", 0.0)
-        assert await billed(broker, refused) // each == 1
+        said = succeeded(await within(broker.run(refused, limits=LIMITS)))
+        assert said == ["not_started: seen was not called: its input has over 200000 values.", "done"]
 
 
 async def billed(broker: Broker, code: str) -> int:
@@ -198,24 +192,3 @@ async def test_a_large_list_of_tools_is_read_in_pages(tmp_path: Path) -> None:
     assert len(server.tools) == 802
     (left_out,) = server.withheld
     assert left_out.name == "huge" and "over 131072" in left_out.why
-
-
-async def test_a_killed_process_costs_one_call(tmp_path: Path) -> None:
-    code = """
-        import { seen } from "@codemode/servers/large";
-        const call = (items) => seen({ items }).then(() => "done", (error) => `${error.certainty}: ${error.message}`);
-        globalThis.__codemode_result__ = await call(Array.from({ length: 300_000 }, () => []));
-    """
-    small = 'import { seen } from "@codemode/servers/large"; globalThis.__codemode_result__ = await seen({});'
-    async with ready(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
-        run = asyncio.create_task(broker.run(code, limits=LIMITS))
-        await until(apart, "a process")
-        apart()[0].kill()
-        said = succeeded(await within(run))
-        assert said.startswith("not_started: seen was not called. The input of seen could not be read")
-        assert json.dumps(succeeded(await within(broker.run(small))))
-
-
-def apart() -> list[psutil.Process]:
-    children = psutil.Process().children()
-    return [child for child in children if "cellblock.base.offload.process" in command_line(child)]

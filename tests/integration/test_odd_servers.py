@@ -58,6 +58,13 @@ async def test_a_server_that_ends_after_each_answer_is_started_again_for_the_nex
     assert await said_by(tmp_path, started("answers"), 3) == ["hi"] * 3
 
 
+async def test_a_server_that_ends_before_it_is_greeted_is_greeted_at_once_at_its_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await said_by(tmp_path, started("closes")) == ["hi"]
+    assert "it ended by itself" not in caplog.text
+
+
 async def test_a_server_that_sleeps_at_what_is_not_initialize_is_greeted_meanwhile(tmp_path: Path) -> None:
     assert await said_by(tmp_path, started("sleepy"), connect_timeout_ms=2_900) == ["hi"]
 

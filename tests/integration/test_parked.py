@@ -15,7 +15,7 @@ import pytest
 
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.app.config.load import parse_settings
-from cellblock.base.offload.budget import CLIENT_BYTES
+from cellblock.base.budget import CLIENT_BYTES
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.record import going_on, journal

@@ -61,13 +61,17 @@ async def test_a_member_that_no_result_had_is_refused_before_any_call(
         unknown = await within(broker.run(script(how, "task.title ?? task.name"), typecheck="before"))
         assert succeeded(unknown) == "Buy milk"
         await broker.learnt(30.0)
+        # One result refuses nothing.
+        once = await within(broker.run(script(how, "String(task.title)"), typecheck="before"))
+        assert succeeded(once) == "undefined"
+        await broker.learnt(30.0)
         before = calls(record)
 
         refused = await within(broker.run(wrong, typecheck="before"))
         found = error_of(refused, "TYPE_ERROR")
         assert "'title'" in found.message and "no tool was called" in found.message
         assert "Did you mean `name`?" in (found.hint or "")
-        assert f"{how[0]} (1 result)" in (found.hint or "")
+        assert f"{how[0]} (2 results)" in (found.hint or "")
         assert calls(record) == before and not refused.tool_trace
 
         right = await within(broker.run(script(how, "[task.name, task.due]"), typecheck="before"))
@@ -90,7 +94,8 @@ async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
     config = settings(tmp_path, {"plain": plain_server()}, typecheck_timeout_ms=WARM_MS)
     wrong = script(STRUCTURED, "String(task.title)")
     async with ready(config) as broker:
-        await within(broker.run(script(STRUCTURED, "task.name")))
+        for _ in range(2):
+            await within(broker.run(script(STRUCTURED, "task.name")))
         await broker.learnt(30.0)
         error_of(await within(broker.run(wrong, typecheck="before")), "TYPE_ERROR")
         store = Observations(opened_file(tmp_path / TABLES.file, TABLES))

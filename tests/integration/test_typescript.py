@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cellblock import Broker
-from cellblock.script.source_apart import INLINE_BYTES
+from cellblock.script.parsing import INLINE_BYTES
 from support.entries import plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import within

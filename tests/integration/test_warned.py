@@ -214,7 +214,8 @@ async def test_a_misspelt_key_is_told_however_the_tool_is_reached(broker: Broker
 
 
 async def test_a_declaration_says_what_scripts_really_get_with_both_facts(broker: Broker) -> None:
-    await within(broker.run(result("JSON.parse(await texts.declared({ issues: [] })).issues")))
+    for _ in range(2):
+        await within(broker.run(result("JSON.parse(await texts.declared({ issues: [] })).issues")))
     await broker.learnt(30.0)
     server = broker.catalog.servers["plain"]
     output = broker.output_of(server, server.by_export["declared"])

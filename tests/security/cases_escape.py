@@ -212,6 +212,15 @@ STACK: Final = [
         throws("TypeError", "prepareStackTrace"),
     ),
     Case(
+        "escape/Error of the global object, whose prepareStackTrace Deno looks up, stays",
+        attempts(
+            "globalThis.Error = { prepareStackTrace: (_, sites) => sites }",
+            "delete globalThis.Error",
+            "Object.defineProperty(globalThis, 'Error', { get: () => ({}) })",
+        ),
+        result(["TypeError", "TypeError", "TypeError"]),
+    ),
+    Case(
         "escape/prepareStackTrace of an error subclass gives no call sites",
         gives(
             "typeof new Mine('x').stack",

@@ -13,13 +13,13 @@ import zmq
 
 from cellblock import RunResponse
 from cellblock.app.assembly import host_terms
-from cellblock.base.offload.pool import Apart
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.fleet.curve_link import PREFIX, CurveLink
 from cellblock.fleet.remote_hosts import refusal
 from cellblock.pool.pool import Pool
 from cellblock.run.events import RunEvents
 from cellblock.run.executor import Executor
+from cellblock.script.parsing import Parsers
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
 from cellblock_worker.wire.keys import DialKeys, make_key_file, prepare_dialler
@@ -91,8 +91,7 @@ class World:
         )
         self.pool.use(self.link)
         upstreams = FakeUpstreams({"echo": self._echo})
-        self.apart = Apart()
-        self.executor = Executor(self.settings, self.pool, upstreams, self.apart, events=RunEvents())
+        self.executor = Executor(self.settings, self.pool, upstreams, Parsers(), events=RunEvents())
         self.context: Any = zmq.Context(io_threads=1)
         self.peers: list[Peer] = []
 
@@ -117,7 +116,6 @@ class World:
         for peer in self.peers:
             peer.socket.close()
         await within(self.executor.close())
-        await within(self.apart.close())
         self.pool.close()
         self.link.close()
         self.context.destroy(linger=0)

@@ -1,12 +1,13 @@
 """A server of the standard library that is odd in one way: `odd_server.py WAY [PORTFILE]`, over stdio or HTTP.
 
-Ways over stdio: `answers` ends after each answer to a call; `crash` says why, and dies in a call; `sleepy` is slow
-with what is not `initialize`; `mute` introduces itself with what is no text or object; `loop` announces changes of its
-tools without end; `changed` announces one at a call, and is slow with the next list; `busy` reports progress past a
-call's bound; `nan` answers with what is no JSON; `pages` refuses its second page; `tasks` has a tool that must be
-called as a task, `stuck` one whose task never ends, `lost` one whose task it forgets; `letters` has one whose name is
-not ASCII. Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410;
-`sse` knows the older transport alone; `page` sends a page where an answer belongs.
+Ways over stdio: `answers` ends after each answer to a call; `closes` when it has refused `server/discover`; `crash`
+says why, and dies in a call; `sleepy` is slow with what is not `initialize`; `mute` introduces itself with what is no
+text or object; `loop` announces changes of its tools without end; `changed` announces one at a call, and is slow with
+the next list; `busy` reports progress past a call's bound; `nan` answers with what is no JSON; `pages` refuses its
+second page; `tasks` has a tool that must be called as a task, `stuck` one whose task never ends, `lost` one whose task
+it forgets; `letters` has one whose name is not ASCII. Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another
+origin; `gone` forgets each session with 410; `sse` knows the older transport alone; `page` sends a page where an answer
+belongs.
 """
 
 from __future__ import annotations
@@ -110,6 +111,10 @@ def stdio() -> None:
             tell({"id": number, **tasks(method, asked["params"])})
         elif WAY == "sleepy" and method == "server/discover":
             threading.Timer(3, tell, [{"id": number, "error": {"code": -32601, "message": "what?"}}]).start()
+        elif WAY == "closes" and method == "server/discover":
+            os.close(0)
+            tell({"id": number, "error": {"code": -32601, "message": "what?"}})
+            os._exit(0)
         elif method == "tools/list":
             lists += 1
             if WAY == "changed" and lists == 2:

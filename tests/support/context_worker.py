@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,9 +45,11 @@ class ContextWorker:
 
     Args:
         bundle: The folder with what it boots from; None: the workers' own.
+        seconds: After which a run is killed, as a host does it: its outcome is of the kind `killed`.
     """
 
-    def __init__(self, bundle: Path | None = None) -> None:
+    def __init__(self, bundle: Path | None = None, seconds: float = 600.0) -> None:
+        self._seconds = seconds
         argv = confinement.plain_argv(HEAP_MB, confinement.CONTEXTS_SCRIPT)
         if bundle is not None:
             argv = [word.replace(str(confinement.BUNDLE_DIR), str(bundle)) for word in argv]
@@ -90,6 +94,14 @@ class ContextWorker:
             answer: What each call is answered with.
         """
         self.begin(source, modules)
+        killer = threading.Timer(self._seconds, self._process.kill)
+        killer.start()
+        try:
+            return self._heard(answer)
+        finally:
+            killer.cancel()
+
+    def _heard(self, answer: object) -> Outcome:
         logs: list[str] = []
         outcome: Outcome | None = None
         for header, body in self._frames:
@@ -106,11 +118,12 @@ class ContextWorker:
                     return outcome
                 case _:
                     pass
-        if outcome is None:
-            raise AssertionError("the worker has ended")
         self._process.communicate()
+        killed = self._process.returncode == -signal.SIGKILL
+        if outcome is None and not killed:
+            raise AssertionError("the worker has ended")
         self._boot()
-        return outcome
+        return outcome or Outcome("killed", None, logs)
 
     def begin(self, source: str, modules: Mapping[str, str] | None = None) -> None:
         """Sends a script, and does not wait."""

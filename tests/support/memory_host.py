@@ -11,8 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
-from cellblock.base.offload.pool import Apart
-from cellblock.base.offload.share import share_of_one
+from cellblock.base.account import Account
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.pool.pool import Pool
 from cellblock.run.context import RunContext
@@ -24,6 +23,7 @@ from cellblock.run.policy.asking import EMBEDDING, Caller, Grantee
 from cellblock.run.request import Limits
 from cellblock.run.response import RunResponse
 from cellblock.run.run_clock import RunClock
+from cellblock.script.parsing import Parsers
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import ModuleUrls
 from cellblock.tools.catalog.outputs import stated_output
@@ -245,7 +245,7 @@ def run_context(
         limits=Limits(1_000, 1_000, 1 << 20, 1_000, calls),
         catalog=catalog,
         discovery=DiscoveryCache(stated_output).get_or_make(catalog),
-        share=share_of_one(),
+        account=Account.of_one(),
         upstreams=caller,
         schemas=schemas or ValidatorCache(),
         max_message_bytes=max_message_bytes,
@@ -288,9 +288,9 @@ class World:
         self.pool.use(self.link)
         self.upstreams = FakeUpstreams({"echo": echo, **(tools or {})}, asking)
         self.events = RunEvents()
-        self.apart = Apart(self.settings.pool.queue_wait_ms)
+        self.parsers = Parsers(self.settings.pool.queue_wait_ms)
         self.executor = Executor(
-            self.settings, self.pool, self.upstreams, self.apart, events=self.events, keeper=keeper
+            self.settings, self.pool, self.upstreams, self.parsers, events=self.events, keeper=keeper
         )
         self.hosts: list[ScriptedHost] = []
 
@@ -330,9 +330,7 @@ class World:
         for host in self.hosts:
             await host.close()
         async with asyncio.timeout(BOUND):
-            self.apart.refuse_all()
             await self.executor.close()
-            await self.apart.close()
         self.pool.close()
         self.link.close()
 

@@ -33,7 +33,6 @@ from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths
 if TYPE_CHECKING:
     import zmq
 
-    from cellblock.base.offload.pool import Apart
     from cellblock.fleet.presence import Presence
     from cellblock.fleet.shared_state import SharedState
     from cellblock.pool.start import Terms, Workers
@@ -79,7 +78,6 @@ class Reach:
     workers: Workers
     learner: Learner
     outputs: KnownOutputs
-    apart: Apart
     keeper: Keeper
     journals: Journals
     owner: RunOwner
@@ -190,7 +188,6 @@ async def start_reach(
     await _imported(FIRST)
     import zmq
 
-    from cellblock.base.offload.pool import Apart
     from cellblock.observe.watchers import start_watchers
     from cellblock.pool.start import Workers
     from cellblock.record.journals import Journals
@@ -223,8 +220,6 @@ async def start_reach(
     learner.start()
     stack.push_async_callback(learner.close)
     outputs = KnownOutputs(learner)
-    apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation != "off")
-    stack.push_async_callback(apart.close)
     registry = Registry(
         settings.servers,
         tools,
@@ -250,7 +245,7 @@ async def start_reach(
         raise unavailable(error) from None
     await registry.recall()
     keeper = Keeper(journals, section.journal, owner, registry.knows)
-    return Reach(registry, workers, learner, outputs, apart, keeper, journals, owner, presence)
+    return Reach(registry, workers, learner, outputs, keeper, journals, owner, presence)
 
 
 def _tables() -> Sequence[Tables]:
@@ -269,6 +264,7 @@ async def start_executor(
     await _imported(SECOND)
     from cellblock.app.process_memory import FirstCollection, FreeMemory
     from cellblock.run.executor import Executor
+    from cellblock.script.parsing import Parsers
     from cellblock.types.check.checker import TypeChecker
 
     section = settings.cellblock
@@ -287,7 +283,7 @@ async def start_executor(
         section,
         reach.workers.pool,
         reach.registry,
-        reach.apart,
+        Parsers(section.pool.queue_wait_ms),
         checker=checker,
         learner=reach.learner,
         outputs=reach.outputs,

@@ -40,7 +40,6 @@ from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 
 if TYPE_CHECKING:
-    from cellblock.base.offload.pool import Apart
     from cellblock.fleet.presence import Presence
     from cellblock.observe.facts import BrokerFacts
     from cellblock.record.journal import Journal
@@ -199,11 +198,6 @@ class Parts:
         return _running(self._reach).registry
 
     @property
-    def apart(self) -> Apart:
-        """Gives the processes for work that would hold the loop. Raises HostUnavailable when there are none."""
-        return _running(self._reach).apart
-
-    @property
     def keeper(self) -> Keeper:
         """Gives the keeper of runs that are written down. Raises HostUnavailable: The broker is not running."""
         return _running(self._reach).keeper
@@ -302,8 +296,6 @@ class Parts:
 
     async def _stop_executor(self, executor: Executor) -> None:
         self._executor = None
-        # Nobody waits any more for a process, so that no run's end has to.
-        self.apart.refuse_all()
         await executor.close()
 
 

@@ -71,6 +71,8 @@ def letter_pairs(word: str) -> set[str]:
 
 def _similarity(wanted: list[str], words: list[str]) -> float:
     one, other = "".join(wanted), "".join(words)
+    if len(wanted) > 1 and len(words) > 1 and _does_another_thing(wanted, words):
+        return 0.0
     score = SequenceMatcher(None, one, other, autojunk=False).ratio()
     short, long = sorted((one, other), key=len)
     if len(short) >= 3 and _is_part(short, words if long is other else wanted):
@@ -79,6 +81,14 @@ def _similarity(wanted: list[str], words: list[str]) -> float:
         ordered = SequenceMatcher(None, "".join(sorted(wanted)), "".join(sorted(words)), autojunk=False)
         score = max(score, REORDERED_DISCOUNT * ordered.ratio())
     return score
+
+
+def _does_another_thing(wanted: list[str], words: list[str]) -> bool:
+    """Says whether names begin with other verbs, for the same noun: `edit_file` is not what `list_files` was to be."""
+    one, other = wanted[0], words[0]
+    if one in words or other in wanted:
+        return False
+    return SequenceMatcher(None, one, other, autojunk=False).ratio() < MIN_SIMILARITY
 
 
 def _is_part(short: str, words: list[str]) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cellblock.base.errors import Certainty, ConfigError
-from cellblock.base.offload.raw import RawJson
+from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.settings import AuditSettings
 from cellblock.base.state_dir import in_the_way
 from cellblock.observe.files import MAX_FILE_BYTES, LineWriter, PrivateFile

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Budget, OverBudget
 from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty
-from cellblock.base.offload.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget, OverBudget
-from cellblock.base.offload.raw import RawJson
+from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.policy import Grant
 from cellblock.record.recording import Recording, catalog_of, names_of
 from cellblock.run.hook import (
@@ -47,7 +47,7 @@ class JournalRoom:
 
     def __init__(self, each: int = CLIENT_BYTES, whole: int = ALL_BYTES) -> None:
         self._each = each
-        self._budget = ByteBudget(each, whole, "its client", "journals")
+        self._budget = Budget(each, whole, "its client", "journals")
         self._returned: deque[tuple[str, int]] = deque()
         self._taking = threading.Lock()
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
+from cellblock.base.budget import Budget, OverBudget
 from cellblock.base.database import Away, StoreError
-from cellblock.base.offload.budget import ByteBudget, OverBudget
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_keys import derived_key
 from cellblock.base.threads import DaemonThread, is_done_within
@@ -72,7 +72,7 @@ class Journals:
         self._store: JournalStore | None = None
         self._keys: Sequence[bytes] = ()
         self._room = threading.Lock()
-        self._waiting = ByteBudget(
+        self._waiting = Budget(
             WAITING_OF_ONE_BYTES, WAITING_BYTES, "one client", "runs that wait for the disk"
         )
         self._next_try = 0.0

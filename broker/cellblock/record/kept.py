@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cellblock.base.budget import OverBudget
 from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.offload.budget import OverBudget
-from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import Given, QuestionId, Round, unpack_round
+from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.state import JournalMode, JournalSettings
 from cellblock.record.held_calls import HeldCalls
 from cellblock.record.journal import ROOM, Journal, NoRoom

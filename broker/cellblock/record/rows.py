@@ -14,8 +14,8 @@ import msgpack
 from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty
 from cellblock.base.json import is_object
-from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import Given, ParkedQuestion, QuestionId
+from cellblock.base.raw_json import RawJson
 from cellblock.base.state_keys import derived_key, key_id
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.run.hook import Facts, Parked

@@ -1,36 +1,26 @@
-"""Decodes the input of a tool call and holds it against the tool's schema, here or, where it is large, apart.
-
-What is read apart stays the bytes that it is, spelled as the loop would spell it for the server.
-"""
+"""Decodes the input of a tool call and holds it against the tool's schema."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final, cast
 
-from pydantic_core import to_json
-
-from cellblock.base.errors import CellblockError, Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.account import Account, Metered
+from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.json import is_array
-from cellblock.base.offload.light import is_light
-from cellblock.base.offload.raw import RawJson
-from cellblock.base.offload.share import Share
-from cellblock.base.offload.task import ApartFailed, Task
+from cellblock.base.raw_json import MOST_VALUES, is_light, values_in
 from cellblock.base.suggest import nearest_names
 from cellblock.run import payload
-from cellblock.run.policy.rules import RunRules
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.schemas.cost import NotCheckable
 from cellblock.tools.schemas.example import CheckedSchema, ValidatorCache
 from cellblock.tools.schemas.explain import Violation, corrective_hint
 
+MOST_ESCAPES: Final = 2_000_000
+"""Bounds the escaped characters of an input: they take most of the time of its texts."""
+
 MAX_TEXTS: Final = 8
 """Bounds the texts in one input that are read as JSON."""
-
-READ_INPUT: Final = Task(
-    work="cellblock.run.inputs_apart:read",
-    subject="The input of a call",
-    cpu_seconds=10,
-)
 
 
 class CallInputs:
@@ -38,71 +28,68 @@ class CallInputs:
 
     Args:
         schemas: The tools' validators.
-        share: Of the run's client.
-        rules: What else inputs are held against; None for nothing.
+        account: Of the run.
     """
 
-    def __init__(self, schemas: ValidatorCache, share: Share, rules: RunRules | None) -> None:
+    def __init__(self, schemas: ValidatorCache, account: Account) -> None:
         self._schemas = schemas
-        self._share = share
-        self._rules = rules
+        self._account = account
 
     async def read(self, server: ServerEntry, tool: ToolEntry, body: bytes) -> Any:
         """Decodes and checks the input of a call (Code Mode specification, sections 5.3.1 and 7.2); no input is
         `{}`.
 
-        Returns:
-            Plain data, or a `RawJson` of an input that is too large to be decoded, or to be checked, here.
-
         Raises:
             SchemaValidationError: It is no JSON, too deep, or does not fit.
-            ToolCallError: It cannot be read or checked within the bounds of that; the tool was not called.
+            ToolCallError: It is too much to be decoded or checked; the tool was not called.
         """
         label = f"{server.server_id}.{tool.export_name}"
         schema = self._schemas.get(tool.input_schema, label=label)
-        if not is_light(body):
-            return await self._read_apart(server, tool, body, schema)
+        if is_light(body):
+            return await self._checked(tool, schema, _decoded(tool, body))
+        if (much := _too_much(body)) is not None:
+            raise _not_read(tool, f"has over {much}")
+        # Between the steps, others have their turn.
+        await asyncio.sleep(0)
+        with Metered(self._account):
+            value = _decoded(tool, body)
+        await asyncio.sleep(0)
+        value = await self._checked(tool, schema, value)
+        await asyncio.sleep(0)
+        return value
+
+    async def _checked(self, tool: ToolEntry, schema: CheckedSchema, value: Any) -> Any:
+        whole: list[Any] = [value]
         try:
-            value: Any = payload.decode(body) if body else {}
-        except payload.PayloadError as error:
-            raise _unreadable(tool, str(error)) from None
-        try:
-            violation = schema.validator.judge(value)
-        except NotCheckable:
-            return await self._read_apart(server, tool, body, schema)
-        whole = [value]
-        for _ in range(MAX_TEXTS):
-            if violation is None or not _read_text(whole, violation.path):
-                break
-            value, violation = whole[0], schema.validator.judge(whole[0])
+            with Metered(self._account):
+                violation = schema.validator.judge(value)
+            for _ in range(MAX_TEXTS):
+                if violation is None or not _read_text(whole, violation.path):
+                    break
+                await asyncio.sleep(0)
+                with Metered(self._account):
+                    violation = schema.validator.judge(whole[0])
+        except NotCheckable as error:
+            raise _not_read(tool, f"cannot be checked against its schema: {error}") from None
         if violation is not None:
             raise _misfit(tool, schema, violation)
-        if not isinstance(value, dict) and not tool.input_schema:
-            raise _no_object(tool, payload.kind_of(value))
-        return cast("Any", value)
+        if not isinstance(whole[0], dict) and not tool.input_schema:
+            raise _no_object(tool, payload.kind_of(whole[0]))
+        return cast("Any", whole[0])
 
-    async def _read_apart(
-        self, server: ServerEntry, tool: ToolEntry, body: bytes, schema: CheckedSchema
-    ) -> RawJson:
-        further = self._rules.schemas_for(server, tool) if self._rules is not None else ()
-        try:
-            answer = await self._share.do(
-                READ_INPUT,
-                {"label": f"{server.server_id}.{tool.export_name}"},
-                body,
-                *(to_json(part) for part in (tool.input_schema, *further)),
-                subject=f"The input of {tool.export_name}",
-            )
-        except (CellblockError, OSError) as error:
-            raise _not_read(tool, error) from None
-        facts = answer.facts
-        if "unreadable" in facts:
-            raise _unreadable(tool, facts["unreadable"])
-        if facts["violation"] is not None:
-            raise _misfit(tool, schema, Violation(**facts["violation"]))
-        if facts["kind"] != "object" and not tool.input_schema:
-            raise _no_object(tool, facts["kind"])
-        return RawJson(answer.parts[0], refusal=facts["refusal"])
+
+def _decoded(tool: ToolEntry, body: bytes) -> Any:
+    try:
+        return payload.decode(body) if body else {}
+    except payload.PayloadError as error:
+        raise _unreadable(tool, str(error)) from None
+
+
+def _too_much(body: bytes) -> str | None:
+    """Says what an input has too much of. What looks like a value within a text counts too."""
+    if values_in(body) > MOST_VALUES:
+        return f"{MOST_VALUES} values"
+    return f"{MOST_ESCAPES} escaped characters" if body.count(b"\\") > MOST_ESCAPES else None
 
 
 def _read_text(whole: list[Any], path: str) -> bool:
@@ -161,12 +148,10 @@ def _refused(
     )
 
 
-def _not_read(tool: ToolEntry, error: CellblockError | OSError) -> ToolCallError:
-    failed = isinstance(error, ApartFailed)
-    said = error.message if isinstance(error, CellblockError) else f"No process can be started ({error})."
+def _not_read(tool: ToolEntry, why: str) -> ToolCallError:
     return ToolCallError(
-        f"{tool.export_name} was not called. {said}",
-        hint="Send less at a time." if failed or not isinstance(error, CellblockError) else error.hint,
+        f"{tool.export_name} was not called: its input {why}.",
+        hint="Send less at a time.",
         certainty=Certainty.NOT_STARTED,
         summary="the input could not be read",
     )

@@ -9,9 +9,9 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from cellblock.base.offload.budget import OverBudget
-from cellblock.base.offload.light import LIGHT_BYTES
-from cellblock.base.offload.share import Share
+from cellblock.base.account import Account
+from cellblock.base.budget import OverBudget
+from cellblock.base.raw_json import LIGHT_BYTES
 
 WAITING_FACTOR: Final = 4
 """Says how many times as many bytes of inputs may wait undecoded as may be decoded at once."""
@@ -22,12 +22,12 @@ class CallLoads:
 
     Args:
         most: Bytes of JSON whose calls may be decoded and unanswered at the same time; one call may always be.
-        share: Of the client, whose runs together may have so many bytes of large inputs; None for no such bound.
+        account: Of the run, whose client may have so many bytes of large inputs; None for no such bound.
     """
 
-    def __init__(self, most: int, share: Share | None = None) -> None:
+    def __init__(self, most: int, account: Account | None = None) -> None:
         self._most = most
-        self._share = share
+        self._account = account
         self._decoded = 0
         self._held = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -36,9 +36,9 @@ class CallLoads:
         """Takes an input in, undecoded; False: with those that are held already it would be too much."""
         if self._held and self._held + size > WAITING_FACTOR * self._most:
             return False
-        if size > LIGHT_BYTES and self._share is not None:
+        if size > LIGHT_BYTES and self._account is not None:
             try:
-                self._share.take(size)
+                self._account.take(size)
             except OverBudget:
                 return False
         self._held += size
@@ -47,8 +47,8 @@ class CallLoads:
     def drop(self, size: int) -> None:
         """Lets go of an input that `hold` has taken in."""
         self._held -= size
-        if size > LIGHT_BYTES and self._share is not None:
-            self._share.give_back(size)
+        if size > LIGHT_BYTES and self._account is not None:
+            self._account.give_back(size)
 
     def enters(self, size: int) -> bool:
         """Enters an input that may be decoded at once; if not, says so, and `enter` waits for it."""

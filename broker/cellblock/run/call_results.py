@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
+from cellblock.base.account import Account, Metered
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.offload.light import is_small
-from cellblock.base.offload.pool import OnBill
+from cellblock.base.weight import is_small
 from cellblock.run import payload
 from cellblock.run.unwrap import unwrap
 from cellblock.tools.catalog.model import ToolEntry
@@ -23,7 +23,9 @@ class FoundResult(NamedTuple):
     kind: ResultKind
 
 
-async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -> FoundResult:
+async def result_of(
+    result: Any, server: str, tool: ToolEntry, max_bytes: int, account: Account | None = None
+) -> FoundResult:
     """Makes the JSON for the script; of large data, which a Python tool gave, in a thread beside the loop.
 
     Args:
@@ -31,6 +33,7 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
         server: The server's id.
         tool: The tool.
         max_bytes: Cap of the JSON.
+        account: Of the run.
 
     Raises:
         ToolCallError: The result is an error, has no JSON form, or is over the cap.
@@ -47,7 +50,7 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
         elif is_small(result):
             body = payload.encode(result)
         else:
-            body = await asyncio.to_thread(_encoded_in_steps, result, max_bytes)
+            body = await asyncio.to_thread(_encoded_in_steps, result, max_bytes, account)
     except payload.PayloadError as error:
         raise _no_form(tool, str(error)) from None
     except payload.TooLong as error:
@@ -57,8 +60,8 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
     return FoundResult(body, kind)
 
 
-def _encoded_in_steps(value: Any, max_bytes: int) -> bytes:
-    with OnBill():
+def _encoded_in_steps(value: Any, max_bytes: int, account: Account | None) -> bytes:
+    with Metered(account):
         return payload.encode_in_steps(value, max_bytes)
 
 

@@ -20,7 +20,6 @@ from cellblock.base.errors import (
     ToolNotFound,
     shorten,
 )
-from cellblock.base.offload.pool import paying
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.call_inputs import CallInputs
 from cellblock.run.call_loads import CallLoads
@@ -119,12 +118,11 @@ class ToolCalls:
         self._room = room
         self._clock = clock
         self._variables = contextvars.copy_context()
-        self._variables.run(paying.set, context.share.bill)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._came: Callable[[int, CallFacts, bool, bytes], None] | None = None
         self._turns = asyncio.Semaphore(CONCURRENT_CALLS)
-        self._loads = CallLoads(context.max_message_bytes, context.share)
-        self._inputs = CallInputs(context.schemas, context.share, context.rules)
+        self._loads = CallLoads(context.max_message_bytes, context.account)
+        self._inputs = CallInputs(context.schemas, context.account)
         self._waiting_since: float | None = None
         self._waited = 0.0
         self.under_way = 0
@@ -242,7 +240,7 @@ class ToolCalls:
             if questions is not None:
                 questions.check_login(call_id, call.server, tool)
             result = await self._made(call_id, call, tool, arguments, function)
-            found = await result_of(result, call.server, tool, context.max_message_bytes)
+            found = await result_of(result, call.server, tool, context.max_message_bytes, context.account)
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self._answer(call_id, call, ok=True, body=found.body)
@@ -317,7 +315,9 @@ class ToolCalls:
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
         if self._questions is None:
-            return CallOrigin(self._context.requester, self._clock.standing_still)
+            return CallOrigin(
+                self._context.requester, self._clock.standing_still, account=self._context.account
+            )
         asked = self._questions.of_call(call_id, call, body)
         return CallOrigin(
             self._context.requester,
@@ -326,6 +326,7 @@ class ToolCalls:
             run=self._questions,
             sends=partial(self._questions.sends, call_id),
             round=self._questions.round_of_call(call_id),
+            account=self._context.account,
         )
 
     def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cellblock.base.offload.share import Share
+from cellblock.base.account import Account
 from cellblock.run.answers import Answers
 from cellblock.run.events import RunWatch
 from cellblock.run.generation import Generation
@@ -32,7 +32,7 @@ class RunContext:
         discovery: Answers the script's discovery requests.
         rules: The policy in this run; None where nothing is restricted.
         requester: The client that upstream servers may ask during a call; None where nobody can be asked.
-        share: What the run's client has for large inputs and results.
+        account: Counts what the run takes of the broker.
         upstreams: Reaches the tools.
         schemas: Compiled input schemas, shared between runs.
         max_message_bytes: Cap of one payload; inputs of so many bytes in all are decoded at the same time.
@@ -45,6 +45,7 @@ class RunContext:
         generation: Keeps the sessions of calls that outlast the run's process.
         used_ms: Wall time that the run has used before, in other processes.
         used_cpu_ms: CPU time likewise.
+        counts_queue: Whether the time in the queue counts for the run's time.
         key: Names the runs that may have one process with this one; empty: none.
     """
 
@@ -54,7 +55,7 @@ class RunContext:
     discovery: Discovery
     rules: RunRules | None = None
     requester: Requester | None = None
-    share: Share
+    account: Account
     upstreams: Registry
     schemas: ValidatorCache
     max_message_bytes: int
@@ -67,4 +68,5 @@ class RunContext:
     generation: Generation = field(default_factory=Generation)
     used_ms: int = 0
     used_cpu_ms: int = 0
+    counts_queue: bool = False
     key: str = ""

@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from cellblock.base.account import Account
+from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Budget
 from cellblock.base.errors import HostUnavailable, Overloaded
-from cellblock.base.offload.budget import ALL_BYTES, CLIENT_BYTES, ByteBudget
-from cellblock.base.offload.pool import Apart
-from cellblock.base.offload.share import Share
 from cellblock.base.settings.policy import Reuse
 from cellblock.base.settings.settings import RunSettings
 from cellblock.base.versions import installed
@@ -46,8 +45,8 @@ from cellblock.run.side_checks import SideCheck, SideChecks
 from cellblock.run.type_errors import TypeErrors
 from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.lines import SCRIPT_NAME, is_plain_name
+from cellblock.script.parsing import Parsers
 from cellblock.script.source import encoded, specifiers
-from cellblock.script.source_apart import analysed
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.tools.catalog.outputs import OutputLookup, stated_output
@@ -134,7 +133,7 @@ class Executor:
         settings: Limits and bounds of runs.
         pool: Gives workers.
         upstreams: Gives the catalog and reaches the tools.
-        apart: Reads what is too large for the loop; its owner refuses what waits for it before `close`.
+        parsers: Parses the scripts.
         learner: Shown the results of tool calls.
         outputs: What is known about outputs, for discovery.
         checker: Checks scripts; None where that is switched off.
@@ -149,7 +148,7 @@ class Executor:
         settings: RunSettings,
         pool: Pool,
         upstreams: Registry,
-        apart: Apart,
+        parsers: Parsers,
         *,
         checker: TypeChecker | None = None,
         learner: Learner | None = None,
@@ -161,8 +160,8 @@ class Executor:
     ) -> None:
         self._settings = settings
         self._pool = pool
-        self._apart = apart
-        self._budget = ByteBudget(CLIENT_BYTES, ALL_BYTES, "this client")
+        self._parsers = parsers
+        self._budget = Budget(CLIENT_BYTES, ALL_BYTES, "this client")
         self._upstreams = upstreams
         self._urls = ModuleUrls()
         self._learner = learner
@@ -199,6 +198,7 @@ class Executor:
     async def close(self) -> None:
         """Aborts every run, starts no other, and waits for the ends of all, within `CLOSE_BOUND_SECONDS`."""
         self._closed = True
+        self._parsers.close()
         # First: the place of a run that is aborted would go to one that waits.
         self._pool.close()
         for run in self._live.values():
@@ -319,10 +319,10 @@ class Executor:
             principal = caller.grantee.principal
             self.meets(principal)
             rules = self._rules(caller, self._policy.grants_of(principal), used)
-            share = Share(self._apart, self._budget, caller.client)
+            account = Account(self._budget, caller.client)
             named = f"{server.server_id}.{tool.tool_name}"
             watch = self._events.open(caller.client, named, principal=principal)
-            inputs, origin = CallInputs(self._schemas, share, rules), CallOrigin(caller.requester)
+            inputs, origin = CallInputs(self._schemas, account), CallOrigin(caller.requester, account=account)
             result = await call_directly(
                 server, tool, arguments, self._upstreams, inputs, rules, origin, watch
             )
@@ -354,8 +354,8 @@ class Executor:
                 # Before the work of planning: a refusal must stay cheap when very many come.
                 self._pool.check_room(client)
                 catalog = job.seen(self._upstreams.catalog)
-                share = Share(self._apart, self._budget, client)
-                imports = await analysed(encoded(request.code), share, self._pool.room)
+                account = Account(self._budget, client)
+                imports = await self._parsers.parsed(encoded(request.code), account, self._pool.room)
                 late = await self._used_are_there(request, imports)
                 # Together, without a pause between: who waits for this generation's runs waits for all with this
                 # catalog.
@@ -366,7 +366,7 @@ class Executor:
                 servers = named_servers(plan.script, request.requested, catalog)
                 plan = self._sent(job, plan, catalog)
                 side = SideCheck(self._sides, plan, catalog, client, self._types.check_seconds)
-                context = self._context(job, plan, catalog, share, side.answers, reuse=reuse)
+                context = self._context(job, plan, catalog, account, side.answers, reuse=reuse)
                 # One that goes on was checked before it began.
                 typecheck = "off" if job.goes_on else self._types.mode(request)
                 if typecheck == "before":
@@ -475,7 +475,14 @@ class Executor:
         return plan
 
     def _context(
-        self, job: _Job, plan: Plan, catalog: Catalog, share: Share, answers: Answers | None, *, reuse: bool
+        self,
+        job: _Job,
+        plan: Plan,
+        catalog: Catalog,
+        account: Account,
+        answers: Answers | None,
+        *,
+        reuse: bool,
     ) -> RunContext:
         request, caller, kept, journal = job.request, job.caller, job.kept, job.journal
         key = ""
@@ -486,11 +493,12 @@ class Executor:
         return RunContext(
             plan=plan,
             limits=request.limits,
+            counts_queue=request.has_default_timeout,
             catalog=catalog,
             discovery=self._discovery.get_or_make(catalog),
             rules=self._rules(caller, job.grants, earlier=job.earlier, stops=request.plan),
             requester=caller.requester,
-            share=share,
+            account=account,
             upstreams=self._upstreams,
             schemas=self._schemas,
             max_message_bytes=self._settings.max_message_bytes,

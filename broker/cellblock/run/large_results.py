@@ -1,39 +1,45 @@
-"""Passes on the result of a script that is too large to be decoded on the loop: checked apart, as its bytes."""
+"""Passes on the result of a script that is large, as its bytes: checked here, decoded where it has few values."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+import msgspec
 from pydantic_core import from_json, to_json
 
-from cellblock.base.errors import CellblockError
-from cellblock.base.offload.budget import OverBudget
-from cellblock.base.offload.raw import RawJson
-from cellblock.base.offload.share import Share
-from cellblock.base.offload.task import Task
+from cellblock.base.account import Account, Metered
+from cellblock.base.budget import OverBudget
+from cellblock.base.raw_json import (
+    MANY_CONTAINERS,
+    MANY_CONTAINERS_BYTES,
+    MOST_VALUES,
+    RawJson,
+    brackets_of,
+    depths,
+    has_many_containers,
+    values_in,
+)
 from cellblock.base.visible import visible
 from cellblock.run import payload
-from cellblock.run.failure import has_places, places_in_stacks
-from cellblock.run.media import Media, taken_out
+from cellblock.run.failure import places_in_stacks
+from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.source import Script
 
-READ_RESULT: Final = Task(
-    work="cellblock.run.large_results:read",
-    subject="The result",
-    cpu_seconds=10,
-)
+DECODED_BYTES: Final = 4 * 1024 * 1024
+"""Bounds the results that are decoded to be read."""
 
+STEP_BYTES: Final = 1024 * 1024
+"""Bounds what is spelled, and the brackets that are counted, in one step."""
 
-SPELL_RESULT: Final = Task(
-    work="cellblock.run.large_results:spell",
-    subject="The result",
-    cpu_seconds=10,
-)
+STEP_CHARS: Final = 32 * 1024
+"""Bounds the characters of a text that are made visible in one step."""
+
+_BUT_CONTROLS: Final = bytes(range(32, 256))
 
 
 class Spelled(NamedTuple):
@@ -57,35 +63,48 @@ class LargeResult(RawJson):
     """Holds the result of a run, which its client is billed for.
 
     Attributes:
-        share: Of the client.
+        account: Of the run.
     """
 
-    share: Share = field(kw_only=True)
+    account: Account = field(kw_only=True)
 
     async def spelled(self, most: int | None, *, with_media: bool = False, as_json: bool = False) -> Spelled:
-        """Spells the result as text, or as a document where that text has over `most` bytes.
+        """Spells the result as text, or as a document where its JSON has over `most` bytes.
 
         Args:
-            most: Bounds the text; None: it may have any size.
+            most: Bounds the JSON; None: it may have any size.
             with_media: Whether words stand for images and sounds in the text.
             as_json: Whether a string is spelled as JSON, too.
 
         Raises:
             OverBudget: The client has too many large bodies in memory.
-            CellblockError: As `Apart.do`.
-            OSError: No process can be started.
         """
-        facts = {"most": most, "media": with_media, "json": as_json}
-        with self.share.holding(len(self.raw)):
-            answer = await self.share.do(SPELL_RESULT, facts, self.raw)
-        spelled, *data = answer.parts
-        if answer.facts["over"]:
-            return Spelled(None, None, spelled, [])
-        media = [
-            Media(kind, mime_type, one.decode("ascii"))
-            for (kind, mime_type), one in zip(answer.facts["media"], data, strict=False)
-        ]
-        return Spelled(spelled, data[-1] if media else None, None, media)
+        with self.account.holding(len(self.raw)):
+            shown, media = None, list[Media]()
+            if with_media and b'"%s"' % MARK.encode() in self.raw and values_in(self.raw) <= MOST_VALUES:
+                value, media = taken_out(self.decoded())
+                await asyncio.sleep(0)
+                shown = to_json(value) if media else None
+            raw = shown or self.raw
+            if most is not None and len(raw) > most:
+                return Spelled(None, None, self.raw, [])
+            spell = _spelled_json if as_json or raw[:1] != b'"' else _spelled_text
+            pieces: list[bytes] = []
+            for piece in spell(raw):
+                pieces.append(piece)
+                await asyncio.sleep(0)
+            return Spelled(b"".join(pieces), shown, None, media)
+
+
+def _spelled_json(raw: bytes) -> Iterator[bytes]:
+    for start in range(0, len(raw), STEP_BYTES):
+        yield raw[start : start + STEP_BYTES].replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+
+
+def _spelled_text(raw: bytes) -> Iterator[bytes]:
+    text: str = from_json(raw)
+    for start in range(0, len(text), STEP_CHARS):
+        yield to_json(result_text(text[start : start + STEP_CHARS]))[1:-1]
 
 
 class UnreadableResult(Exception):
@@ -96,55 +115,91 @@ class UnreadableResult(Exception):
         self.diagnostic = diagnostic
 
 
-async def read_result(body: bytes, script: Script, share: Share) -> LargeResult:
-    """Reads a result as the well-formed JSON that it is.
+async def read_result(body: bytes, script: Script, account: Account) -> LargeResult:
+    """Reads a result as the well-formed JSON that it is, in steps: others have their turn between them.
 
     Args:
         body: What the worker sent.
         script: Names places in stacks.
-        share: Of the run's client.
+        account: Of the run.
 
     Raises:
-        UnreadableResult: It is no JSON, too deep, or too much for a process.
+        UnreadableResult: It is no JSON, too deep, or too much.
     """
-    parts = [pickle.dumps(script)] if has_places(body) else []
     try:
-        with share.holding(len(body)):
-            answer = await share.do(READ_RESULT, {}, body, *parts)
+        with account.holding(len(body)):
+            with Metered(account):
+                body = places_in_stacks(body, script)
+            await asyncio.sleep(0)
+            is_little = len(body) <= DECODED_BYTES and values_in(body) <= MOST_VALUES
+            await asyncio.sleep(0)
+            if not is_little:
+                await _check(body, account)
+            else:
+                with Metered(account):
+                    value = payload.decode(body)
+                await asyncio.sleep(0)
+                with Metered(account):
+                    body = to_json(value)
     except OverBudget as error:
         why = "Return less, or run fewer scripts with large results at a time."
         raise UnreadableResult(not_read(f"The result could not be read: {error}.", why)) from None
-    except CellblockError as error:
-        raise UnreadableResult(not_read(error.message, error.hint)) from None
-    except OSError as error:
-        said = f"No process can be started to read the result ({error})."
-        raise UnreadableResult(not_read(said, "Try again in a moment, or return less.")) from None
-    if "refused" in answer.facts:
-        raise UnreadableResult(not_json(answer.facts["refused"]))
-    return LargeResult(answer.parts[0], share=share)
-
-
-def read(_facts: dict[str, Any], body: bytes, *script: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """Does the work of `READ_RESULT`."""
-    if script:
-        # Of the broker's own making: it has nothing of the worker in it.
-        body = places_in_stacks(body, pickle.loads(script[0]))
-    try:
-        return {}, [to_json(payload.decode(body))]
     except payload.PayloadError as error:
-        return {"refused": str(error)}, []
+        raise UnreadableResult(not_json(str(error))) from None
+    return LargeResult(body, account=account)
 
 
-def spell(facts: dict[str, Any], raw: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """Does the work of `SPELL_RESULT`: as a small result is spelled."""
-    value: Any = from_json(raw)
-    shown, media = taken_out(value) if facts["media"] else (value, list[Media]())
-    text = json.dumps(shown, ensure_ascii=False) if facts["json"] else result_text(shown)
-    if facts["most"] is not None and len(text.encode()) > facts["most"]:
-        return {"over": True}, [document(value)]
-    kinds = [[one.type, one.mime_type] for one in media]
-    parts = [to_json(text)[1:-1], *(one.data.encode() for one in media)]
-    return {"over": False, "media": kinds}, [*parts, *([document(shown)] if media else [])]
+async def _check(body: bytes, account: Account) -> None:
+    """Checks JSON that is too much to be decoded: linear native code looks at its bytes.
+
+    Raises:
+        PayloadError: It is none that every reader reads the same way, or too deep.
+    """
+    try:
+        for check in (_has_few_containers, _has_no_controls, _is_json, _is_text, _has_whole_characters):
+            with Metered(account):
+                check(body)
+            await asyncio.sleep(0)
+    except payload.PayloadError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise payload.PayloadError(f"no JSON: {error}") from None
+    with Metered(account):
+        brackets = brackets_of(body)
+    depth = 0
+    for start in range(0, len(brackets), STEP_BYTES):
+        await asyncio.sleep(0)
+        with Metered(account):
+            deepest, depth = depths(brackets[start : start + STEP_BYTES], depth)
+        if deepest > payload.MAX_DEPTH:
+            raise payload.PayloadError(f"nested deeper than {payload.MAX_DEPTH} levels")
+
+
+def _has_few_containers(body: bytes) -> None:
+    if has_many_containers(body):
+        why = f"over {MANY_CONTAINERS_BYTES} bytes with over {MANY_CONTAINERS} arrays and objects"
+        raise payload.PayloadError(why)
+
+
+def _has_no_controls(body: bytes) -> None:
+    # No worker writes them; within texts they are not allowed.
+    if body.translate(None, _BUT_CONTROLS):
+        raise payload.PayloadError("no JSON: it has control characters")
+
+
+def _is_json(body: bytes) -> None:
+    msgspec.json.decode(body, type=msgspec.Raw)
+
+
+def _is_text(body: bytes) -> None:
+    if not body.isascii():
+        body.decode()
+
+
+def _has_whole_characters(body: bytes) -> None:
+    bare = body.replace(b"\\\\", b"") if b"\\u" in body else b""
+    if b"\\ud" in bare or b"\\uD" in bare:
+        raise payload.PayloadError("no well-formed text everywhere: it has half characters")
 
 
 def compact(value: object) -> str:

@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from cellblock.base.offload.raw import RawJson
+from pydantic_core import to_json
+
 from cellblock.base.questions import SHOWN_BYTES, ParkedQuestion, QuestionId
 from cellblock.run.policy.asking import Question
 
@@ -99,7 +100,7 @@ class Parking:
 def _parked(question: Question) -> ParkedQuestion:
     """Returns a question in the form that is written down."""
     arguments, login = question.arguments, question.login
-    whole = arguments.raw if isinstance(arguments, RawJson) else json.dumps(arguments).encode()
+    whole = to_json(arguments)
     return ParkedQuestion(
         call=question.call_id,
         server=question.server_id,

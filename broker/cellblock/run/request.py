@@ -123,6 +123,8 @@ class RunRequest:
     own_process: bool = False
     durable: bool = False
     plan: bool = False
+    has_default_timeout: bool = False
+    """Says whether the time in the queue counts for the run's time: its client chose none, and may wait for so long."""
 
 
 def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
@@ -156,6 +158,7 @@ def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
         own_process=body.reuse is False,
         durable=body.durable is True,
         plan=body.plan is True,
+        has_default_timeout=(body.limits or {}).get("timeoutMs") is None,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from cellblock.base.offload.raw import RawJson
+from cellblock.base.raw_json import RawJson
 
 Level = Literal["debug", "log", "warn", "error"]
 Severity = Literal["error", "warning", "info"]

@@ -99,6 +99,7 @@ class Run:
         self._is_gone = False
         self._killed_for: Diagnostic | None = None
         self._last_id = 0
+        self._queued_ms = 0
         self._written: Awaitable[bool] | None = None
         kept = context.kept
         parks = kept is not None and kept.parks
@@ -122,6 +123,9 @@ class Run:
     def begin(self, lease: Lease) -> None:
         """Sends the script to the worker that it is leased; `outcome` must be awaited then."""
         self._lease = lease
+        facts = self._context.watch.facts
+        if self._context.counts_queue and facts.queued is not None and facts.leased is not None:
+            self._queued_ms = int((facts.leased - facts.queued) * 1000)
         try:
             self._start(lease)
         except BaseException:
@@ -290,7 +294,7 @@ class Run:
     @property
     def _timeout_ms(self) -> int:
         """Gives what is left of the run's time: what it has used before it was parked counts."""
-        return max(MIN_LEFT_MS, self._limits.timeout_ms - self._context.used_ms)
+        return max(MIN_LEFT_MS, self._limits.timeout_ms - self._context.used_ms - self._queued_ms)
 
     @property
     def _cpu_ms(self) -> int:
@@ -435,7 +439,7 @@ class Run:
             tool_trace=trace,
             usage=Usage(
                 wall_ms=ended.wall_ms,
-                cpu_ms=ended.cpu_ms + self._context.share.bill.cpu_ms,
+                cpu_ms=ended.cpu_ms + self._context.account.cpu_ms,
                 peak_memory_bytes=ended.peak_bytes,
                 queue_ms=queue_ms,
                 tool_wait_ms=self._calls.wait_ms,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
-from cellblock.base.offload.light import is_light
+from cellblock.base.raw_json import is_light
 from cellblock.run import payload
 from cellblock.run.context import RunContext
 from cellblock.run.failure import diagnose, places_in_stacks
@@ -68,7 +68,7 @@ class Settled:
 
     async def _read(self, body: bytes) -> None:
         try:
-            self.result = await read_result(body, self._script, self._context.share)
+            self.result = await read_result(body, self._script, self._context.account)
         except UnreadableResult as error:
             self._no_result(error.diagnostic)
         except Exception:

@@ -1,6 +1,6 @@
 """Parses a script: where its imports are, which language it is, and whether it is fit for a worker.
 
-Pure functions of the text, so that `source_apart` can do it in another process.
+Pure functions of the text, so that another process can do it.
 """
 
 from __future__ import annotations

@@ -132,7 +132,9 @@ def _each_calls(root: Node, source: bytes, meanings: Meanings) -> Iterator[Node]
 
 def _waits(function: Node | None, source: bytes) -> bool:
     """Says whether a function is async, and awaits something itself, not only in a function within it."""
-    if function is None or not any(child.type == "async" for child in function.children):
+    kinds = {child.type for child in function.children} if function is not None else set[str]()
+    if function is None or "async" not in kinds or "*" in kinds:
+        # A generator gives no promise.
         return False
     body = field(function, "body")
     stack = [body] if body is not None and _AWAIT.search(source, body.start_byte, body.end_byte) else []

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 import mcp_types as types
 
-from cellblock.base.errors import CellblockError
-from cellblock.base.offload.budget import ByteBudget, OverBudget
-from cellblock.base.offload.raw import Splices
+from cellblock.base.budget import Budget, OverBudget
 from cellblock.base.settings.sections import ANSWER_BYTES, OutputSettings
 from cellblock.base.visible import is_visible, json_escape
 from cellblock.run.large_results import LargeResult, compact, document, not_read, result_text
@@ -23,6 +21,7 @@ from cellblock.serve.answer import SHORT, Form, answer_text, short_form
 from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output
 from cellblock.serve.kept_resources import output_uri, resource_link
 from cellblock.serve.service import Owner
+from cellblock.serve.splices import Splices
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -39,7 +38,7 @@ WAITING_BYTES: Final = 128 * 1024 * 1024
 WAITING_SECONDS: Final = 120.0
 """Bounds the time from a response to its writing; what has not been written by then has lost its client."""
 
-_waiting: Final = ByteBudget(WAITING_BYTES, WAITING_BYTES, "all clients")
+_waiting: Final = Budget(WAITING_BYTES, WAITING_BYTES, "all clients")
 
 
 async def tool_result(
@@ -161,10 +160,8 @@ async def _large_result(
             structured["result"] = tokens.pop()
         if spelled.text is not None:
             in_text = tokens.pop()
-    except (CellblockError, OverBudget, OSError) as error:
-        said = (
-            error.message if isinstance(error, CellblockError) else f"The result could not be sent: {error}."
-        )
+    except OverBudget as error:
+        said = f"The result could not be sent: {error}."
         hint = "Return less, or run fewer scripts with large results at a time."
         failed = not_read(said, hint).as_json()
         shown = _error_first({**data, "result": None, "diagnostics": [*data["diagnostics"], failed]})
@@ -260,7 +257,7 @@ def _diagnostic(kept: Kept, most: int) -> dict[str, Any]:
     are, shows = (
         ("The result is", "`result` is the beginning of its JSON, as a string")
         if kept.part == "result"
-        else ("The logs are", "`logs` has the last of them")
+        else ("The logs are", "`logs` has errors and both ends of them")
     )
     return {
         "severity": "info",
@@ -271,19 +268,27 @@ def _diagnostic(kept: Kept, most: int) -> dict[str, Any]:
 
 
 def _shortened(logs: list[dict[str, Any]], kept: Kept, left: int, most: int) -> list[dict[str, Any]]:
-    """Returns the last entries, and one that says so (Code Mode specification, section 3.3.1)."""
-    shown: list[dict[str, Any]] = []
-    for entry in reversed(logs):
+    """Returns errors, the first and the last entries, in the order in which they came, and one that says so (Code Mode
+    specification, section 3.3.1)."""
+    errors = [number for number, entry in enumerate(logs) if entry["level"] == "error"]
+    # From both ends: the first, the last, the second and so on.
+    ends = [end for pair in zip(range(len(logs)), reversed(range(len(logs))), strict=True) for end in pair]
+    shown: dict[int, dict[str, Any]] = {}
+    for number in (*errors, *ends):
+        entry = logs[number]
+        if number in shown:
+            continue
         if shown and _bytes_in(entry["message"]) + ENTRY_BYTES > left:
             break
         message = preview(entry["message"], left, keep=_LINES)
-        shown.insert(0, {**entry, "message": message})
+        shown[number] = {**entry, "message": message}
         left -= _bytes_in(message) + ENTRY_BYTES
     note = (
-        f"[logs shortened: the last {len(shown):,} of {len(logs):,} entries are here, all are in {output_uri(kept)}; "
-        f"result and logs are over {most:,} bytes]"
+        f"[logs shortened: {len(shown):,} of {len(logs):,} entries are here, errors and those at both ends first; all "
+        f"are in {output_uri(kept)}; result and logs are over {most:,} bytes]"
     )
-    return [*shown, {"level": "warn", "message": note, "timeMs": logs[-1]["timeMs"]}]
+    entries = [shown[number] for number in sorted(shown)]
+    return [*entries, {"level": "warn", "message": note, "timeMs": logs[-1]["timeMs"]}]
 
 
 def preview(text: str, max_bytes: int, keep: Iterable[str] = ()) -> str:

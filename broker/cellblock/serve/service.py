@@ -21,7 +21,6 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 
 if TYPE_CHECKING:
-    from cellblock.base.offload.pool import Apart
     from cellblock.base.store import Store
     from cellblock.record.parked_runs import ParkedRuns
     from cellblock.tools.upstream.registry import Registry
@@ -86,11 +85,6 @@ class RunService(Protocol):
     @property
     def front_config(self) -> FrontConfig:
         """Gives what front-ends go by, of the configuration in force."""
-        ...
-
-    @property
-    def apart(self) -> Apart:
-        """Does work apart that would hold the loop; the broker closes it."""
         ...
 
     @property

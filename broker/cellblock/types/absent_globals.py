@@ -10,7 +10,13 @@ from itertools import islice
 from typing import Final
 
 from cellblock.tools.catalog.model import Catalog
-from cellblock.tools.catalog.modules import SERVERS_PREFIX
+from cellblock.tools.catalog.modules import (
+    DISCOVERY_EXPORTS,
+    DISCOVERY_SPECIFIER,
+    ERROR_CLASSES,
+    ERRORS_SPECIFIER,
+    SERVERS_PREFIX,
+)
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 
 _BYTES: Final = (
@@ -130,6 +136,10 @@ def import_hint(name: str, catalog: Catalog, line: str = "") -> str | None:
     ]
     if len(owners) == 1:
         return f'Import it: `import {{ {name} }} from "{SERVERS_PREFIX}{owners[0]}";`'
+    modules = ((ERRORS_SPECIFIER, ERROR_CLASSES), (DISCOVERY_SPECIFIER, DISCOVERY_EXPORTS))
+    for specifier, exports in modules if not owners else ():
+        if name in exports:
+            return f'Import it: `import {{ {name} }} from "{specifier}";`'
     if owners:
         return f"Import it from one of its servers: {', '.join(owners[:5])}."
     return _foreign_hint(name, catalog, line)

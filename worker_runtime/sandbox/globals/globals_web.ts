@@ -143,8 +143,9 @@ export function placeGlobals({ timers, crypto, performance, queueMicrotask, disp
     enumerable: true,
     configurable: false,
   });
-  // A script's own would be handed the call sites of the sandbox's own frames.
+  // Deno looks up `globalThis.Error.prepareStackTrace`, and hands it call sites of the process's own realm.
   place(Error, "prepareStackTrace", scriptStack, false);
+  place(world, "Error", Error, false);
   p.setPrototypeOf(world, p.ObjectPrototype);
 }
 

@@ -21,9 +21,9 @@ from cellblock.app.cli.arguments import UsageError, default_file
 from cellblock.app.cli.streams import say
 from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import CellblockError, Certainty, Fault
-from cellblock.base.offload.raw import Splices
 from cellblock.base.tasks import TaskSet, beside
 from cellblock.serve.http.address import MCP_PATH, config_mark
+from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.daemon import Daemon, DaemonUnavailable, Link
 
 if TYPE_CHECKING:

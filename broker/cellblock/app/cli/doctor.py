@@ -37,13 +37,6 @@ PROBE_RESULT: Final = 42
 TYPE_PROBE: Final = "nothingOfThisName;"
 VERSION_BOUND_SECONDS: Final = 10.0
 
-LARGE_BODIES_CAPPED: Final = "processes that read large bodies: a cgroup each, of its task's memory"
-LARGE_BODIES_UNCAPPED: Final = (
-    "processes that read large bodies: no memory cgroup; "
-    "their data is bounded, and nothing else of their memory"
-)
-"""Says what is around the broker's own processes, beside the workers."""
-
 
 @dataclass(slots=True)
 class Report:
@@ -197,11 +190,6 @@ async def findings(broker: Broker, _: Mapping[str, Any], person: Person) -> dict
         layers = hello.layers
         missing = [_with_fix(layer) for layer in hello.missing]
         versions["Deno"] = await asyncio.to_thread(_deno_version, hello.deno)
-    if section.isolation != "off":
-        if broker.apart.caps_memory:
-            layers = [*layers, LARGE_BODIES_CAPPED]
-        else:
-            missing.append(LARGE_BODIES_UNCAPPED)
     for server in broker.catalog.servers.values():
         left_out = f", {len(server.withheld)} left out" if server.withheld else ""
         has = "resources and no" if server.has_resources_alone else str(len(server.tools))

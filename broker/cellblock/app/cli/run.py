@@ -26,7 +26,7 @@ from cellblock.app.config.load import load_settings
 from cellblock.app.replay import Live, is_well, replay
 from cellblock.base.errors import InvalidRequest, first_few
 from cellblock.base.json import is_object
-from cellblock.base.offload.raw import RawJson
+from cellblock.base.raw_json import RawJson
 from cellblock.base.redaction import Redactor, redacting, without_credentials
 from cellblock.base.settings.settings import Settings
 from cellblock.base.tasks import beside

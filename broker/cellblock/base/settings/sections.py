@@ -79,8 +79,9 @@ class LimitSettings(Section):
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_with_short_forms)
 
-    timeout_ms: LimitRange = LimitRange(default=60_000, maximum=600_000)
-    """Bounds the wall time in milliseconds, from the moment a worker has the script."""
+    timeout_ms: LimitRange = LimitRange(default=55_000, maximum=600_000)
+    """Bounds the wall time in milliseconds, from the moment a worker has the script. The default counts from the moment
+    the run is queued: many clients give up after a minute."""
 
     max_cpu_ms: LimitRange = LimitRange(default=30_000, maximum=600_000)
     """Caps the CPU time of all the worker's threads in milliseconds; waiting for tools costs none."""

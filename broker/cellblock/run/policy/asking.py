@@ -48,7 +48,7 @@ class Question:
     """Asks the user about one tool call.
 
     `tool_name` is the upstream's own text and `arguments` are the script's: both untrusted. `timeout` is in seconds.
-    Large arguments are a `RawJson`. `call_id` is the call's number in its run, 0 for a call without a run, and `nth` as
+    `call_id` is the call's number in its run, 0 for a call without a run, and `nth` as
     in `QuestionId`. With `login` the user is asked to log in, and says yes when that is done; None: whether the call
     may be made.
     """

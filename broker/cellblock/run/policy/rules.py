@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cellblock.base.errors import CallDenied, Fault
-from cellblock.base.offload.raw import RawJson
 from cellblock.run.hook import Parked
 from cellblock.run.parking import Parking
 from cellblock.run.policy.asking import Approver, EarlierQuestions, Question, Verdict
 from cellblock.run.policy.counts import Quotas
 from cellblock.run.policy.grants import Grants, effect_of
 from cellblock.run.run_clock import RunClock
-from cellblock.tools.catalog.model import JsonSchema, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.schemas.validation import Allowance
 
 logger = logging.getLogger("cellblock.policy")
@@ -160,11 +159,7 @@ class RunRules:
             raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
         allowance = Allowance(arguments)
         for layer in layers:
-            if isinstance(arguments, RawJson):
-                # It was held against the schemas of all layers where it was read.
-                found = arguments.refusal
-            else:
-                found = layer.violation(server_id, tool, arguments, allowance)
+            found = layer.violation(server_id, tool, arguments, allowance)
             if found is not None:
                 why = f"the policy does not allow this input ({found})"
                 raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
@@ -178,13 +173,6 @@ class RunRules:
         """Counts a call for its budgets that was made before the run was parked."""
         for key, _ in self._wanted(server.server_id, tool):
             self._used[key] += 1
-
-    def schemas_for(self, server: ServerEntry, tool: ToolEntry) -> list[JsonSchema]:
-        """Returns what inputs of a tool are held against, for whoever reads them where they are too large for
-        `admit`."""
-        return [
-            schema for layer in self._grants.layers for schema in layer.schemas_for(server.server_id, tool)
-        ]
 
     # ---- inside --------------------------------------------------------------------------------------
 

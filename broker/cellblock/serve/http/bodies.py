@@ -12,11 +12,11 @@ from typing import Final
 import mcp_types as types
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cellblock.base.offload.pool import Apart
-from cellblock.base.offload.raw import Splices
 from cellblock.serve.http.caller import Caller
 from cellblock.serve.http.refusal import Refused, busy, header
-from cellblock.serve.intake import NotTaken, take
+from cellblock.serve.intake import take
+from cellblock.serve.misread import NotTaken
+from cellblock.serve.splices import Splices
 
 RETRY_SECONDS: Final = 1
 """Says when to ask again after memory was short: bodies are read and cut in milliseconds."""
@@ -127,11 +127,10 @@ class WholeBody:
         bound: How large a body may be.
         seconds: How long it may take.
         memory: What all requests hold.
-        apart: Where large messages are read.
     """
 
-    def __init__(self, app: ASGIApp, bound: int, seconds: float, memory: Memory, apart: Apart) -> None:
-        self.app, self.bound, self.seconds, self.memory, self.apart = app, bound, seconds, memory, apart
+    def __init__(self, app: ASGIApp, bound: int, seconds: float, memory: Memory) -> None:
+        self.app, self.bound, self.seconds, self.memory = app, bound, seconds, memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
@@ -140,16 +139,14 @@ class WholeBody:
         caller = Caller.known(scope)
         with self.memory.charge(caller.client, caller.principal) as held:
             raw = await read_body(scope, receive, self.bound, self.seconds, held)
-            receive = _giving(await self._decodable(raw, held, caller.client), receive)
+            receive = _giving(await self._decodable(raw, held), receive)
             del raw
             await self.app(scope, receive, send)
 
-    async def _decodable(self, raw: bytes, held: Callable[[int], bool], client: str) -> bytes:
+    async def _decodable(self, raw: bytes, held: Callable[[int], bool]) -> bytes:
         try:
-            taken = await take(raw, self.apart, client)
+            taken = await take(raw)
         except NotTaken as refused:
-            if refused.later:
-                raise busy(503, RETRY_SECONDS, str(refused)) from None
             raise Refused(400 if refused.code == types.PARSE_ERROR else 413, why=str(refused)) from None
         if taken.weight > self.memory.of_client:
             raise Refused(413, why=TOO_LARGE)

@@ -30,7 +30,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
-from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.sections import MIB, HttpSettings
 from cellblock.base.tasks import at_most, beside, end_tasks
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
@@ -59,6 +58,7 @@ from cellblock.serve.kept_outputs import keeping
 from cellblock.serve.mcp.list_changes import LISTEN
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.service import Context, RunService
+from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.socket_front import Answer, SocketFront
 
 logger = logging.getLogger("cellblock.serve")
@@ -424,7 +424,7 @@ class HttpFrontend:
             Middleware(Guarded, mcp_methods(config_mark(self._options.config), self._in_flight), connections),
             Middleware(SessionLimit, self._sessions),
             Middleware(Guarded, rates),
-            Middleware(WholeBody, MAX_BODY_BYTES, BODY_SECONDS, self._memory, service.apart),
+            Middleware(WholeBody, MAX_BODY_BYTES, BODY_SECONDS, self._memory),
             Middleware(Drained, self._in_flight),
             *([Middleware(SessionNames, broker)] if broker else []),
             Middleware(Spliced, splices),

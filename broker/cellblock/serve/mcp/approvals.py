@@ -12,7 +12,6 @@ from typing import Any, Final
 import mcp_types as types
 from pydantic import TypeAdapter
 
-from cellblock.base.offload.raw import RawJson
 from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.terminal import spelled_out
 from cellblock.run.policy.asking import Approver, Question, Verdict
@@ -41,11 +40,7 @@ def question_text(question: Question) -> str:
     """Words the question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
     if question.login is not None:
         return _login_text(question.server_id, question.tool_name, question.login.said)
-    if isinstance(question.arguments, RawJson):
-        shown = _visible(question.arguments.beginning(MAX_INPUT_CHARS), MAX_INPUT_CHARS)
-        shown += f"… ({len(question.arguments.raw):,} bytes in all)"
-    else:
-        shown = _visible(json.dumps(question.arguments, ensure_ascii=False), MAX_INPUT_CHARS)
+    shown = _visible(json.dumps(question.arguments, ensure_ascii=False), MAX_INPUT_CHARS)
     return _text(question.server_id, question.tool_name, shown, destructive=question.destructive)
 
 

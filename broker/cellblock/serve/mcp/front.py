@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.context import CallNext, HandlerResult
 
-from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.policy import CLAIMED
 from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.use import UseLog
 from cellblock.serve.service import Context, Owner, OwnerOf, RunService, client_name
+from cellblock.serve.splices import Splices
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from mcp.server.models import InitializationOptions
 from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.sections import Profile
 from cellblock.base.tasks import beside
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler, stdio_owner
@@ -26,6 +25,7 @@ from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tool_name import ToolNames
 from cellblock.serve.service import Context, OwnerOf, RunService
+from cellblock.serve.splices import Splices
 
 if TYPE_CHECKING:
     from cellblock.serve.kept_outputs import KeptOutputs

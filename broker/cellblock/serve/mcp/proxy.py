@@ -25,10 +25,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from cellblock.base.budget import OverBudget
 from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity, Newest
-from cellblock.base.offload.budget import OverBudget
 from cellblock.run.payload import PayloadError
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.unwrap import unwrap

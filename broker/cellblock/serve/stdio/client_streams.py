@@ -1,7 +1,7 @@
 """Carries MCP messages between a client and the SDK's server: lines in, lines out, over stdin and stdout or a socket.
 
 The SDK's own transport drops a line that is no message: a client with that bug would wait for ever. Here it is answered
-as JSON-RPC 2.0 has it (section 5.1), and a large line is read in a process apart.
+as JSON-RPC 2.0 has it (section 5.1).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import anyio
 import mcp_types as types
@@ -18,13 +18,16 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from cellblock.base.streams import ClosingStream
-from cellblock.serve.intake import AS_IT_IS_BYTES, NotTaken, take
-from cellblock.serve.mcp.front import STDIO_CLIENT
-from cellblock.serve.misread import INVALID_REQUEST, NO_UTF8, Misread, misread_line, misread_message
+from cellblock.serve.misread import (
+    AS_IT_IS_BYTES,
+    INVALID_REQUEST,
+    NO_UTF8,
+    Misread,
+    NotTaken,
+    misread_line,
+    misread_message,
+)
 from cellblock.serve.stdio.lines import ClientLines, LineTooLong
-
-if TYPE_CHECKING:
-    from cellblock.base.offload.pool import Apart
 
 LONG: Final = ("tools/call", "subscriptions/listen")
 """Names the requests that take as long as they like, and end with stdin."""
@@ -136,8 +139,6 @@ class FromClient(ClosingStream):
         lines: Gives the client's lines.
         answers: Answers what is no message.
         opened: Waits until the broker runs.
-        apart: Gives what reads large lines, once the broker runs.
-        client: Names the client.
         taken: Returns a message as the server gets it. Raises anyio.EndOfStream: nothing more is taken.
     """
 
@@ -146,15 +147,12 @@ class FromClient(ClosingStream):
         lines: ClientLines,
         answers: ToClient,
         opened: Callable[[], Awaitable[None]],
-        apart: Callable[[], Apart],
-        client: str = STDIO_CLIENT,
         taken: Callable[[types.JSONRPCMessage], Awaitable[SessionMessage]] = _plain,
     ) -> None:
         self._lines = lines
         self._answers = answers
         self._opened = opened
-        self._apart = apart
-        self._client, self._taken = client, taken
+        self._taken = taken
 
     async def receive(self) -> SessionMessage | Exception:
         """Gives the client's next message. Raises anyio.EndOfStream."""
@@ -173,8 +171,10 @@ class FromClient(ClosingStream):
                     await self._answers.none_due()
                     raise StopAsyncIteration
                 if len(line) > AS_IT_IS_BYTES:
-                    await self._opened()
-                    line = (await take(line, self._apart(), self._client)).body
+                    # Not before: its import would put off the first answer.
+                    from cellblock.serve.intake import take
+
+                    line = (await take(line)).body
                 found = message_of(line)
             except LineTooLong as error:
                 found = Misread(INVALID_REQUEST, error.request_id, str(error))

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Final
 from cellblock.serve.misread import id_at_the_end, id_at_the_start
 
 if TYPE_CHECKING:
-    from cellblock.base.offload.raw import Splices
+    from cellblock.serve.splices import Splices
 
 logger = logging.getLogger("cellblock.serve")
 

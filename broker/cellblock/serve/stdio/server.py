@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Awaitable
 from types import TracebackType
 from typing import Final
 
-from cellblock.base.offload.raw import Splices
 from cellblock.base.tasks import at_most, end_tasks
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.service import RunService
+from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.client_streams import FromClient, ToClient
 from cellblock.serve.stdio.lines import ClientLines, StdoutLines
 
@@ -91,7 +91,7 @@ class StdioFront:
         )
         answers = ToClient(output)
         try:
-            messages = FromClient(lines, answers, server.opened, lambda: self._service.apart)
+            messages = FromClient(lines, answers, server.opened)
             await server.run(messages, answers, server.create_initialization_options())
             output.say_farewell()
             await output.flush()

@@ -33,7 +33,6 @@ from cellblock.base.daemon_socket import (
     refuse_strangers,
 )
 from cellblock.base.json import is_object
-from cellblock.base.offload.raw import Splices
 from cellblock.base.settings.policy import NAMED
 from cellblock.base.tasks import TaskSet, at_most
 from cellblock.serve.http.caller import NO_ONE
@@ -42,6 +41,7 @@ from cellblock.serve.http.token import SUBJECT, OwnTokens
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.misread import as_id
 from cellblock.serve.service import Owner, RunService
+from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.client_streams import FromClient, ToClient
 from cellblock.serve.stdio.lines import MAX_LINE_BYTES, ClientLines, flushed
 
@@ -195,8 +195,6 @@ class SocketFront:
             ClientLines(reader, writer.transport),
             answers,
             self._server.opened,
-            lambda: self._service.apart,
-            client,
             session.taken,
         )
         options = self._server.create_initialization_options()

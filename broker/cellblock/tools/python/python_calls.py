@@ -11,12 +11,11 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
+from cellblock.base.account import Account, Metered
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError
-from cellblock.base.offload.light import containers_in, is_small
-from cellblock.base.offload.pool import OnBill
-from cellblock.base.offload.raw import RawJson
 from cellblock.base.redaction import describe_exception, safe_traceback
 from cellblock.base.threads import DaemonThread, call_when_done
+from cellblock.base.weight import is_small
 from cellblock.tools.python.python_tools import PythonTool
 
 logger = logging.getLogger("cellblock.tools.upstream")
@@ -28,11 +27,6 @@ long."""
 LONG_STEP_SECONDS: Final = 0.5
 """Bounds how long an async tool may hold the event loop unnamed: of a longer one the log tells, as everything else
 stood still meanwhile."""
-
-
-MAX_VALUES: Final = 100_000
-"""Bounds the values in an input of a Python tool that is over what is decoded on the loop; so many take some 5 ms, and
-bytes in texts next to nothing."""
 
 
 class AllBusy(Exception):
@@ -125,7 +119,7 @@ class PythonCalls:
         """Counts the threads at work, those of calls that were given up included."""
         return self._threads.busy
 
-    async def call(self, tool: PythonTool, arguments: dict[str, Any] | RawJson) -> Any:
+    async def call(self, tool: PythonTool, arguments: dict[str, Any], account: Account | None = None) -> Any:
         """Calls the function and gives its value as plain JSON data, or as a `CallToolResult`.
 
         A call that takes too long ends here, and so does one in a thread that is cancelled: what cannot be stopped, or
@@ -136,14 +130,13 @@ class PythonCalls:
             SchemaValidationError: The input does not fit the signature; the function was not called.
             ToolCallError: The function raised, took too long, or its value does not fit what it declares.
         """
-        if isinstance(arguments, RawJson):
-            arguments = _decoded(tool, arguments)
         if tool.is_async:
-            return await self._bounded(tool, _on_loop(tool, lambda: tool.invocation(arguments)()))
+            work = _on_loop(tool, lambda: tool.invocation(arguments)(), account)
+            return await self._bounded(tool, work, account)
         try:
-            value = await self._threads.run(lambda: _thread_call(tool, arguments), self._bound)
+            value = await self._threads.run(lambda: _thread_call(tool, arguments, account), self._bound)
             if inspect.isawaitable(value):
-                return await self._bounded(tool, _on_loop(tool, lambda: value))
+                return await self._bounded(tool, _on_loop(tool, lambda: value, account), account)
             return value
         except AllBusy as error:
             raise ToolCallError(
@@ -165,7 +158,9 @@ class PythonCalls:
     # ---- inside --------------------------------------------------------------------------------------
 
     @types.coroutine
-    def _bounded(self, tool: PythonTool, work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    def _bounded(
+        self, tool: PythonTool, work: Coroutine[Any, Any, Any], account: Account | None
+    ) -> Generator[Any, Any, Any]:
         """Runs the function in the task of the call, which has no need of another: most of it ends without a wait.
 
         Work that goes on for a second after it was cancelled at its bound is left to a task of its own.
@@ -176,7 +171,7 @@ class PythonCalls:
             while True:
                 began = time.monotonic()
                 try:
-                    with OnBill():
+                    with Metered(account):
                         waited_for = work.send(None) if thrown is None else work.throw(thrown)
                 except StopIteration as end:
                     if clock is None or not clock.late:
@@ -292,21 +287,7 @@ def _wait(work: Coroutine[Any, Any, Any], waited_for: Any) -> Generator[Any, Any
     return None
 
 
-def _decoded(tool: PythonTool, arguments: RawJson) -> dict[str, Any]:
-    """Decodes a large input, where it is few values: a function in this process can only have it decoded in this
-    process."""
-    values = arguments.raw.count(b",") + containers_in(arguments.raw)
-    if values > MAX_VALUES:
-        raise ToolCallError(
-            f"{tool.name} was not called: its input has up to {values} values, and a Python tool takes {MAX_VALUES}.",
-            hint="Send fewer values at a time, or one long text in their place.",
-            certainty=Certainty.NOT_STARTED,
-            summary="the input has too many values for a Python tool",
-        )
-    return arguments.decoded()
-
-
-async def _on_loop(tool: PythonTool, begin: Callable[[], Any]) -> Any:
+async def _on_loop(tool: PythonTool, begin: Callable[[], Any], account: Account | None) -> Any:
     """Waits for what a function gives, and makes it plain: here, or, where it is large, beside the loop."""
     try:
         value = begin()
@@ -314,24 +295,24 @@ async def _on_loop(tool: PythonTool, begin: Callable[[], Any]) -> Any:
             value = await value
         if is_small(value):
             return tool.result.plain(value, small=True)
-        return await asyncio.to_thread(_plain, tool, value)
+        return await asyncio.to_thread(_plain, tool, value, account)
     except (ScriptError, asyncio.CancelledError):
         raise
     except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
         raise _raised(tool, error) from None
 
 
-def _plain(tool: PythonTool, value: Any) -> Any:
-    """Makes a large value plain in this thread, on the bill of the run that asked."""
-    with OnBill():
+def _plain(tool: PythonTool, value: Any, account: Account | None) -> Any:
+    """Makes a large value plain in this thread."""
+    with Metered(account):
         return tool.result.plain(value, small=False)
 
 
-def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
-    """Makes the whole of a call that may block, on the bill of the run that asked: a type's own validators and
+def _thread_call(tool: PythonTool, arguments: dict[str, Any], account: Account | None) -> Any:
+    """Makes the whole of a call that may block, metered for the run that asked: a type's own validators and
     serialisers too. What the function has other threads or processes do is on nobody's."""
     try:
-        with OnBill():
+        with Metered(account):
             value = tool.invocation(arguments)()
             return value if inspect.isawaitable(value) else tool.result.plain(value)
     except ScriptError:

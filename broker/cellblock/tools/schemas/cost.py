@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
+from math import isqrt
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -22,6 +23,8 @@ from cellblock.tools.schemas.keywords import Applies, subschemas
 MAX_VALUES: Final = 200_000
 """Sets the most JSON values in an input that is checked on the loop."""
 
+_UNHASHED: Final = 2**63
+
 KEPT_CHARS: Final = 500
 KEPT_ITEMS: Final = 10
 
@@ -31,7 +34,8 @@ class NotCheckable(Exception):
 
 
 class Level(NamedTuple):
-    """Counts what lies at one depth of a value: values, characters of texts and keys, sum of squared array lengths."""
+    """Counts what lies at one depth of a value: values, characters of texts and keys, comparisons between the items of
+    arrays."""
 
     values: int
     chars: int
@@ -45,6 +49,7 @@ def measured(value: Any, max_values: int = MAX_VALUES) -> list[Level]:
         NotCheckable: Over `max_values`.
     """
     levels: list[Level] = []
+    has_big = False
     level: list[Any] = [value]
     count = keys = 0
     while level:
@@ -62,12 +67,15 @@ def measured(value: Any, max_values: int = MAX_VALUES) -> list[Level]:
             elif is_array(item):
                 squares += len(item) ** 2
                 below += item
+            elif isinstance(item, int):
+                has_big = has_big or abs(item) >= _UNHASHED
             if count + len(below) > max_values:
                 raise NotCheckable(f"it has over {max_values} values")
         # A key is matched both by its object's patterns and, as a value, by propertyNames.
         levels.append(Level(len(level), chars + keys, squares))
         level = below
-    return levels
+    # The items of an array are told apart by their hashes, but for integers of over 64 bits.
+    return levels if has_big else [level._replace(squares=isqrt(level.squares)) for level in levels]
 
 
 def abridged(value: Any, path: tuple[str | int, ...], cut: set[tuple[str | int, ...]]) -> Any:

@@ -28,7 +28,7 @@ from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
 
 logger = logging.getLogger("cellblock.schemas")
 
-MAX_STEPS: Final = 1_500_000
+MAX_STEPS: Final = 2_500_000
 """Sets the most work on one input, in keyword steps of about 20 ns."""
 MAX_NESTED: Final = 4_000
 """Sets the most native stack frames, counted as levels of the input times schemas nested on one value."""
@@ -111,7 +111,6 @@ class InputValidator:
         subject: What is checked, for the log.
         strict: For rules that must hold: what cannot be checked, or not wholly, is a violation, and nothing is accepted
             unchecked.
-        apart: In a process whose time is bounded: there nothing is too much work.
     """
 
     def __init__(
@@ -121,10 +120,8 @@ class InputValidator:
         label: str = "a tool",
         subject: str = "an input",
         strict: bool = False,
-        apart: bool = False,
     ) -> None:
         self._strict = strict
-        self._apart = apart
         self.why_not = ""
         self._schema = schema
         self._label = label
@@ -169,7 +166,7 @@ class InputValidator:
         checker = self._full
         if checker is None:
             return UNCLEAR if self._strict and self.why_not else None
-        if not self._apart and not (self._flat_fits and allowance is None and is_flat(value)):
+        if not (self._flat_fits and allowance is None and is_flat(value)):
             steps = sum(self._work(measured(value) if allowance is None else allowance.levels()))
             if steps > MAX_STEPS:
                 raise NotCheckable("it could take too long")

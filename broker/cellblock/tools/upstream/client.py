@@ -158,6 +158,10 @@ async def _agree(session: ClientSession, *, handshake: bool) -> None:
             return
         try:
             await (greeting or session.initialize())
+        except ConnectionLost as error:
+            # What was asked before has reached the server, and may be why it ended.
+            error.sent = True
+            raise
         except MCPError as error:
             # A server that answers late has settled on the newer revision meanwhile.
             if error.code != types.UNSUPPORTED_PROTOCOL_VERSION or probe.done():

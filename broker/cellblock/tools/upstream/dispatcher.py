@@ -35,10 +35,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 from opentelemetry.propagate import inject
 from pydantic import ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from cellblock.base.json import is_object
-from cellblock.base.offload.raw import RawJson
 from cellblock.tools.upstream.wire import messages, repair
 from cellblock.tools.upstream.wire.messages import Failure, Message, Notification, Request, Result, Unreadable
 from cellblock.tools.upstream.wire.results import ToolResult, fields_of
@@ -328,9 +327,8 @@ class Connection(Dispatcher[TransportContext]):
         if value is not None:
             mirrored = self.param_headers.get(given["name"]) if MCP_METHOD_HEADER in headers else None
             if mirrored:
-                plain = from_json(value.raw) if isinstance(value, RawJson) else value
-                headers.update(mcp_param_headers(mirrored, plain if is_object(plain) else {}))
-            given["arguments"] = Raw(value.raw if isinstance(value, RawJson) else to_json(value))
+                headers.update(mcp_param_headers(mirrored, value if is_object(value) else {}))
+            given["arguments"] = Raw(to_json(value))
         if method == "tools/call" and self._calls_tasks and given["name"] in self.task_tools:
             given["task"] = {}
         return messages.request(number, method, given or None), headers

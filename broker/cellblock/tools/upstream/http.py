@@ -20,7 +20,7 @@ from mcp import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from cellblock.base.offload.budget import OverBudget
+from cellblock.base.budget import OverBudget
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import (
     AnswerUnreadable,

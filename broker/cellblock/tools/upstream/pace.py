@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final
 
-from cellblock.base.offload.budget import ByteBudget
+from cellblock.base.budget import Budget
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 
 MESSAGES_PER_SECOND: Final = 2_000
@@ -60,7 +60,7 @@ class Holding:
         key: The server's.
     """
 
-    def __init__(self, budget: ByteBudget, key: str) -> None:
+    def __init__(self, budget: Budget, key: str) -> None:
         self._budget = budget
         self._key = key
 

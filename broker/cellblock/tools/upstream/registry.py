@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 
+from cellblock.base.account import Account
+from cellblock.base.budget import Budget
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import ConfigError, ToolNotFound
-from cellblock.base.offload.budget import ByteBudget
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
@@ -138,7 +139,7 @@ class Registry:
             self._local[python_tool.name] = python_tool
         check_servers(servers, local=bool(self._local))
         self._log_dir = log_dir
-        self._budget = ByteBudget.of_servers()
+        self._budget = Budget.of_servers()
         self._started = 0
         self._changes = 0
         self._since: dict[Retired, int] = {}
@@ -382,7 +383,7 @@ class Registry:
             python_tool = self._local.get(tool.tool_name)
             if python_tool is None:
                 raise ToolNotFound(f"There is no tool {tool.tool_name}.", hint="List the server's tools.")
-            return partial(self._call_python, python_tool)
+            return partial(self._call_python, python_tool, origin.account)
         session = self._session_of(server)
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
         whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
@@ -426,8 +427,8 @@ class Registry:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _call_python(self, tool: PythonTool, arguments: Any) -> Any:
-        result = await self._python.call(tool, arguments)
+    async def _call_python(self, tool: PythonTool, account: Account | None, arguments: Any) -> Any:
+        result = await self._python.call(tool, arguments, account)
         if not isinstance(result, types.CallToolResult):
             return result
         return ToolResult.of(result.model_dump(mode="json", by_alias=True, exclude_none=True))

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import mcp_types as types
 from pydantic import BaseModel
 
+from cellblock.base.account import Account
 from cellblock.base.questions import Round
 
 
@@ -88,6 +89,7 @@ class CallOrigin:
         run: Is the same object for all calls of a run; None where there is none.
         sends: Is waited for before a call that asks in rounds goes on with its answers.
         round: Where such a call goes on; None: it begins.
+        account: Of the run, for what a Python tool computes.
     """
 
     requester: Requester | None = None
@@ -96,6 +98,7 @@ class CallOrigin:
     run: object = None
     sends: Callable[[], Awaitable[None]] | None = None
     round: Round | None = None
+    account: Account | None = None
 
     @property
     def who(self) -> object:

@@ -17,10 +17,10 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from cellblock.base.budget import Budget
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_object
-from cellblock.base.offload.budget import ByteBudget
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
@@ -47,7 +47,7 @@ from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.server_log import ServerLog, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
-from cellblock.tools.upstream.stderr_log import StderrPipe, stderr_log, upstream_log
+from cellblock.tools.upstream.stderr_log import StderrPipe, log_line, stderr_log, upstream_log
 from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class UpstreamSession:
         max_message_bytes: int,
         log_dir: Path,
         on_change: Callable[[], None],
-        budget: ByteBudget | None = None,
+        budget: Budget | None = None,
         login: Login | None = None,
         prepare: Callable[[ServerFacts], Awaitable[None]] | None = None,
         followed: set[str] | None = None,
@@ -140,7 +140,7 @@ class UpstreamSession:
         self._max_message_bytes = max_message_bytes
         self._log_file = upstream_log(log_dir, name)
         self._on_change = on_change
-        self._holding = Holding(budget or ByteBudget.of_servers(), name)
+        self._holding = Holding(budget or Budget.of_servers(), name)
         self._client: ClientSession | None = None
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -403,6 +403,8 @@ class UpstreamSession:
                 continue
             now = asyncio.get_running_loop().time()
             logger.warning("upstream %s: %s", self.name, why)
+            if why != self.reason:
+                log_line(self._log_file, f"cellblock: not connected: {why}")
             self._failed_at = now if self._ready_at is None else 0.0
             self._move(State.WAITING, why)
             held = now - self._ready_at if self._ready_at is not None else 0.0

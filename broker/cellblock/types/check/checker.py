@@ -22,7 +22,7 @@ from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.types.check.faults import Checked, Script, TypeFault, find_faults
 from cellblock.types.check.parsed import Tool
 from cellblock.types.check.session import CompilerSession, SessionLost
-from cellblock.types.check.verdict import MEMBER, judge
+from cellblock.types.check.verdict import CHARACTERS, MEMBER, judge
 
 logger = logging.getLogger("cellblock.typecheck")
 
@@ -184,10 +184,21 @@ class TypeChecker:
         try:
             code, typescript = script.code, script.typescript
             report = await warm.diagnostics(code, declarations, typescript)
-            texts = self._texts(script)
-            judged = partial(judge, report, code, declarations, typescript=typescript, texts=texts)
+            texts, plain = self._texts(script)
+            judged = partial(
+                judge,
+                report,
+                code,
+                declarations,
+                typescript=typescript,
+                texts=texts,
+                # That somebody wants the lines is likely, not certain.
+                plain=plain if script.closed else frozenset[Tool](),
+            )
             counted = judged() if len(code) < INLINE_CHARS else await asyncio.to_thread(judged)
-            about_output = any(complaint.code in MEMBER or complaint.choices for complaint in counted)
+            about_output = any(
+                complaint.code in MEMBER | CHARACTERS or complaint.choices for complaint in counted
+            )
             observed = self.declarations.observed(script.catalog, script.names) if about_output else {}
             faults = await find_faults(counted, script, declarations, observed, warm)
             if warm.checks >= MAX_CHECKS:
@@ -200,15 +211,18 @@ class TypeChecker:
         finally:
             self._set_idle_timer(IDLE_SECONDS)
 
-    def _texts(self, script: Script) -> frozenset[Tool]:
-        """Gives the tools that the script names whose answer is a text that holds JSON."""
+    def _texts(self, script: Script) -> tuple[frozenset[Tool], frozenset[Tool]]:
+        """Gives the tools that the script names whose answer is a text that holds JSON, and those of other texts."""
         known = self.declarations
-        return frozenset(
-            (server.server_id, tool.export_name)
-            for server, tool in known.named(script.catalog, script.names, script.code)
-            if (output := script.got.get((server.server_id, tool.tool_name)) or known.outputs(server, tool))
-            and output.document is not None
-        )
+        texts: set[Tool] = set()
+        plain: set[Tool] = set()
+        for server, tool in known.named(script.catalog, script.names, script.code):
+            output = script.got.get((server.server_id, tool.tool_name)) or known.outputs(server, tool)
+            if output is not None and output.document is not None:
+                texts.add((server.server_id, tool.export_name))
+            elif output is not None and output.text and output.schema is None and not output.result:
+                plain.add((server.server_id, tool.export_name))
+        return frozenset(texts), frozenset(plain)
 
     def _set_idle_timer(self, seconds: float | None) -> None:
         if self._idle is not None:

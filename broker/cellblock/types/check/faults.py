@@ -57,6 +57,9 @@ MAX_RECEIVER_CHARS: Final = 100
 """Bounds the characters of the type that lacks a member: the hint names what it has."""
 
 _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
+_OF_LISTS: Final = frozenset(
+    ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
+)
 _BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
 
 
@@ -127,6 +130,8 @@ async def find_faults(
     for complaint, places in _distinct(counted):
         if len(faults) >= MAX_SHOWN:
             break
+        if not script.closed and complaint.code in MEMBER | CHARACTERS and _of_few(script, observed):
+            continue
         if complaint.code == SPREAD and not await _spreads_json_text(complaint, script, warm):
             continue
         asked = complaint.code in MEMBER or complaint.code in KEY
@@ -142,10 +147,17 @@ async def find_faults(
         hint = hint_of(complaint, members, script.catalog, script.names, declarations, line)
         if complaint.code in MEMBER and hint is not None:
             hint += of_observed(complaint, script.code, observed)
-        at, is_text = (complaint.line, complaint.column), is_json_text(complaint.receiver or "")
+        at = complaint.line, complaint.column
+        is_text = is_json_text(complaint.receiver or "") or complaint.code == NUMBERED
         tool = _tool_of(complaint, script.catalog)
         faults.append(TypeFault(message, hint, *at, _absent(complaint), is_text, tool, slip))
     return tuple(faults)
+
+
+def _of_few(script: Script, observed: Mapping[str, ToolOutput]) -> bool:
+    """Says whether what a script reads may be of a tool of which one result was seen: that refuses nothing."""
+    few = (name for name, output in observed.items() if output.samples == 1)
+    return any(re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", script.code) for name in few)
 
 
 def _absent(complaint: Complaint) -> str:
@@ -228,7 +240,8 @@ def message_of(complaint: Complaint) -> str:
     if complaint.code in CHARACTERS:
         what = complaint.subject or complaint.name
         wrong = complaint.message if complaint.code == NUMBERED else ITS_CHARACTERS
-        text = f"{f'`{what}`' if what else 'It'} is JSON text, and {wrong}."
+        kind = "JSON text" if is_json_text(complaint.receiver or "") else "text"
+        text = f"{f'`{what}`' if what else 'It'} is {kind}, and {wrong}."
     return _cut(re.sub(r"(?<!\s)\s*\n\s*", " ", text))
 
 
@@ -260,6 +273,8 @@ def hint_of(
         return _comparison_hint(complaint)
     if is_json_text(complaint.receiver or ""):
         return _json_text_hint(complaint)
+    if complaint.code == NUMBERED:
+        return f'Take its lines: `{complaint.subject or "…"}.split("\\n")`.'
     if complaint.code in MEMBER:
         return _member_hint(complaint, members, suggested)
     if complaint.code in EXPORT:
@@ -313,6 +328,8 @@ def _member_hint(complaint: Complaint, members: Sequence[str], suggested: str | 
         return f"Await the call first: `(await …).{wanted}`."
     if receiver == "string" or receiver.endswith("[]"):
         return _hint_of_language(receiver, wanted, members)
+    if len(members) == 1 and members[0] in WRAPPERS and (wanted in _OF_LISTS or wanted.isdigit()):
+        return f"The array is in `{members[0]}`: read `.{members[0]}.{wanted}`."
     likely = likely_members(wanted, members) if members else [suggested] if suggested else []
     what = "The module" if receiver.startswith("typeof import") else receiver
     if not re.fullmatch(r"The module|[\w$]{1,60}", what):

@@ -33,6 +33,12 @@ _KEYS: Final = frozenset({"property_identifier", "shorthand_property_identifier"
 _PARSE: Final = re.compile(rb"(?<![\w$])(JSON\s*\??\.\s*parse)(?![\w$])")
 _TYPEOF: Final = re.compile(rb"(?<![\w$.])(typeof)(?![\w$])")
 _BRACKET: Final = re.compile(rb"(?<=[\w$)])\s*(?:\?\.)?(\[)")
+_DEFAULT: Final = re.compile(rb"(\?\?|\|\|)(?=\s*\{)")
+_SPREAD: Final = re.compile(rb"(\.\.\.)(?=\s*[\w$(])")
+_LENGTH: Final = re.compile(rb"\.\s*(length)(?![\w$])")
+_LISTING: Final = re.compile(r"(?:^|_)(?:list|search|find|tree)(?:_|$)")
+"""Matches names of tools whose text is a list, of which nobody wants to know the characters."""
+
 _LOOP: Final = re.compile(rb"(?<![\w$.])(for)(?=\s*\()")
 _IS_ARRAY: Final = re.compile(rb"(?<![\w$.])(Array\s*\.\s*isArray)(?=\s*\()")
 _MEMBERS: Final = ("member_expression", "subscript_expression")
@@ -149,10 +155,38 @@ class JsonTexts:
     def misread(self, tools: frozenset[Tool]) -> Iterator[tuple[Node, Node]]:
         """Gives each place where the characters of a text of these tools are read by number, or one after the other by
         `for … in`, and where it is asked whether the text is an array: the whole expression, and the text."""
-        for around, read in self._reads():
+        yield from self._whole(self._reads(), tools)
+
+    def counted(self, tools: frozenset[Tool]) -> Iterator[tuple[Node, Node]]:
+        """Gives each place where the characters of a plain text of these tools are taken one after the other, or where
+        those of a list are counted: the whole expression, and the text."""
+        yield from self._whole(self._one_by_one(), tools)
+
+    def _whole(
+        self, reads: Iterator[tuple[Node, Node]], tools: frozenset[Tool]
+    ) -> Iterator[tuple[Node, Node]]:
+        for around, read in reads:
             of = self._meanings.of(read)
             is_text = of is not None and of.kind == "answer" and not of.inner and _tool(of) in tools
             if is_text and not self.is_handled(read):
+                yield around, read
+
+    def _one_by_one(self) -> Iterator[tuple[Node, Node]]:
+        for around in self._places(_LOOP):
+            if (read := field(around, "right")) is not None:
+                yield read, read
+        for around in self._places(_SPREAD):
+            if around.parent is not None and around.parent.type == "array" and around.named_children:
+                yield around, around.named_children[0]
+        for around in self._places(_LENGTH):
+            read, used = field(around, "object"), around.parent
+            tool = self.tool(read)
+            asked = used is None or used.type in (
+                "binary_expression",
+                "unary_expression",
+                "parenthesized_expression",
+            )
+            if read is not None and tool is not None and not asked and _LISTING.search(tool[1]):
                 yield around, read
 
     def tool_read_by(self, node: Node | None) -> Tool | None:
@@ -175,6 +209,9 @@ class JsonTexts:
             read = field(around, "right")
             if read is not None and any(child.type == "in" for child in around.children):
                 yield read, read
+        for around in self._places(_DEFAULT):
+            if (read := field(around, "left")) is not None:
+                yield around, read
         for around in self._places(_IS_ARRAY):
             given = field(around, "arguments")
             if given is not None and given.named_children:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from cellblock.base.json import is_array, is_object
-from cellblock.base.offload.light import LIGHT_BYTES
+from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.types.check import compiler
 from cellblock_worker.confinement import bubblewrap
 from cellblock_worker.launch.deno_process import DenoProcess

@@ -77,6 +77,7 @@ _NOT_TO_BE_SAID: Final = (
     "is optional in type",
 )
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
+_EITHER: Final = r"([A-Za-z_$][\w$]*)\??\.[\w$]+\s*(?:\?\?|\|\|)\s*\1(?![\w$.])"
 _ERASED: Final = frozenset(
     [
         "type_identifier",
@@ -156,6 +157,7 @@ def judge(
     *,
     typescript: bool,
     texts: frozenset[Tool] = frozenset(),
+    plain: frozenset[Tool] = frozenset(),
 ) -> list[Complaint]:
     """Gives the complaints that count, in the order of the text.
 
@@ -165,30 +167,35 @@ def judge(
         declarations: What it was checked against.
         typescript: Whether it is TypeScript and no JavaScript.
         texts: The tools that answer with a text that holds JSON.
+        plain: Those that answer with another text.
 
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
     wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS
     found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
-    if not found and not texts:
+    if not found and not texts and not plain:
         return []
     source = ParsedScript(code, typescript)
     comparisons = Comparisons(source.root, declarations)
-    numbered = [_numbered(*place, source) for place in source.json_texts.misread(texts)]
+    numbered = [_numbered(*place, source, JSON_TEXT) for place in source.json_texts.misread(texts)]
+    numbered += [_numbered(*place, source, "string") for place in source.json_texts.counted(plain)]
     at = {complaint.position for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
     return sorted([*numbered, *counted], key=lambda complaint: complaint.position)
 
 
-def _numbered(around: Node, read: Node, source: ParsedScript) -> Complaint:
-    """Makes the complaint about a text whose characters are read by number, or that is asked whether it is an array."""
+def _numbered(around: Node, read: Node, source: ParsedScript, receiver: str) -> Complaint:
+    """Makes the complaint about a text that is read by its characters, or is taken for an array or object."""
     line, column = source.position(around)
     at = source.places.place(line + 1, column + 1)
     subject, tool = _short(read, source), source.json_texts.tool(read)
-    said = "is no array" if around.type == "call_expression" else ITS_CHARACTERS
-    return Complaint(NUMBERED, said, *at, subject, JSON_TEXT, (line, column), subject=subject, tool=tool)
+    kinds = {"call_expression": "is no array", "binary_expression": "is no object"}
+    said = kinds.get(around.type, ITS_CHARACTERS)
+    if around.type == "member_expression":
+        said = "its characters are counted"
+    return Complaint(NUMBERED, said, *at, subject, receiver, (line, column), subject=subject, tool=tool)
 
 
 def _complaint(
@@ -217,7 +224,7 @@ def _complaint(
     if number in NAME:
         return _of_name(made, source.code[max(0, first - 100) : first], source)
     if number in EXPORT:
-        if typescript_type(node, name, source):
+        if _is_type_import(node, name, source):
             return None
         if not any(_is_required(part, source) for part in _upwards(node, source)):
             return made
@@ -239,6 +246,8 @@ def _complaint(
 
 def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: str) -> Complaint | None:
     match = _ON_TYPE.search(made.message)
+    if _may_be_in_itself(_read_of(node), source):
+        return None
     if match is None or not _member_counts(match[1], match[2], made.message, node, source, declarations):
         return None
     # Of a union, the type that lacks the member is named last.
@@ -282,6 +291,14 @@ def _of_argument(made: Complaint, node: Node, source: ParsedScript) -> Complaint
         owner=_owner(node, source, of_member=is_key),
         other_keys=source.other_keys(node) if is_key else (),
     )
+
+
+def _may_be_in_itself(read: Node | None, source: ParsedScript) -> bool:
+    """Says whether a value is one that the script has looked for in a member and in what has it: `u.result ?? u`."""
+    text = source.text(read) if read is not None else ""
+    if _IDENTIFIER.fullmatch(text):
+        return re.search(rf"(?<![\w$.]){re.escape(text)}\s*=\s*{_EITHER}", source.code) is not None
+    return re.fullmatch(rf"\(\s*{_EITHER}\s*\)", text) is not None
 
 
 def _subject(node: Node, source: ParsedScript) -> str:
@@ -429,7 +446,7 @@ def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
     return ""
 
 
-def typescript_type(node: Node, name: str, source: ParsedScript) -> bool:
+def _is_type_import(node: Node, name: str, source: ParsedScript) -> bool:
     """Says whether an import is of one of the types that declarations show, which are not there when a script runs."""
     statement = [
         part for part in _upwards(node, source) if part.type in ("import_specifier", "import_statement")

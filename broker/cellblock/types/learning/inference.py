@@ -45,6 +45,9 @@ FORMATS: Final = {
 }
 """Holds the formats that a string's text shows, by their names in JSON Schema; stated when all samples have one."""
 
+_ENVIRONMENT: Final = frozenset({"PATH", "HOME", "USER", "SHELL", "LANG", "PWD"})
+"""Holds names of variables, by which an environment is known: another machine's has others."""
+
 _KNOWN: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
@@ -99,7 +102,7 @@ class _Reader:
     def _fields(self, rows: Sequence[dict[str, Any]], depth: int) -> Fields:
         names = dict.fromkeys(chain.from_iterable(rows))
         kept = [name for name in names if type(name) is str and NAME.match(name)]
-        if len(kept) > MAX_NAMES:
+        if len(kept) > MAX_NAMES or (_ENVIRONMENT.intersection(kept) and all(map(str.isupper, kept))):
             everything = list(chain.from_iterable(row.values() for row in rows))
             return Fields({}, self.column(everything, depth + 1), is_map=True, by=self._by)
         other = NOTHING

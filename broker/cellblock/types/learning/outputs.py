@@ -122,9 +122,42 @@ class KnownOutputs:
         held = self._made.get(key)
         if held is None or held[0] is not tool or held[1] is not observed or held[2] != own:
             stated, seen = stated_output(server, tool), observed.shared(own)
-            made = _observed(tool, seen) if stated is None else _compared(tool, stated, seen)
+            is_open = stated is not None and stated.source == "declared" and _is_open(stated.schema)
+            made = (
+                _observed(tool, seen) or stated
+                if stated is None or is_open
+                else _compared(tool, stated, seen)
+            )
             held = self._made[key] = (tool, observed, own, made)
         return held[3]
+
+
+def _is_open(schema: object) -> bool:
+    """Says whether a schema says no more than that there is an object, or a list of them, be it alone in an object."""
+    if not isinstance(schema, Mapping):
+        return schema in (None, True)
+    known = cast("Mapping[str, object]", schema)
+    if known.keys() & {
+        "$ref",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "enum",
+        "const",
+        "patternProperties",
+        "prefixItems",
+    }:
+        return False
+    properties = cast("Mapping[str, object]", known.get("properties") or {})
+    if known.get("type") == "array":
+        return _is_open(known.get("items"))
+    if properties:
+        return [*properties] == ["result"] and _is_list(properties["result"])
+    return known.get("type", "object") == "object" and known.get("additionalProperties", True) in (True, {})
+
+
+def _is_list(schema: object) -> bool:
+    return _structured_kind(cast("JsonSchema", schema)) is not None and _is_open(schema)
 
 
 def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:

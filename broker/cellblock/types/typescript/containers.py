@@ -152,6 +152,10 @@ class _Merge:
             inherited = tuple(key for key in unsaid if template.template_covers(key))
             indexes.append(Index(text, union(inside), also, inherited))
         whole = union(wide)
+        read = [pattern for patterns in self._patterns for pattern, _ in patterns]
+        is_lost = any(pattern is None or (pattern.dots and not any(pattern.parts)) for pattern in read)
+        if isinstance(whole, Unknown) and is_lost and not self._left_out:
+            self._compiler.budget.warn("Keys of a pattern have a type that is not declared here.")
         if isinstance(whole, Never):
             return indexes
         if not isinstance(whole, Unknown):
@@ -292,6 +296,8 @@ def read_pattern(pattern: str) -> KeyPattern | None:
     body = pattern if open_start else pattern[1:]
     open_end = not (body.endswith("$") and not body.endswith("\\$"))
     body = body if open_end else body[:-1]
+    if body.startswith("(") and body.endswith(")") and body[1:-1] in (_ANY, _SOME):
+        body = body[1:-1]
     # Beside a missing anchor `.*` says nothing; elsewhere it refuses line breaks.
     while open_start and body.startswith(_ANY):
         body = body[len(_ANY) :]

@@ -68,7 +68,7 @@ def _first(value: Any, most: int | None) -> _Place | None:
         outer = waiting.pop()
         for key, item in _members(outer[0]):
             # By its exact type, as JSON was decoded: there may be very many.
-            kind: type[object] = type(item)
+            kind = cast("type[object]", type(item))
             if kind is int:
                 if most is not None and not -most <= item <= most:
                     return item, key, outer

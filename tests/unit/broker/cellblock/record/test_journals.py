@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.budget import Budget
 from cellblock.base.database import Away, StoreError
-from cellblock.base.offload.budget import ByteBudget
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.state import JournalSettings
@@ -129,7 +129,7 @@ async def test_a_disk_that_hangs_holds_nobody_and_takes_no_more_than_its_room(
         hangs.wait(WAIT_BOUND_SECONDS)
 
     monkeypatch.setattr(JournalStore, "write", hang)
-    monkeypatch.setattr(kept, "_waiting", ByteBudget(90, 100, "one client", "runs that wait for the disk"))
+    monkeypatch.setattr(kept, "_waiting", Budget(90, 100, "one client", "runs that wait for the disk"))
     first = kept.write(head(), pieces, 80)
     await until(is_there.is_set, "it hangs")
     assert not await kept.is_written(first, 0.01)

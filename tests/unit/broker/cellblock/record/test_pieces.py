@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import Certainty
-from cellblock.base.offload.raw import RawJson
+from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.state import JournalSettings
 from cellblock.record import rows as pieces
 from cellblock.record.journal import MAX_BYTES

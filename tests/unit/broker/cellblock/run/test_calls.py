@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
+from cellblock.base.account import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
-from cellblock.base.offload.light import LIGHT_BYTES
-from cellblock.base.offload.pool import Bill, paying
-from cellblock.base.offload.raw import RawJson
+from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.run import payload
 from cellblock.run.call_loads import WAITING_FACTOR, CallLoads
 from cellblock.run.call_results import result_of
@@ -28,6 +27,7 @@ from cellblock.tools.catalog.outputs import ResultKind as Kind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.results import ToolResult
+from support.loop_steps import longest_step
 from support.memory_host import BOUND, FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
 from support.waits import within
 
@@ -466,11 +466,10 @@ async def test_what_writing_a_large_result_takes_is_on_the_runs_bill(monkeypatch
 
     encode_in_steps = payload.encode_in_steps
     monkeypatch.setattr(payload, "encode_in_steps", slow)
-    bill = Bill()
-    paying.set(bill)  # of this test's own context
-    found = await result_of({"rows": list(range(100_000))}, "server", ToolEntry("t", "t"), 10**6)
+    account = Account.of_one()
+    found = await result_of({"rows": list(range(100_000))}, "server", ToolEntry("t", "t"), 10**6, account)
     assert found.body.startswith(b'{"rows":[0,1,')
-    assert 100 <= bill.cpu_ms < 5_000
+    assert 100 <= account.cpu_ms < 5_000
 
 
 READ: dict[str, Any] = {
@@ -508,10 +507,7 @@ async def call(
     context = run_context(Catalog(servers={"files": server}), upstream, schemas=schemas)
     calls = ToolCalls(context, lambda _, ok, answer: answers.put_nowait((ok, answer)), always, free_clock())
     calls.begin(1, "files", "read-file", body)
-    try:
-        ok, answer = await within(answers.get())
-    finally:
-        await context.share.apart.close()
+    ok, answer = await within(answers.get())
     counts = calls.counts()
     assert (counts.completed, counts.not_started) == ((1, 0) if ok else (0, 1))
     return ok, json.loads(answer), upstream.inputs
@@ -548,19 +544,48 @@ MANY_WAYS: dict[str, Any] = {
 ROWS = list(range(-5_000, 0))
 
 
+async def test_a_long_list_of_unique_items_is_validated() -> None:
+    assert (await call(UNIQUE, json.dumps({"rows": ROWS}).encode()))[0]
+    ok, error, inputs = await call(UNIQUE, json.dumps({"rows": [*ROWS, ROWS[0]]}).encode())
+    assert (ok, inputs, error["errorClass"]) == (False, [], "SchemaValidationError")
+
+
 @pytest.mark.parametrize(
-    ("schema", "misfit"),
-    [(UNIQUE, [*ROWS, ROWS[0]]), (MANY_WAYS, [*ROWS, 1_000])],
-    ids=["of one keyword", "of all of it"],
+    ("schema", "value", "why"),
+    [
+        (MANY_WAYS, ROWS * 2, "cannot be checked against its schema: it could take too long"),
+        (
+            UNIQUE,
+            [2**70 + row for row in ROWS],
+            "cannot be checked against its schema: it could take too long",
+        ),
+        (READ, [0] * 200_001, "has over 200000 values"),
+        (READ, "\n" * 2_100_000, "has over 2000000 escaped characters"),
+    ],
+    ids=["steps", "big integers", "values", "escapes"],
 )
-async def test_an_input_over_the_work_bound_is_validated_apart(schema: JsonSchema, misfit: list[int]) -> None:
-    """Neither is large: a few kilobytes, which the loop decodes."""
-    body = json.dumps({"rows": ROWS}, separators=(",", ":")).encode()
-    ok, _, inputs = await call(schema, body)
-    assert ok and inputs == [RawJson(body)], "it has come back from a process"
-    ok, error, inputs = await call(schema, json.dumps({"rows": misfit}).encode())
+async def test_an_input_that_would_hold_the_loop_is_refused(schema: JsonSchema, value: Any, why: str) -> None:
+    with longest_step() as longest:
+        ok, error, inputs = await call(schema, json.dumps({"rows": value}).encode())
     assert (ok, inputs) == (False, [])
-    assert error["errorClass"] == "SchemaValidationError"
+    assert error["message"] == f"read_file was not called: its input {why}."
+    assert error["certainty"] == "not_started" and error["hint"]
+    assert longest[0] < 0.2
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["é\U0001f600" * 2_500_000, [[]] * 199_000, ["x" * 100] * 100_000],
+    ids=["text", "lists", "texts"],
+)
+async def test_a_large_input_reaches_the_tool_and_holds_the_loop_for_no_long_step(value: Any) -> None:
+    """In CPU time of this thread, which no other process adds to; the bound is 60 ms on a machine that is quiet."""
+    schema = {"type": "object", "properties": {"rows": {"type": ["array", "string"]}}, "required": ["rows"]}
+    body = json.dumps({"rows": value}, ensure_ascii=False).encode()
+    with longest_step() as longest:
+        ok, _, inputs = await call(schema, body)
+    assert ok and inputs == [{"rows": value}]
+    assert longest[0] < 0.2
 
 
 @pytest.mark.parametrize("depth", [129, 20_000])

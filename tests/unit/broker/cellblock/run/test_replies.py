@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import random
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from pydantic_core import to_json
 from starlette.types import Message
 
+from cellblock.base.account import Account
 from cellblock.base.errors import (
     MAX_MESSAGE_CHARS,
     CallDenied,
@@ -23,8 +23,6 @@ from cellblock.base.errors import (
     ToolCallError,
     ToolNotFound,
 )
-from cellblock.base.offload.raw import Splices
-from cellblock.base.offload.share import Share, share_of_one
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.store import LocalStore
 from cellblock.run import answers as module
@@ -39,6 +37,7 @@ from cellblock.serve.http.bodies import Spliced
 from cellblock.serve.kept_outputs import KeptOutputs
 from cellblock.serve.run_output import tool_result
 from cellblock.serve.service import Owner
+from cellblock.serve.splices import Splices
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from support.memory_host import turns
@@ -246,15 +245,8 @@ def test_one_value_among_texts_and_nothing_is_said() -> None:
     assert answers.unlike([(SERVER, TOOL, DECLARED)]) == {} and answers.texts() == []
 
 
-VALUE: Any = {"a": [1, 2.5, 1e-7, None, 'é\U0001f600"\\\n\u2028'], "b": {"": []}}
+VALUE: Any = {"a": [1, 2.5, None, 'é\U0001f600"\\\n\u2028'], "b": {"": []}}
 OWNER = Owner("token", "a")
-
-
-@pytest.fixture
-async def share() -> AsyncGenerator[Share]:
-    made = share_of_one()
-    yield made
-    await within(made.apart.close())
 
 
 def response_with(result: Any) -> RunResponse:
@@ -268,25 +260,27 @@ def written(result: types.CallToolResult) -> bytes:
     return message.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
-async def test_a_whole_result(share: Share) -> None:
+async def test_a_whole_result() -> None:
     splices = Splices()
     small = await tool_result(response_with(VALUE), None, None, splices)
     large = await within(
-        tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None, splices)
+        tool_result(response_with(LargeResult(to_json(VALUE), account=Account.of_one())), None, None, splices)
     )
     assert b"".join(splices.spliced(written(large))) == written(small)
     # Where nobody puts it in, it is decoded.
-    plain = await tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None)
+    plain = await tool_result(
+        response_with(LargeResult(to_json(VALUE), account=Account.of_one())), None, None
+    )
     assert written(plain) == written(small)
 
 
-async def test_a_kept_result(share: Share, tmp_path: Path) -> None:
+async def test_a_kept_result(tmp_path: Path) -> None:
     value = [VALUE] * 50
     kept = KeptOutputs(OutputSettings(inline_bytes=2_000), LocalStore(tmp_path))
     try:
         texts: list[str] = []
         shown: list[Any] = []
-        for result in (value, LargeResult(to_json(value), share=share)):
+        for result in (value, LargeResult(to_json(value), account=Account.of_one())):
             made = await within(tool_result(response_with(result), kept, OWNER, Splices()))
             assert made.structured_content is not None
             shown.append(made.structured_content["result"])
@@ -299,10 +293,12 @@ async def test_a_kept_result(share: Share, tmp_path: Path) -> None:
         await kept.close()
 
 
-async def test_too_much_that_waits_is_an_error(share: Share, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_much_that_waits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_output._waiting, "_whole", 10)  # pyright: ignore[reportPrivateUsage]
     made = await within(
-        tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None, Splices())
+        tool_result(
+            response_with(LargeResult(to_json(VALUE), account=Account.of_one())), None, None, Splices()
+        )
     )
     assert made.structured_content is not None
     assert made.structured_content["result"] is None

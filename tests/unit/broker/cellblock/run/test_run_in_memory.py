@@ -16,6 +16,7 @@ from cellblock.run.policy.asking import Caller
 from cellblock.run.response import LogEntry, TraceEntry
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, World, codes, hold, turns
+from support.waits import until
 
 MakeWorld = Callable[..., World]
 
@@ -315,3 +316,30 @@ async def test_runs_cannot_speak_for_each_other(make_world: MakeWorld) -> None:
     assert not victim.done()
     victim_host.runs[0].done("real")
     assert (await victim).result == "real"
+
+
+async def test_the_time_in_the_queue_counts_where_the_client_chose_none(make_world: MakeWorld) -> None:
+    """Its client may give up after a minute; one that has chosen a time gets it."""
+    given: list[int] = []
+    release = asyncio.Event()
+
+    async def play(run: HostedRun) -> None:
+        given.append(run.message.timeout_ms)
+        run.leased()
+        if len(given) == 1:
+            await release.wait()
+        run.ended(outcome="done", body=b"1")
+
+    world = make_world()
+    await world.host(play, capacity=1)
+    first = world.begin()
+    await until(lambda: given, "the first one runs")
+    queued = world.begin()
+    await until(lambda: world.pool.queued, "a queue")
+    chosen = world.begin(limits={"timeoutMs": 55_000})
+    await until(lambda: world.pool.queued == 2, "two in the queue")
+    since = time.monotonic()
+    await until(lambda: time.monotonic() - since > 0.02, "some time in the queue")
+    release.set()
+    assert all(one.ok for one in await asyncio.gather(first, queued, chosen))
+    assert given[0] > given[1] and given[1] <= 55_000 - 20 and given[2] == 55_000

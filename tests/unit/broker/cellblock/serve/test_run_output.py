@@ -76,7 +76,19 @@ async def test_a_failure_keeps_its_diagnostics_and_its_null(kept: KeptOutputs) -
     shown, note = data["logs"]
     assert shown["message"] == "l" * 1_000 + "…"
     assert (note["level"], note["timeMs"]) == ("warn", 0)
-    assert "the last 1 of 1 entries" in note["message"]
+    assert "1 of 1 entries" in note["message"]
+
+
+async def test_errors_and_both_ends_of_logs_are_shown(kept: KeptOutputs) -> None:
+    logs = [
+        LogEntry(level="error" if number == 50 else "log", message=f"{number} {'x' * 100}", time_ms=number)
+        for number in range(100)
+    ]
+    given = RunResponse(logs=logs, result=1, diagnostics=[])
+    *shown, note = (await data_of(await tool_result(given, kept, ME)))["logs"]
+    numbers = [entry["timeMs"] for entry in shown]
+    assert numbers == sorted(numbers) and {0, 1, 50, 98, 99} <= set(numbers) and len(numbers) < 8
+    assert f"{len(numbers)} of 100 entries" in note["message"]
 
 
 async def test_a_lone_surrogate_is_what_json_has_for_it(kept: KeptOutputs) -> None:

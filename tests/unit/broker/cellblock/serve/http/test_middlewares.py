@@ -199,7 +199,7 @@ async def test_a_body_is_read_whole_and_bounded() -> None:
         await OK(scope, receive, send)
 
     memory: Any = Memory(10_000)
-    whole = WholeBody(app, 4000, 1.0, memory, None)  # pyright: ignore[reportArgumentType] - for large ones
+    whole = WholeBody(app, 4000, 1.0, memory)
     post = {"method": "POST"}
     assert await statuses(whole, {**post, "body": b"{}"}, {**post, "body": b"x" * 4001}) == [200, 413]
     assert await statuses(whole, {**post, "content_length": "4001"}, {**post, "body": b"x" * 3000}) == [

@@ -12,7 +12,6 @@ import mcp_types as types
 import pytest
 from mcp.shared.message import SessionMessage
 
-from cellblock.base.offload.pool import Apart
 from cellblock.serve.misread import Misread
 from cellblock.serve.stdio import lines
 from cellblock.serve.stdio.client_streams import FromClient, ToClient, message_of
@@ -81,7 +80,7 @@ class Client:
         self._pipe = self._file.open("wb", buffering=0)
         self.answers = ToClient(StdoutLines(-1, self._pipe, None, None, lambda: None))
         self.opened = asyncio.Event()
-        self.stream = FromClient(ClientLines(reader, None), self.answers, self._opened, self._no_apart)
+        self.stream = FromClient(ClientLines(reader, None), self.answers, self._opened)
 
     def told(self) -> list[dict[str, Any]]:
         self._pipe.close()
@@ -89,9 +88,6 @@ class Client:
 
     async def _opened(self) -> None:
         await self.opened.wait()
-
-    def _no_apart(self) -> Apart:
-        raise AssertionError("nothing here is large")
 
 
 async def test_messages_pass_and_what_is_no_message_is_answered(tmp_path: Path) -> None:

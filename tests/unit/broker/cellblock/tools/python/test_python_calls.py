@@ -19,8 +19,8 @@ import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl
 
 from cellblock import tool
+from cellblock.base.account import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
-from cellblock.base.offload.pool import Bill, paying
 from cellblock.tools.python.python_calls import LONG_STEP_SECONDS, PythonCalls
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_mark import MARK
@@ -64,8 +64,7 @@ async def test_what_a_call_and_its_result_take_is_on_the_runs_bill(
         return plain(self, value, **told)
 
     monkeypatch.setattr(ResultForm, "plain", slow)
-    bill = Bill()
-    paying.set(bill)  # of this test's own context
+    account = Account.of_one()
 
     def in_thread():
         compute()
@@ -78,10 +77,10 @@ async def test_what_a_call_and_its_result_take_is_on_the_runs_bill(
         return {"rows": list(range(100_000))}
 
     calls = PythonCalls(bound=BOUND, threads=1)
-    await calls.call(read_tool(on_loop if is_async else in_thread), {})
+    await calls.call(read_tool(on_loop if is_async else in_thread), {}, account)
     await calls.close()
     # Of the computing of this thread, and so whatever else the machine does.
-    assert 200 + 100 * is_async <= bill.cpu_ms < 5_000
+    assert 200 + 100 * is_async <= account.cpu_ms < 5_000
 
 
 async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(

@@ -385,7 +385,7 @@ def test_checks_with_one_allowance_share_the_work_of_one_check(monkeypatch: pyte
     found = [validator.check(value, allowance) for validator in validators]
     assert measured == [value]
     passed = found.index(next(one for one in found if one is not None))
-    assert 1 < passed < 10, "as many as one schema with the work of them all could have"
+    assert 1 < passed < 20, "as many as one schema with the work of them all could have"
     assert all(one is not None and "together could take too long" in one.message for one in found[passed:])
     assert all(validator.check(value) is None for validator in validators), "each alone is no such work"
     assert InputValidator(True, strict=True).check(value, allowance) is None

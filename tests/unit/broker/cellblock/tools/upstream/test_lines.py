@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.base.offload.budget import ByteBudget
+from cellblock.base.budget import Budget
 from cellblock.tools.upstream.dispatcher import AnswerUnreadable
 from cellblock.tools.upstream.http import HttpWire
 from cellblock.tools.upstream.pace import Holding
@@ -293,7 +293,7 @@ def url() -> Iterator[str]:
 
 async def body_of(url: str) -> bytes:
     """What is read of an answer over HTTP."""
-    holding = Holding(ByteBudget.of_servers(), "test")
+    holding = Holding(Budget.of_servers(), "test")
     async with (
         httpx2.AsyncClient(trust_env=False, timeout=60) as client,
         client.stream("GET", url) as response,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.offload.budget import ByteBudget
+from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.connecting import STEADY_SECONDS, Backoff, State
@@ -189,7 +189,7 @@ async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, si
         return messages.request(number, "x", {"a": text})
 
     with (tmp_path / "log").open("w") as log:
-        holding = Holding(ByteBudget.of_servers(), "late")
+        holding = Holding(Budget.of_servers(), "late")
         async with stdio_wire(config, stderr=log, cap=1 << 24, holding=holding) as wire:
             reading = asyncio.create_task(wire.run(told))
             writing = asyncio.create_task(wire.post(asks(1, "x" * size), {}, ""))

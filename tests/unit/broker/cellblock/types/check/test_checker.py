@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock.base.offload.light import LIGHT_BYTES
+from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.types.check import checker as module
 from cellblock.types.check import compiler, faults

@@ -68,9 +68,9 @@ TOOLS = (
 def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
     """What is stated, and of two tools what was observed: JSON text."""
     if tool.tool_name == "rows":
-        return ToolOutput("observed", "", document={"type": "array", "items": ISSUE}, samples=1)
+        return ToolOutput("observed", "", document={"type": "array", "items": ISSUE}, samples=2)
     if tool.tool_name == "one":
-        return ToolOutput("observed", "", document=ISSUE, samples=1)
+        return ToolOutput("observed", "", document=ISSUE, samples=2)
     return stated_output(server, tool)
 
 

@@ -6,21 +6,18 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import psutil
 import pytest
 
+from cellblock.base.account import Account
 from cellblock.base.admission import Admission, Room
 from cellblock.base.errors import HostUnavailable, Overloaded
-from cellblock.base.offload import pool
-from cellblock.base.offload.pool import AT_ONCE, RESERVED, Apart
-from cellblock.base.offload.share import Share, share_of_one
-from cellblock.base.offload.task import Answer, Task
 from cellblock.run.policy.asking import Caller
-from cellblock.script import source_apart
+from cellblock.script import parsing
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
-from cellblock.script.source_apart import INLINE_BYTES, analysed
+from cellblock.script.parser_process import Parsed
+from cellblock.script.parsing import AT_ONCE, INLINE_BYTES, RESERVED, Parsers
 from support.memory_host import World, codes, succeed, turns
 from support.processes import gone
 from support.waits import until, within
@@ -33,11 +30,7 @@ MIXED = (
 
 async def found(source: bytes) -> Imports:
     """What is found with processes of its own."""
-    share = share_of_one()
-    try:
-        return await analysed(source, share)
-    finally:
-        await share.apart.close()
+    return await Parsers().parsed(source, Account.of_one())
 
 
 @pytest.fixture
@@ -49,14 +42,14 @@ def parsed_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(source))
         return find_imports(source, bound)
 
-    monkeypatch.setattr(source_apart, "find_imports", recording)
+    monkeypatch.setattr(parsing, "find_imports", recording)
     return sizes
 
 
 async def test_a_small_script_is_parsed_here(parsed_here: list[int]) -> None:
-    found = await analysed(MIXED, share_of_one())
+    imports = await found(MIXED)
     assert parsed_here == [len(MIXED)]
-    assert (len(found.statics), [span.is_string for span in found.dynamics]) == (1, [True, False])
+    assert (len(imports.statics), [span.is_string for span in imports.dynamics]) == (1, [True, False])
 
 
 @pytest.mark.parametrize("ending", [b"", b"let a: number = 1;"])
@@ -70,7 +63,7 @@ async def test_a_large_script_is_parsed_apart_with_the_same_answer(
 
 
 async def test_a_small_script_that_is_slow_goes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_apart, "INLINE_SECONDS", 0.0)
+    monkeypatch.setattr(parsing, "INLINE_SECONDS", 0.0)
     source = MIXED * 100
     assert await within(found(source)) == find_imports(source, 20)
 
@@ -95,7 +88,7 @@ async def test_the_loop_goes_on_while_a_large_script_is_parsed() -> None:
 async def test_a_parser_that_dies_or_hangs_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     large = b"f();\n" * INLINE_BYTES
     with monkeypatch.context() as patch:
-        patch.setattr(pool, "WALL_SECONDS", 0.0)
+        patch.setattr(parsing, "WALL_SECONDS", 0.0)
         with pytest.raises(TooSlow):
             await within(found(large))
     monkeypatch.setattr(sys, "executable", "/bin/false")
@@ -122,22 +115,19 @@ async def test_a_cancelled_caller_leaves_no_process() -> None:
 SHARE = AT_ONCE - RESERVED
 
 
-class Parsers:
+class Begun:
     """Stands for the processes: shows whose script each has, and lets one end when the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sources: list[bytes] = []
         self._ends: dict[bytes, asyncio.Event] = {}
-        monkeypatch.setattr(Apart, "_done", self._done)
+        monkeypatch.setattr(Parsers, "_in_process", self._parsed)
 
-    async def _done(
-        self, task: Task, facts: object, parts: tuple[bytes], subject: str, bill: object
-    ) -> Answer:
-        (source,) = parts
+    async def _parsed(self, source: bytes) -> Parsed:
         self.sources.append(source)
         ends = self._ends[source] = asyncio.Event()
         await ends.wait()
-        return Answer(*source_apart.parse({}, b"1"))
+        return Parsed(find_imports(b"1", 20), 1)
 
     @property
     def names(self) -> list[str]:
@@ -150,21 +140,17 @@ class Parsers:
 
 
 def large(name: str) -> bytes:
-    """A script that is parsed apart."""
+    """A script that is parsed parsers."""
     return f"//{name} ".encode() + b" " * INLINE_BYTES
 
 
 @pytest.fixture
-def parsers(monkeypatch: pytest.MonkeyPatch) -> Parsers:
-    return Parsers(monkeypatch)
+def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
+    return Begun(monkeypatch)
 
 
-def share_of(apart: Apart, client: str) -> Share:
-    return replace(share_of_one(client), apart=apart)
-
-
-def begin(apart: Apart, name: str, client: str, room: Room | None = None) -> asyncio.Task[Imports]:
-    return asyncio.ensure_future(analysed(large(name), share_of(apart, client), room))
+def begin(parsers: Parsers, name: str, client: str, room: Room | None = None) -> asyncio.Task[Imports]:
+    return asyncio.ensure_future(parsers.parsed(large(name), Account.of_one(client), room))
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[Imports]]) -> None:
@@ -173,92 +159,92 @@ async def cancelled(tasks: Iterable[asyncio.Task[Imports]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_client_that_has_no_process_waits_for_none_of_anothers(parsers: Parsers) -> None:
-    apart = Apart()
-    noisy = [begin(apart, f"noisy{number}", "noisy") for number in range(20)]
+async def test_a_client_that_has_no_process_waits_for_none_of_anothers(begun: Begun) -> None:
+    parsers = Parsers()
+    noisy = [begin(parsers, f"noisy{number}", "noisy") for number in range(20)]
     await turns()
-    assert parsers.names == [f"noisy{number}" for number in range(SHARE)]
-    quiet = begin(apart, "quiet0", "quiet")
+    assert begun.names == [f"noisy{number}" for number in range(SHARE)]
+    quiet = begin(parsers, "quiet0", "quiet")
     await turns()
-    assert parsers.names[-1] == "quiet0"
-    parsers.end("quiet0")
+    assert begun.names[-1] == "quiet0"
+    begun.end("quiet0")
     await within(quiet)
-    parsers.end("noisy1")
+    begun.end("noisy1")
     await turns()
-    assert parsers.names[-1] == f"noisy{SHARE}", "within one client: first come, first served"
+    assert begun.names[-1] == f"noisy{SHARE}", "within one client: first come, first served"
     await cancelled(noisy)
-    await within(asyncio.gather(*(begin_and_end(apart, parsers, f"c{number}") for number in range(AT_ONCE))))
+    await within(asyncio.gather(*(begin_and_end(parsers, begun, f"c{number}") for number in range(AT_ONCE))))
 
 
-async def begin_and_end(apart: Apart, parsers: Parsers, name: str) -> None:
+async def begin_and_end(parsers: Parsers, begun: Begun, name: str) -> None:
     """One script of a client of its own, to its end."""
-    work = begin(apart, name, name)
-    await until(lambda: name in parsers.names, "it has its turn")
-    parsers.end(name)
+    work = begin(parsers, name, name)
+    await until(lambda: name in begun.names, "it has its turn")
+    begun.end(name)
     await work
 
 
-async def test_clients_that_wait_take_turns(parsers: Parsers) -> None:
-    apart = Apart()
+async def test_clients_that_wait_take_turns(begun: Begun) -> None:
+    parsers = Parsers()
     tasks = [
-        begin(apart, f"{client}{number}", client) for client in ("a", "b", "c", "d") for number in range(3)
+        begin(parsers, f"{client}{number}", client) for client in ("a", "b", "c", "d") for number in range(3)
     ]
     await turns()
-    assert parsers.names == ["a0", "a1", "b0"], "the last place is for a client that has none"
+    assert begun.names == ["a0", "a1", "b0"], "the last place is for a client that has none"
     for place in range(len(tasks) - AT_ONCE):
-        parsers.end(parsers.names[place])
+        begun.end(begun.names[place])
         await turns()
     # Between two turns of one client, each that waited all along has one.
-    assert sorted(parsers.names[AT_ONCE : AT_ONCE + 4]) == ["a2", "b1", "c0", "d0"]
-    assert sorted(parsers.names[AT_ONCE + 4 :]) == ["b2", "c1", "c2", "d1"]
+    assert sorted(begun.names[AT_ONCE : AT_ONCE + 4]) == ["a2", "b1", "c0", "d0"]
+    assert sorted(begun.names[AT_ONCE + 4 :]) == ["b2", "c1", "c2", "d1"]
     await cancelled(tasks)
 
 
-async def test_small_scripts_wait_for_nobody(parsers: Parsers) -> None:
-    apart = Apart()
-    tasks = [begin(apart, f"{number}", f"{number}") for number in range(2 * AT_ONCE)]
+async def test_small_scripts_wait_for_nobody(begun: Begun) -> None:
+    parsers = Parsers()
+    tasks = [begin(parsers, f"{number}", f"{number}") for number in range(2 * AT_ONCE)]
     await turns()
-    assert len((await analysed(MIXED, share_of(apart, "0"))).statics) == 1
+    assert len((await parsers.parsed(MIXED, Account.of_one("0"))).statics) == 1
     await cancelled(tasks)
 
 
-async def test_turns_that_nobody_takes_any_more_are_given_on(parsers: Parsers) -> None:
-    apart = Apart()
+async def test_turns_that_nobody_takes_any_more_are_given_on(begun: Begun) -> None:
+    parsers = Parsers()
     clients = [f"c{number}" for number in range(AT_ONCE + 2)]
-    tasks = [begin(apart, client, client) for client in clients]
+    tasks = [begin(parsers, client, client) for client in clients]
     await turns()
     # The turn and the cancellation come in the same moment.
-    parsers.end("c0")
+    begun.end("c0")
     await asyncio.sleep(0)
     tasks[AT_ONCE].cancel()
     await turns()
-    assert parsers.names[-1] == clients[-1]
+    assert begun.names[-1] == clients[-1]
     await cancelled(tasks)
-    assert apart.free == AT_ONCE and apart.waiting == 0
+    assert parsers.free == AT_ONCE and parsers.waiting == 0
 
 
-async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(parsers: Parsers) -> None:
-    apart = Apart(queue_wait_ms=50)
-    tasks = [begin(apart, f"{number}", "one") for number in range(SHARE)]
+async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(begun: Begun) -> None:
+    parsers = Parsers(queue_wait_ms=50)
+    tasks = [begin(parsers, f"{number}", "one") for number in range(SHARE)]
     await turns()
     with pytest.raises(Overloaded, match=r"within 50 ms \(pool\.queue_wait_ms\)"):
-        await within(analysed(large("late"), share_of(apart, "one")))
-    apart = Apart()
-    tasks += [begin(apart, f"x{number}", "one") for number in range(SHARE + 1)]
+        await within(parsers.parsed(large("late"), Account.of_one("one")))
+    parsers = Parsers()
+    tasks += [begin(parsers, f"x{number}", "one") for number in range(SHARE + 1)]
     await turns()
-    await apart.close()
+    parsers.close()
     with pytest.raises(HostUnavailable, match="stopping"):
         await within(tasks[-1])
     await cancelled(tasks)
 
 
-async def test_who_waits_for_a_process_counts_in_the_queue(parsers: Parsers) -> None:
+async def test_who_waits_for_a_process_counts_in_the_queue(begun: Begun) -> None:
     queue: Admission[str] = Admission(queue_size=3)
-    apart = Apart()
-    tasks = [begin(apart, f"{number}", "noisy", queue.room) for number in range(SHARE + 2)]
+    parsers = Parsers()
+    tasks = [begin(parsers, f"{number}", "noisy", queue.room) for number in range(SHARE + 2)]
     await turns()
     with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*half of pool.queue_size"):
-        await within(analysed(large("over"), share_of(apart, "noisy"), queue.room))
+        await within(parsers.parsed(large("over"), Account.of_one("noisy"), queue.room))
     with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
         queue.room.check("noisy")
     ticket = queue.join("quiet", "waits for a place")
@@ -271,7 +257,7 @@ async def test_who_waits_for_a_process_counts_in_the_queue(parsers: Parsers) -> 
 
 
 async def test_requests_beyond_the_queue_are_refused_while_others_are_planned(
-    make_world: Callable[..., World], parsers: Parsers
+    make_world: Callable[..., World], begun: Begun
 ) -> None:
     world = make_world(pool={"queue_size": 3})
     await world.host(succeed)
@@ -281,11 +267,11 @@ async def test_requests_beyond_the_queue_are_refused_while_others_are_planned(
     ]
     await turns()
     refused = [task.result() for task in flood if task.done()]
-    assert len(refused) == len(flood) - SHARE - 2 and len(parsers.names) == SHARE
+    assert len(refused) == len(flood) - SHARE - 2 and len(begun.names) == SHARE
     assert all(codes(response) == ["OVERLOADED"] for response in refused)
     assert codes(await world.run("1")) == [], "a small script of another client runs meanwhile"
     for number in range(SHARE + 2):
-        await until(lambda number=number: f"{number}" in parsers.names, "it has its turn")
-        parsers.end(f"{number}")
+        await until(lambda number=number: f"{number}" in begun.names, "it has its turn")
+        begun.end(f"{number}")
     answered = await within(asyncio.gather(*flood))
     assert sum(codes(response) == [] for response in answered) == SHARE + 2

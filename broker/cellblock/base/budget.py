@@ -1,4 +1,4 @@
-"""Budget bounds bytes in memory, for each of those who share it and for all together."""
+"""Bounds bytes in memory, for each of those who share them and for all together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OverBudget(Exception):
     """Tells that a budget does not allow more bytes; the text says whose, and how many, without a full stop."""
 
 
-class ByteBudget:
+class Budget:
     """Counts bytes in memory under the key of whoever holds them. Nothing waits: what is over a bound is refused.
 
     Args:
@@ -36,7 +36,7 @@ class ByteBudget:
         """Counts the bytes that all keys hold now."""
 
     @classmethod
-    def of_servers(cls) -> ByteBudget:
+    def of_servers(cls) -> Budget:
         """Makes the budget of the large messages that servers have sent."""
         return cls(CLIENT_BYTES, ALL_BYTES, "this server")
 

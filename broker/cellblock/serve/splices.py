@@ -1,38 +1,14 @@
-"""JSON passes the loop undecoded as its bytes, and as tokens that hold its place in messages until they are written."""
+"""Large JSON passes the SDK as tokens, which its bytes replace when a message is written."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
-
-from pydantic_core import from_json
+from typing import Final, NamedTuple
 
 TOKEN_START: Final = "cellblock-raw-"
 _TOKEN_CHARS: Final = len(TOKEN_START) + 32
-
-
-@dataclass(frozen=True, slots=True)
-class RawJson:
-    """Holds JSON text that is known to be well-formed, and too large to be decoded on the loop.
-
-    Attributes:
-        raw: In UTF-8.
-        refusal: Of an input: what it does not fit of the schemas of the policy, as a sentence; None for nothing.
-    """
-
-    raw: bytes
-    refusal: str | None = None
-
-    def decoded(self) -> Any:
-        """Returns the value that the JSON stands for. On the loop, for whoever asks for it and so waits for it."""
-        return from_json(self.raw)
-
-    def beginning(self, chars: int) -> str:
-        """Returns the first characters of the JSON text."""
-        return self.raw[: 4 * chars].decode("utf-8", "ignore")[:chars]
 
 
 class _Text(NamedTuple):

@@ -1,4 +1,4 @@
-"""Says of raw JSON, without decoding it, and of data, whether the broker's loop may decode or encode it."""
+"""Says of data whether the broker's loop may encode it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 from cellblock.base.json import is_flat
-
-LIGHT_BYTES: Final = 256 * 1024
-"""Bounds the text that takes at most 3 ms to decode, whatever is in it but containers."""
-
-LIGHT_CONTAINERS: Final = 50_000
-"""Bounds arrays and objects, which take most of the time and memory (64 bytes for two in the text). So many take 5
-ms."""
-
-
-def is_light(raw: bytes) -> bool:
-    """Says whether JSON text is small enough for the loop. Brackets within texts count too: this looks at bytes alone,
-    in linear native time, and not even at those of what is too long or too short for it.
-    """
-    size = len(raw)
-    # Each takes two bytes.
-    return size <= 2 * LIGHT_CONTAINERS or (size <= LIGHT_BYTES and containers_in(raw) <= LIGHT_CONTAINERS)
-
-
-def containers_in(raw: bytes) -> int:
-    """Returns how many arrays and objects JSON text has at most."""
-    return raw.count(b"[") + raw.count(b"{")
-
+from cellblock.base.raw_json import LIGHT_BYTES
 
 TEXT_CHARS: Final = 16
 """Counts so many characters of a text as one value more: values of that size take about as long to encode."""

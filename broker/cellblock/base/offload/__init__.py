@@ -1,1 +1,0 @@
-"""Processes for work that would hold the loop."""

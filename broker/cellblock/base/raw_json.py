@@ -1,0 +1,82 @@
+"""JSON that is passed on as its bytes, and what can be said of such bytes without decoding them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+LIGHT_BYTES: Final = 256 * 1024
+"""Bounds the text that takes at most 3 ms to decode, whatever is in it but containers."""
+
+LIGHT_CONTAINERS: Final = 50_000
+"""Bounds arrays and objects, which take most of the time and memory (64 bytes for two in the text). So many take 5
+ms."""
+
+MOST_VALUES: Final = 200_000
+"""Bounds the values that are decoded, or checked against a schema, in one step: so many take at most 30 ms."""
+
+MANY_CONTAINERS: Final = 1_000_000
+MANY_CONTAINERS_BYTES: Final = 4 * 1024 * 1024
+"""Bounds JSON of more arrays and objects than `MANY_CONTAINERS`: those take most of the time."""
+
+
+_BUT_BRACKETS: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_STEPS: Final = [1 if byte in b"[{" else -1 for byte in range(256)]
+
+
+@dataclass(frozen=True, slots=True)
+class RawJson:
+    """Holds JSON text in UTF-8 that is known to be well-formed."""
+
+    raw: bytes
+
+    def decoded(self) -> Any:
+        """Returns the value that the JSON stands for. On the loop, for whoever asks for it and so waits for it."""
+        return from_json(self.raw)
+
+
+def is_light(raw: bytes) -> bool:
+    """Says whether JSON text is little. Brackets within texts count too: this looks at bytes alone, in linear native
+    time, and not even at those of what is too long or too short for it.
+    """
+    size = len(raw)
+    # Each takes two bytes.
+    return size <= 2 * LIGHT_CONTAINERS or (size <= LIGHT_BYTES and containers_in(raw) <= LIGHT_CONTAINERS)
+
+
+def containers_in(raw: bytes) -> int:
+    """Returns how many arrays and objects JSON text has at most."""
+    return raw.count(b"[") + raw.count(b"{")
+
+
+def values_in(raw: bytes) -> int:
+    """Returns how many values JSON text has at most; what looks like one within a text counts too."""
+    return raw.count(b",") + containers_in(raw) - raw.count(b"[]") - raw.count(b"{}")
+
+
+def has_many_containers(raw: bytes) -> bool:
+    """Says whether JSON text is over what is read of so many arrays and objects."""
+    return len(raw) > MANY_CONTAINERS_BYTES and containers_in(raw) > MANY_CONTAINERS
+
+
+def brackets_of(raw: bytes) -> bytes:
+    """Returns the brackets of well-formed JSON, without those in its texts."""
+    if b"\\" in raw:
+        # Without escapes, each quote is the beginning or the end of a text.
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    bare = raw.translate(None, _BUT_BRACKETS).replace(b'""', b"")
+    return b"".join(bare.split(b'"')[::2]) if b'"' in bare else bare
+
+
+def depths(brackets: bytes, before: int = 0) -> tuple[int, int]:
+    """Returns the greatest depth that brackets lead to, and the one after the last of them; 30 ns for each."""
+    found = list(accumulate(map(_STEPS.__getitem__, brackets), initial=before))
+    return max(found), found[-1]
+
+
+def is_deeper(raw: bytes, most: int) -> bool:
+    """Says whether arrays and objects of well-formed JSON that has few of them nest over a bound."""
+    return containers_in(raw) > most and depths(brackets_of(raw))[0] > most

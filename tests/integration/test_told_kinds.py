@@ -1,0 +1,140 @@
+"""Kinds of wrong scripts that an outsider wrote and nobody was told of, and of right ones that were warned of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from cellblock import Broker
+from cellblock.types.check import compiler
+from support.brokers import ready
+from support.entries import plain_server, settings
+from support.responses import succeeded
+from support.waits import within
+
+if compiler.why_absent() is not None:
+    pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)
+
+RECORD = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+LIST = {
+    "type": "object",
+    "properties": {"result": {"type": "array", "items": RECORD}},
+    "required": ["result"],
+}
+PAIR = {
+    "type": "array",
+    "prefixItems": [{"type": "number"}, {"type": "number"}],
+    "items": False,
+    "minItems": 2,
+}
+ONE_OF: list[Any] = [
+    {"properties": {"a": {"type": "string"}}, "required": ["a"]},
+    {"properties": {"b": {}}, "required": ["b"]},
+]
+
+
+def tool(name: str, answer: Any, output: Any = None, **given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    definition = {"name": name, "inputSchema": {"type": "object", **given}}
+    text = answer if isinstance(answer, str) else "a value"
+    result: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
+    if text is not answer:
+        result["structuredContent"] = answer
+    return definition | ({"outputSchema": output} if output else {}), result
+
+
+TOOLS = [
+    tool("list_users", {"result": [{"id": 1, "name": "A"}]}, LIST),
+    tool("page", json.dumps({"title": "x", "tags": ["a"]})),
+    tool("tree", "src\n  a.py"),
+    tool("list_files", "[FILE] a"),
+    tool("edit_file", "ok"),
+    tool("get_env", {"PATH": "/bin", "LANG": "C"}),
+    tool("open_one", {"amount": 1, "count": 2}, {"type": "object", "additionalProperties": True}),
+    tool(
+        "open_all",
+        {"result": [{"amount": 1}]},
+        {**LIST, "properties": {"result": {"type": "array", "items": {}}}},
+    ),
+    tool("seen", {"rows": [{"id": 1}], "total": 1}),
+    tool("at", "ok", properties={"at": PAIR}),
+    tool("either", "ok", oneOf=ONE_OF),
+]
+EVERY = "".join(f"await p.{definition['name']}({{}}).catch(() => 0);\n" for definition, _ in TOOLS)
+IMPORT = 'import * as p from "@codemode/servers/plain";\n'
+
+
+@pytest.fixture(scope="module")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    folder = tmp_path_factory.mktemp("kinds")
+    definitions = folder / "definitions.json"
+    answers = {definition["name"]: answer for definition, answer in TOOLS}
+    definitions.write_text(json.dumps({"pages": [[one for one, _ in TOOLS]], "answers": answers}))
+    config = settings(
+        folder, {"plain": plain_server("--definitions", definitions)}, typecheck_timeout_ms=60_000
+    )
+    async with ready(config) as made:
+        for _ in range(2):
+            assert (await within(made.run(IMPORT + EVERY + "globalThis.__codemode_result__ = 1;"))).ok
+        await made.learnt(60.0)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("const d = (await p.page({})) ?? {}; d.title;", "JSON.parse"),
+        ("const d = (await p.page({})) || {}; d.tags;", "JSON.parse"),
+        ("const { title = 'none' } = await p.page({}); title;", "JSON.parse"),
+        ("const t = await p.tree({}); for (const line of t) line;", '.split("\\n")'),
+        ("const t = await p.tree({}); const lines = [...t]; lines;", '.split("\\n")'),
+        ("const all = await p.list_files({}); const n = all.length; n;", '.split("\\n")'),
+        ("const u = await p.list_users({}); const n = u.length; n;", "`.result.length`"),
+        ("const u = await p.list_users({}); u.map((one) => one.name);", "`.result.map`"),
+        ("const u = await p.open_all({}); u.filter(Boolean);", "`.result.filter`"),
+        ("const d = await p.open_one({}); if (d.status === 'open') d;", "It has: amount, count."),
+        ("try { p.tree; } catch (e) { e instanceof ToolCallError; }", 'from "@codemode/errors"'),
+        ("await listTools('p');", 'from "@codemode/discovery"'),
+        ("await searchTools('x');", 'from "@codemode/discovery"'),
+        ("await p.lst_files({});", "Did you mean `list_files`?"),
+    ],
+)
+async def test_what_is_wrong_is_told(broker: Broker, code: str, hint: str) -> None:
+    response = await within(broker.run(f"{IMPORT}{code}\nglobalThis.__codemode_result__ = 1;"))
+    assert any(hint in (found.hint or "") for found in response.diagnostics), response.diagnostics
+
+
+async def test_another_verb_is_not_suggested(broker: Broker) -> None:
+    for wanted in ("read_files", "delete_file", "move_files"):
+        response = await within(broker.run(f"{IMPORT}await p.{wanted}({{}});"))
+        assert "edit_file?" not in "".join(found.hint or "" for found in response.diagnostics)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const u = await p.list_users({}); (u.result ?? u).length;",
+        "const u = await p.list_users({}); const all = u.result ?? u; all.map((one) => one.id);",
+        "const u = await p.list_users({}); const all = Array.isArray(u) ? u : u.result; all.length;",
+        "const e = await p.get_env({}); String(e.HOME);",
+        "const e = await p.get_env({}); if (e.CI === 'true') e;",
+        "const s = await p.seen({}); if (s.isError) throw new Error(s.content?.[0]?.text); s.total;",
+        "const s = await p.tree({}); const t = typeof s === 'string' ? s : s.content[0].text; t.length;",
+        "async function* all() { yield await p.seen({}); } for await (const one of all()) one.total;",
+        "async function* all() { yield* (await p.seen({})).rows; } for await (const r of all()) r.id;",
+        "const t = await p.tree({}); if (t.length > 1000) t.slice(0, 1000);",
+        "const t = await p.tree({}); for (const line of t.split('\\n')) line;",
+        "const xy = [[1, 2]].map(([x, y]) => [x, y]); await p.at({ at: xy[0] });",
+        "const at = [1, 2]; await p.at({ at });",
+        "const one = {}; one.a = 'x'; await p.either(one);",
+        "const other = {}; if (p) other.b = 2; await p.either(other);",
+    ],
+)
+async def test_what_is_right_is_told_nothing(broker: Broker, code: str) -> None:
+    for mode in ("after", "before"):
+        response = await within(
+            broker.run(f"{IMPORT}{code}\nglobalThis.__codemode_result__ = 1;", typecheck=mode)
+        )
+        assert (succeeded(response), response.diagnostics) == (1, []), mode
