@@ -65,6 +65,11 @@ async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
         code, out, _ = await cellblock("status", *options)
         assert code == 1 and "plain: ready" in out and "again: cellblock restart broken" in out
         assert "it said: no key in ACME_KEY" in out
+        code, out, _ = await cellblock("logs", "broken", *options)
+        assert (
+            code == 0 and "cellblock: not connected: it ended by itself; it said: no key in ACME_KEY" in out
+        )
+        assert (await cellblock("restart", "plain", *options))[0] == 0 and starts(tmp_path) == 2
         code, out, _ = await cellblock("status", "plain", "--json", *options)
         assert code == 0 and json.loads(out)["pid"] == running.process.pid
         assert (await cellblock("status", "none", *options))[0] == 2
@@ -75,7 +80,7 @@ async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
         elsewhere = ["--config", str(other), "--state-dir", str(tmp_path / "s")]
         code, out, err = await cellblock("run", script, *elsewhere)
         assert code == 0 and json.loads(out)["result"] == '{"a": 1.5}' and "another configuration file" in err
-        assert starts(tmp_path) == 2
+        assert starts(tmp_path) == 3
         code, out, _ = await cellblock("stop", *elsewhere)
         assert code == 0 and out.startswith("Nothing was ended.")
         # What needs a restart is not in force, and so not what the command would use.
@@ -83,7 +88,7 @@ async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
         changed["cellblock"]["pool"]["warm"] = 1
         (tmp_path / "cellblock.json").write_text(json.dumps(changed))
         code, out, err = await cellblock("run", script, *options)
-        assert code == 0 and "as it is now" in err and starts(tmp_path) == 3
+        assert code == 0 and "as it is now" in err and starts(tmp_path) == 4
 
         code, out, _ = await cellblock("stop", *options)
         assert code == 0 and out == f"The daemon (process {running.process.pid}) has ended.\n"

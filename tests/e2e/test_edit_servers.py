@@ -272,7 +272,7 @@ def test_a_clients_file_is_edited_where_it_has_its_servers(home: Path) -> None:
         (["remove", ""], 'There is no server "" in'),
         (["restart"], "the following arguments are required: SERVER"),
         (["restart", "files", "--url", "http://127.0.0.1:1/mcp"], "No daemon answers"),
-        (["logs", "files"], "No program of a server files has written a log"),
+        (["logs", "files"], "no server files of a daemon has had one"),
     ],
 )
 def test_wrong_words_are_told(words: list[str], said: str) -> None:

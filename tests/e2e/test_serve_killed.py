@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
+import tempfile
+from asyncio.subprocess import DEVNULL
 from pathlib import Path
 
 import pytest
 
+from cellblock.base.daemon_socket import FOLDER
 from support.entries import CELLBLOCK, entry, write_config
 from support.processes import descendants, gone
 from support.waits import until, within
@@ -32,38 +34,32 @@ while True:
     time.sleep(1)
 """
 
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
-
 
 @pytest.mark.parametrize("is_wrapped", [False, True])
-async def test_a_server_that_ignores_the_end_of_its_input_dies_with_a_killed_broker(
-    tmp_path: Path, is_wrapped: bool
-) -> None:
-    program = tmp_path / "stubborn.py"
+async def test_nothing_is_left_of_a_daemon_that_is_killed(tmp_path: Path, is_wrapped: bool) -> None:
+    """Its server ignores SIGTERM and the end of its input."""
+    program, begun = tmp_path / "stubborn.py", tmp_path / "begun"
     program.write_text(STUBBORN, encoding="utf-8")
-    begun = tmp_path / "begun"
     server = [sys.executable, "-I", str(program), str(begun)]
     server = ["sh", "-c", '"$@"; echo over', "sh", *server] if is_wrapped else server
     file = write_config(tmp_path, {"stubborn": entry(server)})
-    command = [str(CELLBLOCK), "serve", "--config", str(file), "--state-dir", str(tmp_path / "state")]
-    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
-    try:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps(HELLO).encode() + b"\n")
-        assert await within(process.stdout.readline(), 60)
+    # Too long for the path of a socket: its folder is in the temporary directory.
+    state = tmp_path / ("x" * 100)
+    words = ["serve", "--http", "127.0.0.1:0", "--config", str(file), "--state-dir", str(state)]
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="c") as temporary:
+        process = await asyncio.create_subprocess_exec(
+            CELLBLOCK, *words, stdin=DEVNULL, stderr=DEVNULL, env={**os.environ, "TMPDIR": temporary}
+        )
 
-        await until(begun.exists, "the server is asked")
-        family = descendants(process.pid)
-    finally:
-        process.kill()
-        await within(process.wait())
-    await gone(family)
+        def left() -> list[Path]:
+            return [*Path(temporary).glob("*/broker-*"), *(state / FOLDER).glob("*.sock")]
+
+        try:
+            await until(begun.exists, "the server is asked", bound=60)
+            await until(lambda: len(left()) == 2, "the daemon serves", bound=60)
+            family = descendants(process.pid)
+        finally:
+            process.kill()
+            await within(process.wait())
+        await gone(family)
+        await until(lambda: not left(), "nothing is left", bound=60)

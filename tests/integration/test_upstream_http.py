@@ -164,7 +164,7 @@ async def test_a_server_that_was_restarted_gets_a_new_session(tmp_path: Path) ->
 async def test_a_changed_tool_list_is_announced_over_http(tmp_path: Path) -> None:
     with running(sdk_command("http")) as process:
         url = f"http://127.0.0.1:{port_of(process)}/mcp"
-        async with ready(settings(tmp_path, {"remote": {"url": url}})) as broker:
+        async with ready(settings(tmp_path, {"remote": {"url": url}}, pins="warn")) as broker:
             version = broker.catalog.version
             grow = 'import { grow } from "@codemode/servers/remote"; await grow({ name: "added_later" });'
             succeeded(await within(broker.run(grow)))

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.base.orphans import WATCHER
 from cellblock.base.state_dir import LONGEST_SOCKET_PATH
 from cellblock_worker.base.folders import SOCKET, Folder, InTheWay
 
@@ -61,6 +62,7 @@ class ListeningSocket:
                 self.socket.listen(BACKLOG)
                 seen = os.stat(self._name, dir_fd=self._folder.descriptor, follow_symlinks=False)
                 self._made = (seen.st_ino, seen.st_ctime_ns)
+                WATCHER.add(self._folder.path / self._name)
             except OSError:
                 self.socket.close()
                 raise
@@ -77,6 +79,7 @@ class ListeningSocket:
     def close(self) -> None:
         """Ends listening, and removes the socket where it still is the one that was made."""
         self.socket.close()
+        WATCHER.discard(self._folder.path / self._name)
         with self._folder:
             if self.is_there():
                 self._folder.remove(self._name, SOCKET)

@@ -19,6 +19,7 @@ from typing import Final
 import platformdirs
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.orphans import WATCHER
 from cellblock.base.own_folders import SHORTAGES, OwnFolder, remove_stale
 from cellblock_worker.base.folders import FILE, SOCKET, Contents, Folder, InTheWay
 from cellblock_worker.host.deno_files import CONTENTS as DENO_FILES
@@ -220,6 +221,7 @@ class SocketDir:
                 parent = _shared_parent(parent)
             remove_stale(parent, SOCKETS)
             self._own = OwnFolder(parent, SOCKETS)
+            WATCHER.add(self._own.path, is_folder=True)
         except OSError as error:
             if error.errno in SHORTAGES:
                 raise
@@ -248,6 +250,7 @@ class SocketDir:
 
     def close(self) -> None:
         """Removes the folder, then gives up its lock."""
+        WATCHER.discard(self._own.path, is_folder=True)
         self._own.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from cellblock.base.account import Account, Metered
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
@@ -75,7 +75,7 @@ class CallInputs:
             raise _misfit(tool, schema, violation)
         if not isinstance(whole[0], dict) and not tool.input_schema:
             raise _no_object(tool, payload.kind_of(whole[0]))
-        return whole[0]
+        return cast("Any", whole[0])
 
 
 def _decoded(tool: ToolEntry, body: bytes) -> Any:

@@ -11,10 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from cellblock.base.raw_json import LIGHT_BYTES, containers_in
-from cellblock.serve.misread import as_id
-
-AS_IT_IS_BYTES: Final = 16 * 1024
-"""Bounds the messages that are taken as they are, as nearly all are."""
+from cellblock.serve.misread import AS_IT_IS_BYTES, PARSE_ERROR, NotTaken, as_id
 
 MAX_VALUES: Final = 50_000
 """Bounds the values of a message, however long the texts among them are. A request has a dozen; an answer of a client
@@ -70,23 +67,6 @@ class Taken(NamedTuple):
     """Estimates how many bytes the message takes with what it is decoded to."""
 
 
-class NotTaken(Exception):
-    """Tells that a message is not decoded.
-
-    Args:
-        why: What its sender is told.
-        code: Of JSON-RPC.
-        request_id: What it answers, if that is known.
-    """
-
-    def __init__(
-        self, why: str, code: int = types.INVALID_REQUEST, request_id: types.RequestId | None = None
-    ) -> None:
-        super().__init__(why)
-        self.code = code
-        self.request_id = request_id
-
-
 async def take(raw: bytes) -> Taken:
     """Returns what is to be decoded of a client's message, in steps: others have their turn between those of a large
     one.
@@ -102,7 +82,7 @@ async def take(raw: bytes) -> Taken:
         if len(raw) <= LIGHT_BYTES:
             # Whoever decodes it says what is wrong.
             return Taken(raw, _weight(raw, containers_in(raw)))
-        raise NotTaken(f"This message is no JSON that can be read: {error}.", types.PARSE_ERROR) from None
+        raise NotTaken(f"This message is no JSON that can be read: {error}.", PARSE_ERROR) from None
     if message is not None:
         if isinstance(message.params, Raw) and message.method == Raw(b'"tools/call"'):
             await _pause(raw)

@@ -28,6 +28,25 @@ _AT_THE_START: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"
 _AT_THE_END: Final = re.compile(rb',\s*"id"\s*:\s*' + ID + rb"\s*\}\s*\Z")
 
 
+AS_IT_IS_BYTES: Final = 16 * 1024
+"""Bounds the messages that are taken as they are, as nearly all are."""
+
+
+class NotTaken(Exception):
+    """Tells that a message is not decoded.
+
+    Args:
+        why: What its sender is told.
+        code: Of JSON-RPC.
+        request_id: What it answers, if that is known.
+    """
+
+    def __init__(self, why: str, code: int = INVALID_REQUEST, request_id: int | str | None = None) -> None:
+        super().__init__(why)
+        self.code = code
+        self.request_id = request_id
+
+
 class Misread(NamedTuple):
     """Holds the error that answers a line."""
 

@@ -21,12 +21,13 @@ from cellblock.app.cli.help import EXIT_OK, EXIT_UNAVAILABLE
 from cellblock.app.cli.loading import reading, warn
 from cellblock.app.cli.streams import say, write_data, write_json
 from cellblock.base.browser import open_privately
+from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.base.state_dir import DAEMON_LOG, LOGS, default_state_dir
 from cellblock.base.terminal import harmless
-from cellblock.serve.http.address import config_mark
+from cellblock.serve.http.address import MCP_PATH, config_mark
 from cellblock.serve.stdio.connect import relay_stdio
 from cellblock.serve.stdio.daemon import Daemon, Link, local_address
 from cellblock_worker.base.folders import Folder
@@ -82,7 +83,12 @@ def state_dir_of(parsed: argparse.Namespace) -> Path:
 
 
 def daemon_of(parsed: argparse.Namespace) -> Daemon:
-    """Returns the daemon that the options name, and tells the user at once what is wrong with the configuration."""
+    """Returns the daemon that the options name, or else the only one that runs with the state directory, and tells the
+    user at once what is wrong with the configuration."""
+    if parsed.url is None and parsed.token_file is None:
+        known = addresses(state_dir_of(parsed))
+        if len(known) == 1:
+            parsed.url = f"http://{known[0]}{MCP_PATH}"
     daemon = found_daemon(parsed)
     _warn_of_configuration(parsed)
     return daemon
@@ -258,11 +264,13 @@ async def logs(parsed: argparse.Namespace) -> int:
     tail = _Tail(file)
     begun = tail.news()
     if begun is None:
-        what = "daemon that `connect` has started" if name is None else f"program of a server {name}"
+        what = "no daemon that `connect` has started" if name is None else f"no server {name} of a daemon"
         raise ConfigError(
-            f"No {what} has written a log: there is no {file}.",
-            hint="Servers with a url have none. Is it the daemon's --state-dir?",
+            f"There is no log: {what} has had one in {folder}.",
+            hint="`cellblock status` names the servers. Is it the daemon's --state-dir?",
         )
+    if not begun:
+        say("the log is empty: nothing was written to stderr, and no connection has failed")
     lines = begun.splitlines(keepends=True)
     _write("".join(deque(lines, parsed.lines) if parsed.lines else lines))
     try:

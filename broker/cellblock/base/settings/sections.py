@@ -194,13 +194,14 @@ class UpstreamSettings(Section):
         )
 
 
-Reaction = Literal["off", "warn", "quarantine"]
-"""Reacts to a tool that is not as pinned: none and no pins; usable with a warning; left out until it is approved."""
+Reaction = Literal["auto", "off", "warn", "quarantine"]
+"""Reacts to a tool that is not as pinned: by where its server comes from; not, without pins; usable with a warning;
+left out until it is approved."""
 
 
 Pins = Annotated[
     dict[str, Reaction],
-    BeforeValidator(by_name("warn"), json_schema_input_type=Reaction | dict[str, Reaction]),
+    BeforeValidator(by_name("auto"), json_schema_input_type=Reaction | dict[str, Reaction]),
 ]
 
 

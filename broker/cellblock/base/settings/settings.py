@@ -78,11 +78,13 @@ class CellblockSettings(RunSettings):
     journal: Journal = JournalSettings()
     state: StateSettings = StateSettings()
 
-    pins: Pins = Field(default={ALL: "warn"})
+    pins: Pins = Field(default={ALL: "auto"})
     """Sets the reaction to tool definitions of a server that differ from those that were seen first, or approved last.
     `warn` keeps a changed tool usable and warns. `quarantine` leaves it out until it is approved, and also leaves out
-    tools that are new since the first list. `off` keeps no pins. An object has a reaction for each server, by its name
-    in `mcpServers`; `*` stands for all others."""
+    tools that are new since the first list; resources are not passed on then. `auto` warns of servers whose programs
+    are on this machine; of those at a URL, in a container, or that `npx`, `uvx` or the like fetch, it leaves out tools
+    as `quarantine` does. `off` keeps no pins. An object has a reaction for each server, by its name in `mcpServers`;
+    `*` stands for all others."""
 
     metrics: Metrics = "token"
     """Says who may read `/metrics` of `serve --http`, in the text format of Prometheus. With `token` the page requires

@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cellblock.serve.http.caller import Caller
 from cellblock.serve.http.refusal import Refused, busy, header
-from cellblock.serve.intake import NotTaken, take
+from cellblock.serve.intake import take
+from cellblock.serve.misread import NotTaken
 from cellblock.serve.splices import Splices
 
 RETRY_SECONDS: Final = 1

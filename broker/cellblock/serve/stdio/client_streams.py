@@ -18,8 +18,15 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from cellblock.base.streams import ClosingStream
-from cellblock.serve.intake import NotTaken, take
-from cellblock.serve.misread import INVALID_REQUEST, NO_UTF8, Misread, misread_line, misread_message
+from cellblock.serve.misread import (
+    AS_IT_IS_BYTES,
+    INVALID_REQUEST,
+    NO_UTF8,
+    Misread,
+    NotTaken,
+    misread_line,
+    misread_message,
+)
 from cellblock.serve.stdio.lines import ClientLines, LineTooLong
 
 LONG: Final = ("tools/call", "subscriptions/listen")
@@ -163,7 +170,12 @@ class FromClient(ClosingStream):
                     await self._opened()
                     await self._answers.none_due()
                     raise StopAsyncIteration
-                found = message_of((await take(line)).body)
+                if len(line) > AS_IT_IS_BYTES:
+                    # Not before: its import would put off the first answer.
+                    from cellblock.serve.intake import take
+
+                    line = (await take(line)).body
+                found = message_of(line)
             except LineTooLong as error:
                 found = Misread(INVALID_REQUEST, error.request_id, str(error))
             except NotTaken as refused:

@@ -9,6 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cellblock.base.errors import first_few
 from cellblock.base.settings.sections import Reaction, value_for
@@ -16,6 +17,7 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.shelf import Stamp
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream.definitions import ToolDefinition, left_out, shown
+from cellblock.tools.upstream.installs import package_of
 from cellblock.tools.upstream.pins import (
     Difference,
     PinError,
@@ -34,6 +36,8 @@ MAX_NOTES = 64
 """Bounds how often a broker writes which tools a server lists no more: one whose list flaps does not keep the disk
 busy."""
 
+
+_CONTAINERS = frozenset({"docker", "podman"})
 
 _AGAIN = -1
 """Stands for the stamp of no pins: they are looked at again before the next run, though none have been written."""
@@ -111,6 +115,8 @@ class Reviewer:
     def review(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Review:
         """Decides which tools a script is given, by the configured reaction."""
         reaction = value_for(server, self._reactions)
+        if reaction == "auto":
+            reaction = "warn" if _is_local(config) else "quarantine"
         self._open.pop(server, None)
         if reaction == "off":
             return Review(tuple(tools))
@@ -120,7 +126,8 @@ class Reviewer:
             pins = self._pins(server, config, tools, may_write=not is_shared)
         except PinError as error:
             self._open[server] = _AGAIN if is_shared and stamp is None else stamp
-            return self._without_pins(server, reaction, tools, error)
+            is_strict = self.quarantines(server)
+            return self._without_pins(server, "quarantine" if is_strict else "warn", tools, error)
         if pins is None:
             return Review(tuple(tools))
         differences = pins.differences(fingerprint(config), tools)
@@ -209,6 +216,14 @@ class Reviewer:
         if self._warnings.get(server) != warning:
             self._warnings[server] = warning
             logger.warning("upstream %s: %s", server, warning)
+
+
+def _is_local(config: ServerConfig) -> bool:
+    """Says whether a server is a program that is on this machine, and not fetched from somewhere when it starts."""
+    if config.url is not None or config.command is None:
+        return False
+    fetched = package_of([config.command, *config.args]) is not None
+    return not fetched and Path(config.command).name not in _CONTAINERS
 
 
 def _approve_hint(server: str, tool: str) -> str:

@@ -47,7 +47,7 @@ from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.server_log import ServerLog, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
-from cellblock.tools.upstream.stderr_log import StderrPipe, stderr_log, upstream_log
+from cellblock.tools.upstream.stderr_log import StderrPipe, log_line, stderr_log, upstream_log
 from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
@@ -403,6 +403,8 @@ class UpstreamSession:
                 continue
             now = asyncio.get_running_loop().time()
             logger.warning("upstream %s: %s", self.name, why)
+            if why != self.reason:
+                log_line(self._log_file, f"cellblock: not connected: {why}")
             self._failed_at = now if self._ready_at is None else 0.0
             self._move(State.WAITING, why)
             held = now - self._ready_at if self._ready_at is not None else 0.0

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -85,14 +86,24 @@ class _Pump(asyncio.Protocol):
         self._last = (self._last + text)[-LAST_CHARS:]
         if (last := last_said(self._last)) is not None:
             self._on_said(last)
-        if self._file is None:
-            return
-        safe = text.encode("utf-8", "replace")
-        # A full disk must not end the session: the log is what can be done without.
-        with suppress(OSError):
-            if self._file.tell() + len(safe) > CAP_BYTES:
-                self._file.truncate(0)
-            self._file.write(safe[-CAP_BYTES:])
+        if self._file is not None:
+            _append(self._file, text)
+
+
+def log_line(path: Path, text: str) -> None:
+    """Adds a line of our own to a server's log."""
+    with suppress(OSError), _opened(path) as file:
+        if file is not None:
+            _append(file, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+
+def _append(file: IO[bytes], text: str) -> None:
+    safe = text.encode("utf-8", "replace")
+    # A full disk must not end the session: the log is what can be done without.
+    with suppress(OSError):
+        if file.tell() + len(safe) > CAP_BYTES:
+            file.truncate(0)
+        file.write(safe[-CAP_BYTES:])
 
 
 @contextmanager

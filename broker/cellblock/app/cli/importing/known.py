@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from cellblock.app.cli.loading import warn
 from cellblock.app.config.client_permissions import CODES, claude_state, dot_config, settings_folder
 from cellblock.app.config.edit import KeyPath
 from cellblock.base.json import is_object
@@ -231,7 +232,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
 
 
 _RUNNERS: Final = (
-    (re.compile(r"/uv/(?:archive|environments|builds)-v\d+/"), ("uvx", "cellblock")),
+    (re.compile(r"/(?:archive|environments|builds)-v\d+/"), ("uvx", "cellblock")),
     (re.compile(r"/pipx/\.cache/|/\.cache/pipx/"), ("pipx", "run", "cellblock")),
 )
 """Matches where programs are kept that were only to run once, and what runs them again."""
@@ -240,8 +241,12 @@ _RUNNERS: Final = (
 def own_command() -> tuple[str, ...]:
     """Returns an absolute path and first arguments: clients with windows do not have a shell's PATH."""
     for place, (runner, *words) in _RUNNERS:
-        if place.search(f"{sys.prefix}/") and (found := shutil.which(runner)):
-            return (found, *words)
+        if place.search(f"{sys.prefix}/"):
+            if found := shutil.which(runner):
+                return (found, *words)
+            warn(
+                f"this program is in a cache, {sys.prefix}, and no {runner} is found to run it again: install it"
+            )
     started = shutil.which(sys.argv[0]) if sys.argv[0] else None
     if started is not None and os.path.basename(started) == "cellblock":  # noqa: PTH119
         # Not where a link leads: the link stays when a new version is installed.

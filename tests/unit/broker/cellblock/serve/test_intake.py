@@ -9,7 +9,8 @@ import mcp_types as types
 import pytest
 
 from cellblock.base.raw_json import LIGHT_BYTES
-from cellblock.serve.intake import AS_IT_IS_BYTES, MAX_VALUES, NotTaken, take
+from cellblock.serve.intake import MAX_VALUES, take
+from cellblock.serve.misread import AS_IT_IS_BYTES, NotTaken
 from support.loop_steps import longest_step
 
 CALL: dict[str, Any] = {

@@ -202,7 +202,7 @@ def test_pins_have_a_reaction_for_all_and_for_one() -> None:
     made = parse_settings({"mcpServers": servers, "cellblock": {"pins": {"*": "off", "b": "quarantine"}}})
     pins = made.cellblock.pins
     assert (value_for("a", pins), value_for("b", pins)) == ("off", "quarantine")
-    assert value_for("anything", CellblockSettings().pins) == "warn"
+    assert value_for("anything", CellblockSettings().pins) == "auto"
 
 
 def test_isolation_is_a_word() -> None:

@@ -210,3 +210,23 @@ def test_names_of_a_server_are_shown_without_what_a_terminal_acts_on(tmp_path: P
     assert "\x1b" not in said and "\x07" not in said
     # As one word of the shell.
     assert "approve s 'x" in review.withheld[0].hint
+
+
+@pytest.mark.parametrize(
+    ("config", "offered"),
+    [
+        (ServerConfig(command="/opt/server"), ["a", "b"]),
+        (ServerConfig(command="python3", args=["-m", "server"]), ["a", "b"]),
+        (ServerConfig(command="npx", args=["-y", "@x/server"]), []),
+        (ServerConfig(command="uvx", args=["server"]), []),
+        (ServerConfig(command="/usr/bin/docker", args=["run", "-i", "x/server"]), []),
+        (ServerConfig(url="https://example.com/mcp"), []),
+    ],
+)
+def test_by_default_what_changes_is_left_out_where_the_server_is_fetched(
+    tmp_path: Path, config: ServerConfig, offered: list[str]
+) -> None:
+    reviewer(tmp_path, "auto").review("s", config, tools(a="1"))
+    assert names(reviewer(tmp_path, "auto").review("s", config, tools(a="other", b="2")))[0] == offered
+    # One word gives the old way.
+    assert names(reviewer(tmp_path, "warn").review("s", config, tools(a="other", b="2")))[0] == ["a", "b"]
