@@ -120,7 +120,7 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     file = with_file(tmp_path, client) if there else tmp_path / name
     done = install(tmp_path, client, "--yes")
     assert done.code == 0, done.err
-    entry = read(file)
+    entry: Any = read(file)
     for key in (*servers, "cellblock"):
         entry = entry[key]
     command = entry.get("command", entry.get("cmd"))

@@ -129,6 +129,10 @@ def given_back(old: str, new: str, now: str, form: Format, ours: KeyPath) -> str
 # ---- inside ------------------------------------------------------------------------------------------
 
 
+def _object(text: str, form: Format) -> dict[str, Any]:
+    return read(text, form) or {}
+
+
 def _lost(
     before: Mapping[str, Any], after: Mapping[str, Any], above: KeyPath
 ) -> Iterator[tuple[KeyPath, Any]]:
