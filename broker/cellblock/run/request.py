@@ -145,7 +145,7 @@ def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
             f"`code` has {size} bytes, over the maximum of {MAX_CODE_BYTES}.",
             hint="Move data out of the script: let it fetch what it needs through tools.",
         )
-    # Not at the top: a client is greeted before it.
+    # Not at the top: what scripts need is imported after a client's `initialize` is answered.
     from cellblock.script.slips import unfenced
 
     limits, warnings = resolve_limits(body.limits, settings.limits, message_bytes=settings.max_message_bytes)
