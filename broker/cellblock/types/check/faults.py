@@ -140,8 +140,6 @@ async def find_faults(
         slip = complaint.code in KEY and is_slip(complaint.name, members)
         if script.closed and complaint.code in KEY and not slip and takes_any_key(complaint, script.catalog):
             continue
-        if complaint.choices and _only_observed(complaint, script, observed):
-            continue
         message = message_of(complaint) + (f" (In {places} places.)" if places > 1 else "")
         line = line_of(script.code, complaint.line)
         hint = hint_of(complaint, members, script.catalog, script.names, declarations, line)
@@ -175,16 +173,6 @@ def _tool_of(complaint: Complaint, catalog: Catalog) -> tuple[str, str] | None:
         server.by_export.get(complaint.tool[1]) if server is not None and complaint.tool is not None else None
     )
     return (server.server_id, tool.tool_name) if server is not None and tool is not None else None
-
-
-def _only_observed(complaint: Complaint, script: Script, observed: Mapping[str, ToolOutput]) -> bool:
-    """Says whether the values that are compared with may be tags that results happened to have: others may come."""
-    known = [
-        json.dumps([output.schema, output.document])
-        for name, output in observed.items()
-        if name in script.code
-    ]
-    return any(all(choice in text for choice in complaint.choices) for text in known)
 
 
 async def _also_undeclared(complaint: Complaint, script: Script, warm: CompilerSession) -> list[Complaint]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import reduce
 from typing import Any
 
 from cellblock.base.json import is_array, is_object
@@ -25,16 +26,13 @@ from cellblock.types.learning.shape import (
     ANYTHING,
     MAX_DEPTH,
     MAX_NAMES,
-    MAX_VARIANTS,
     NAME,
     NOTHING,
-    TAG,
-    TAGS,
     Fields,
     Number,
-    Objects,
     Property,
     Shape,
+    join_fields,
 )
 
 
@@ -130,6 +128,7 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 
+_MAX_KINDS = 12
 _NUMBERS: dict[object, Number] = {"i": "integer", "n": "number"}
 
 
@@ -149,8 +148,7 @@ def encode_shape(shape: Shape) -> dict[str, Any]:
     if shape.items is not None:
         data["i"] = encode_shape(shape.items)
     if shape.objects is not None:
-        variants = {value: _encode_fields(fields) for value, fields in shape.objects.variants.items()}
-        data["o"] = {"t": shape.objects.tag, "v": variants}
+        data["o"] = {"t": None, "v": {"": _encode_fields(shape.objects)}}
     return data
 
 
@@ -202,14 +200,12 @@ def _decode(data: object, depth: int) -> Shape:
     )
 
 
-def _decode_objects(data: object, depth: int) -> Objects:
-    known = as_object(data)
-    tag, variants = known.get("t"), as_object(known.get("v"))
-    if not 1 <= len(variants) <= MAX_VARIANTS or (tag is not None and tag not in TAGS):
-        raise ValueError("no variants")
-    if not all((TAG.match(value) if tag else value == "") for value in variants):
-        raise ValueError("a variant that is no tag")
-    return Objects(tag, {value: _decode_fields(fields, depth) for value, fields in variants.items()})
+def _decode_objects(data: object, depth: int) -> Fields:
+    # Older ones kept objects of several kinds, by a tag.
+    kinds = as_object(as_object(data).get("v")).values()
+    if not 1 <= len(kinds) <= _MAX_KINDS:
+        raise ValueError("no kinds of objects")
+    return reduce(join_fields, [_decode_fields(fields, depth) for fields in kinds])
 
 
 def _decode_fields(data: object, depth: int) -> Fields:

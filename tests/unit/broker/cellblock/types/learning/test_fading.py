@@ -100,9 +100,9 @@ def test_turns_that_end_fade_too() -> None:
 
 
 def test_what_is_rare_and_not_in_the_way_stays() -> None:
-    """A field for errors once in a hundred, null, an empty list, another kind of a tagged union, a wider number."""
-    rare = {"error": "x", "due": "soon", "rows": [1.5, {"type": "a", "x": 1}], "at": "now"}
-    often = {"due": None, "rows": [1, {"type": "b", "y": 1}], "at": "2026-11-01"}
+    """A field for errors once in a hundred, null, an empty list, a wider number."""
+    rare = {"error": "x", "due": "soon", "rows": [1.5], "at": "now"}
+    often = {"due": None, "rows": [1], "at": "2026-11-01"}
     known, changed = after([*[often] * 99, rare] * 5)
     assert len(changed) == 1, "it is met before it could fade"
     known, changed = after([rare, *[often] * 3 * PATIENCE])
@@ -111,8 +111,7 @@ def test_what_is_rare_and_not_in_the_way_stays() -> None:
     assert schema["properties"]["due"] == {"type": ["string", "null"]} | schema["properties"]["due"] | {
         "type": ["string", "null"]
     }
-    kinds = schema["properties"]["rows"]["items"]["anyOf"]
-    assert [kind.get("type") for kind in kinds] == ["object", "object", "number"]
+    assert schema["properties"]["rows"]["items"] == {"type": "number"}
     assert schema["properties"]["at"] == {"type": "string"}
 
 

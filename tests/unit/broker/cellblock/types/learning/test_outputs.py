@@ -281,8 +281,8 @@ PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
 @pytest.mark.parametrize(
     ("by", "meets", "learn", "shown", "hidden"),
     [
-        (("", ""), ("cli", "token", "stdio:x"), True, "hiv flu alice_medical Ignore_rules ident", ""),
-        (("oauth:a", "oauth:a"), ("oauth:a",), True, "hiv flu alice_medical Ignore_rules ident", ""),
+        (("", ""), ("cli", "token", "stdio:x"), True, "alice_medical Ignore_rules ident", ""),
+        (("oauth:a", "oauth:a"), ("oauth:a",), True, "alice_medical Ignore_rules ident", ""),
         # Nobody is shown what one alone has shown, and nobody any value.
         (
             ("oauth:a", "oauth:b"),
@@ -298,7 +298,7 @@ PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
         # What 0.1.0 has learnt may be anybody's.
         ((None, "oauth:b"), ("oauth:b",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
         ((None, "oauth:b"), ("oauth:b", "oauth:c"), True, "", "ident hiv flu alice Ignore 2001-01"),
-        ((None, "cli"), ("cli",), True, "hiv flu alice_medical Ignore_rules ident", ""),
+        ((None, "cli"), ("cli",), True, "alice_medical Ignore_rules ident", ""),
         # The user says so of a server; values stay out.
         (
             ("oauth:a",) * 2,
