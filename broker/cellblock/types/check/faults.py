@@ -27,8 +27,10 @@ from cellblock.types.check.hints import (
     takes_any_key,
     wants_a_list,
 )
+from cellblock.types.check.printed_types import members_of
 from cellblock.types.check.session import CompilerSession
 from cellblock.types.check.verdict import (
+    ADDED_TEXT,
     ARGUMENT,
     BRACKETS,
     CHARACTERS,
@@ -60,6 +62,7 @@ _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^
 _OF_LISTS: Final = frozenset(
     ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
 )
+_IF_JSON: Final = "if it holds JSON, use JSON.parse first"
 _BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
 
 
@@ -132,9 +135,11 @@ async def find_faults(
             break
         if not script.closed and complaint.code in MEMBER | CHARACTERS and _of_few(script, observed):
             continue
+        if complaint.code == ADDED_TEXT and not script.closed:
+            continue
         if complaint.code == SPREAD and not await _spreads_json_text(complaint, script, warm):
             continue
-        asked = complaint.code in MEMBER or complaint.code in KEY
+        asked = complaint.code in MEMBER | KEY and not complaint.name.isdigit()
         names = await warm.names_at(complaint.position, script.typescript) if asked else []
         members = [name for name in names if name != complaint.name]
         slip = complaint.code in KEY and is_slip(complaint.name, members)
@@ -145,6 +150,9 @@ async def find_faults(
         hint = hint_of(complaint, members, script.catalog, script.names, declarations, line)
         if complaint.code in MEMBER and hint is not None:
             hint += of_observed(complaint, script.code, observed)
+            seen = observed.get(complaint.tool[1]) if complaint.tool is not None else None
+            if seen is not None and seen.document is None:
+                hint = hint.replace(_IF_JSON, "no result was JSON")
         at = complaint.line, complaint.column
         is_text = is_json_text(complaint.receiver or "") or complaint.code == NUMBERED
         tool = _tool_of(complaint, script.catalog)
@@ -209,6 +217,10 @@ def message_of(complaint: Complaint) -> str:
         return _cut(
             f"The comparison with {complaint.name} is in vain: the declared values{of} have no such one."
         )
+    if complaint.code == ADDED_TEXT:
+        text = (
+            f"`{complaint.name[:MAX_NAMED_CHARS]}` is text: added to a number, its characters are appended."
+        )
     if complaint.code in NAME:
         text = f"Cannot find name '{complaint.name}'."
     if complaint.code in ARGUMENT and text.startswith("Type ") and len(complaint.name) < MAX_NAMED_CHARS:
@@ -259,12 +271,15 @@ def hint_of(
     suggested = found[1] if found else None
     if complaint.choices:
         return _comparison_hint(complaint)
+    if complaint.code == ADDED_TEXT:
+        return f"Add `Number({complaint.subject or '…'})`."
     if is_json_text(complaint.receiver or ""):
         return _json_text_hint(complaint)
     if complaint.code == NUMBERED:
         return f'Take its lines: `{complaint.subject or "…"}.split("\\n")`.'
     if complaint.code in MEMBER:
-        return _member_hint(complaint, members, suggested)
+        known = members or list(members_of(complaint.receiver or "", declarations, complaint.module))
+        return _member_hint(complaint, known, suggested)
     if complaint.code in EXPORT:
         return _export_hint(complaint, catalog, imports, suggested)
     if complaint.code in NAME:
@@ -317,7 +332,8 @@ def _member_hint(complaint: Complaint, members: Sequence[str], suggested: str | 
     if receiver == "string" or receiver.endswith("[]"):
         return _hint_of_language(receiver, wanted, members)
     if len(members) == 1 and members[0] in WRAPPERS and (wanted in _OF_LISTS or wanted.isdigit()):
-        return f"The array is in `{members[0]}`: read `.{members[0]}.{wanted}`."
+        read = f"[{wanted}]" if wanted.isdigit() else f".{wanted}"
+        return f"The array is in `{members[0]}`: read `.{members[0]}{read}`."
     likely = likely_members(wanted, members) if members else [suggested] if suggested else []
     what = "The module" if receiver.startswith("typeof import") else receiver
     if not re.fullmatch(r"The module|[\w$]{1,60}", what):
@@ -336,7 +352,7 @@ def _hint_of_language(receiver: str, wanted: str, members: Sequence[str]) -> str
     start = did_you_mean([f"`{likely}`"] if likely else [])
     if array:
         return start or f"It is an array: read `{wanted}` of its elements."
-    return f"{start} It is text: if it holds JSON, use JSON.parse first.".strip()
+    return f"{start} It is text: {_IF_JSON}.".strip()
 
 
 def _export_hint(

@@ -6,17 +6,15 @@ Keys are only ever added: a row of an older Cellblock lacks the newer ones, and 
 from __future__ import annotations
 
 import json
-import math
 from functools import reduce
 from typing import Any
 
 from cellblock.base.json import is_array, is_object
 from cellblock.types.learning.observation import (
-    MAX_NEWS,
-    MAX_PATIENCE,
+    MAX_WINDOW,
     NOT_FADING,
     NOT_GIVEN,
-    PATIENCE,
+    WINDOW,
     Fading,
     Forms,
     GivenCheck,
@@ -51,16 +49,9 @@ def encoded(seen: Observation) -> str:
         body["sample"] = seen.sample
     fading = seen.fading
     if fading != NOT_FADING:
-        body["fading"] = {
-            # Most often what is known.
-            "recent": 1 if fading.recent == seen.shape else _forms(fading.recent),
-            "weight": fading.weight,
-            "since": fading.since,
-            "news": fading.news,
-            "patience": fading.patience,
-        }
-        if fading.faded:
-            body["fading"] |= {"ever": _forms(fading.ever), "faded": fading.faded}
+        # Most often what is known.
+        recent = 1 if fading.recent == seen.shape else _forms(fading.recent)
+        body["fading"] = {"recent": recent, "count": fading.count, "window": fading.window}
     return json.dumps(body, separators=(",", ":"))
 
 
@@ -106,12 +97,8 @@ def _fading(data: dict[str, Any], known: Forms) -> Fading:
     recent: object = data.get("recent", {})
     return Fading(
         recent=known if recent == 1 else _formed(as_object(recent)),
-        weight=_number(data.get("weight")),
-        since=_number(data.get("since")),
-        news=min(max(int(data.get("news", 0)), 0), MAX_NEWS),
-        patience=min(max(int(data.get("patience", PATIENCE)), PATIENCE), MAX_PATIENCE),
-        ever=_formed(as_object(data.get("ever", {}))),
-        faded=_number(data.get("faded")),
+        count=min(max(int(data.get("count", 0)), 0), MAX_WINDOW),
+        window=min(max(int(data.get("window", WINDOW)), WINDOW), MAX_WINDOW),
     )
 
 
@@ -122,10 +109,6 @@ def _given(data: object) -> GivenCheck:
         raise ValueError("no list")
     of, checked, misfits, newest = data
     return GivenCheck(str(of), int(checked), int(misfits), str(newest))
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
 
 
 _MAX_KINDS = 12

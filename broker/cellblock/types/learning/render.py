@@ -7,6 +7,7 @@ there is an error in a script that is checked against it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from cellblock.types.learning.shape import NOTHING, Fields, Shape, join
@@ -110,9 +111,33 @@ def _kind(shape: Shape) -> tuple[object, ...]:
 
 def changes(before: Shape, after: Shape) -> list[str]:
     """Gives one sentence for each place that differs, by its path; `[]` when the shapes are equal."""
+    old, new = dict(_places("", before)), dict(_places("", after))
     found: list[str] = []
-    _compare("", before, after, found)
+    gone = "?"
+    for place in dict.fromkeys([*old, *new]):
+        # What is inside of a place that is new or gone is not said again.
+        if old.get(place) == new.get(place) or place.startswith(f"{gone}/"):
+            continue
+        if place in old and place in new:
+            found.append(f"{place or '/'}: was {old[place]}, is {new[place]}")
+        else:
+            gone = place
+            found.append(f"{place}: {'new' if place in new else 'gone'}")
     return found[:MAX_CHANGES]
+
+
+def _places(path: str, shape: Shape, mark: str = "") -> Iterator[tuple[str, str]]:
+    """Gives each place in a shape, and what is there."""
+    formats = f" ({', '.join(sorted(shape.formats))})" if shape.formats else ""
+    is_map = shape.objects is not None and shape.objects.is_map
+    yield path, f"{mark}{kinds(shape)}{formats}{' with any names' * is_map}"
+    if shape.items is not None:
+        yield from _places(f"{path}/*", shape.items)
+    if shape.objects is not None:
+        for name, held in shape.objects.properties.items():
+            yield from _places(f"{path}/{name}", held.shape, "" if held.required else "optional ")
+        if shape.objects.other != NOTHING:
+            yield from _places(f"{path}/(other names)", shape.objects.other)
 
 
 def kinds(shape: Shape) -> str:
@@ -131,32 +156,3 @@ def kinds(shape: Shape) -> str:
         if there
     ]
     return " or ".join(names) or "nothing"
-
-
-def _compare(path: str, before: Shape, after: Shape, found: list[str]) -> None:
-    if before == after or len(found) >= MAX_CHANGES:
-        return
-    place = path or "/"
-    if kinds(before) != kinds(after):
-        found.append(f"{place}: was {kinds(before)}, is {kinds(after)}")
-    elif before.formats != after.formats:
-        was, now = (", ".join(sorted(one.formats or ())) or "any" for one in (before, after))
-        found.append(f"{place}: the format was {was}, is {now}")
-    if before.items is not None and after.items is not None:
-        _compare(f"{path}/*", before.items, after.items, found)
-    if before.objects is None or after.objects is None:
-        return
-    old, new = before.objects, after.objects
-    if new.is_map and not old.is_map:
-        found.append(f"{place}: has too many names for fields, is a map")
-        return
-    for name in [*old.properties, *(name for name in new.properties if name not in old.properties)]:
-        here = f"{path}/{name}"
-        was, now = old.properties.get(name), new.properties.get(name)
-        if was is None or now is None:
-            found.append(f"{here}: {'new' if was is None else 'gone'}")
-            continue
-        if was.required != now.required:
-            found.append(f"{here}: {'always there' if now.required else 'optional'}")
-        _compare(here, was.shape, now.shape, found)
-    _compare(f"{path}/(other names)", old.other, new.other, found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,19 +72,6 @@ async def test_what_was_observed_shows_in_discovery_with_its_provenance() -> Non
     listed = Discovery(world.catalog, world.outputs).answer("listTools", ["files", {"detail": "full"}])
     assert listed[0]["outputSchema"] == schema
     assert "outputSchema" not in Discovery(world.catalog, world.outputs).answer("listTools", ["files"])[0]
-
-
-async def test_an_old_shape_is_a_note() -> None:
-    world = await World(tool()).saw(
-        (0, "value", {"title": "x"}), *[(0, "value", {"name": "x", "id": 1})] * 50
-    )
-    schema = world.schema()
-    assert (schema["properties"].keys(), schema["required"]) == ({"name", "id"}, ["name", "id"])
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    assert schema["description"].endswith(
-        f" Changed by {day}; older results had another shape (/title: gone; /name: always there; /id: always there)."
-    )
-    assert "older results had another shape (/title: gone" in world.types()
 
 
 async def test_what_clients_cache_never_changes_by_it() -> None:

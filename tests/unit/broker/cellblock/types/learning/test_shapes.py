@@ -145,7 +145,7 @@ def test_changes_are_said_by_their_place() -> None:
     after = join(before, shape_of([{"id": "x", "tags": [{"n": None}], "more": 1}]))
     assert changes(before, after) == [
         "/id: was integer, is string or integer",
-        "/due: optional",
+        "/due: was string (date), is optional string (date)",
         "/tags/*/n: was integer, is integer or null",
         "/more: new",
     ]
