@@ -270,7 +270,7 @@ class ServerText:
             *filter(None, [one_line(f"{server.server_name}{version}", MAX_DOC_VALUE)]),
             *comment_lines(server.description or "", MAX_TOOL_DESCRIPTION),
         ]
-        facts = [f"Functions, unless they say otherwise: [{', '.join(common)}]"] if common else []
+        facts = [f"Annotations, unless a function has its own: [{', '.join(common)}]"] if common else []
         return f"{short_comment(about, facts)}declare module {name} {{\n{body}{self._footer}}}\n"
 
 
