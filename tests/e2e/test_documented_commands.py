@@ -55,6 +55,7 @@ NOT_RUN: dict[str, str] = {
     r"cellblock secret (set|remove)": "needs a keyring; test_keyring.py keeps secrets in a real one",
     r"cellblock (runs (show|delete)|replay 5f1c)": "needs a run that was kept; test_kept_runs.py keeps some",
     r"cellblock runs (approve|deny|cancel|resume)": "needs a run that waits; test_parked_runs.py parks some",
+    r"cellblock status": "needs a daemon that runs; test_asking.py asks one",
     r"python -m cellblock_worker --connect": "needs two machines; test_remote_hosts.py connects one over TCP",
     r"connect --url http://127.0.0.1:7434": "it leaves a daemon behind; test_connect_starts.py starts some",
     r"cellblock logs( files -f)?  #": "it goes on, or is of such a daemon; test_restart_and_logs.py reads one",

@@ -67,7 +67,7 @@ def form_for(shown: FrontendSettings, client: str, trace: object = None) -> Form
 
 
 def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]:
-    """Returns a response without times, and with calls counted by tool: `toolTrace` has one failed call of each."""
+    """Returns a response without times and trace, with calls counted by tool."""
     called = Counter(_name(call) for call in response.tool_trace)
     failed = Counter(_name(call) for call in response.tool_trace if not call.ok)
     calls = {
@@ -76,14 +76,12 @@ def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]
     }
     if len(calls) > MAX_TOOLS:
         calls = dict(list(calls.items())[:MAX_TOOLS]) | {"of other tools": f"{len(calls) - MAX_TOOLS}"}
-    firsts = {f"{call['serverId']}.{call['toolName']}": call for call in data["toolTrace"] if not call["ok"]}
     said = [one["message"] for one in data["diagnostics"]]
     failures = {
         tool: words for tool, words in response.failures.items() if not any(words in one for one in said)
     }
     return {
         **{key: part for key, part in data.items() if key not in ("usage", "toolTrace")},
-        "toolTrace": list(firsts.values())[:MAX_DIAGNOSTICS],
         **({"calls": calls} if calls else {}),
         **({"failures": failures} if failures else {}),
     }

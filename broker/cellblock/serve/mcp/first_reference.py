@@ -1,18 +1,18 @@
 """Some declarations come with a response: of what a script names and its client has not been shown.
 
 The Code Mode specification (section 4.4) lets declarations wait until a server is first imported or requested; then
-they must reach the agent. A client is shown a function's declaration when a script first names it, and again when its
-type is known better; of the server's other functions it is shown a line each, once. What stands in the description of
-its tool, or in a resource that it has read, it has been shown.
+they must reach the agent. A client is shown a server's functions in a line each, once; the types of one that a script
+names, when it first does so and when they are known better; and its whole declaration when a script had its types
+wrong. What stands in the description of its tool, or in a resource that it has read, it has been shown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from cellblock.base.errors import first_few
 from cellblock.base.kept import Newest
@@ -20,23 +20,32 @@ from cellblock.run.response import RunResponse
 from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput, stated_output
-from cellblock.types.typescript import ServerText, declare_tool, signature
+from cellblock.types.typescript import HOW_TO_PARSE, JSON_TEXT, bare, declare_tool, module_start, signature
 
 MAX_KEPT: Final = 4_096
 """Bounds the pairs of a client and a server that are remembered; a client that is forgotten is shown a server once
 more."""
 
 MAX_CHARS: Final = 12_000
-"""Caps the whole declarations in one response, about 3,000 tokens; the shorter ones come first."""
+"""Caps the declarations of named functions in one response, about 3,000 tokens; the shorter ones come first. One that
+is larger by itself is cut."""
+
+MAX_NAMED_CHARS: Final = 2_000
+"""Caps the types of a function without their comments."""
 
 MAX_LINE_CHARS: Final = 160
-"""Caps the line of a function that is not declared whole."""
+"""Caps the line of a function that no script has named."""
 
 MAX_LINES_CHARS: Final = 3_000
 """Caps such lines in one response; functions beyond them are named."""
 
 MAX_NAMES: Final = 200
 """Bounds those names."""
+
+META: Final = "const __meta__: ServerMeta;"
+
+WRONG_TYPES: Final = frozenset({"TYPE_ERROR", "SchemaValidationError"})
+"""Holds codes and classes of errors of scripts that did not know what a function takes or gives."""
 
 LOOKED_BOUND_SECONDS: Final = 0.25
 """Bounds the wait for the results of the run to be looked at: then their types come with this response."""
@@ -48,8 +57,13 @@ declarations (docs/clients.md): what stands there has not been shown."""
 _WORD: Final = re.compile(r"[\w$]+")
 _SERVER: Final = re.compile(r"@codemode/servers/([a-z0-9-]+)")
 
-Known = tuple[ToolEntry, object]
-"""Holds a function as a client knows it: the tool, and the types of its output."""
+
+class Known(NamedTuple):
+    """Holds a function as a client knows it: the tool, the types of its output, and whether it knows the comments."""
+
+    tool: ToolEntry
+    types: object
+    is_whole: bool
 
 
 @dataclass(slots=True)
@@ -60,12 +74,13 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """Holds what a client is shown of a server: functions with their outputs to declare, and those to list."""
+    """Holds what a client is shown of a server: functions with their outputs that a script names, and the others."""
 
     server: ServerEntry
-    declared: dict[str, tuple[ToolEntry, ToolOutput | None]]
+    named: dict[str, tuple[ToolEntry, ToolOutput | None]]
     listed: dict[str, tuple[ToolEntry, ToolOutput | None]]
     is_first: bool
+    is_whole: bool
 
 
 class FirstReferences:
@@ -78,7 +93,10 @@ class FirstReferences:
     def show(self, client: str, servers: Iterable[ServerEntry]) -> None:
         """Notes that a client has been shown declarations of servers, whole, by what is stated of outputs."""
         for server in servers:
-            known = {tool.export_name: (tool, _types(stated_output(server, tool))) for tool in server.tools}
+            known = {
+                tool.export_name: Known(tool, _types(stated_output(server, tool)), True)
+                for tool in server.tools
+            }
             self._shown[client, server.server_id] = _Shown(server, known)
 
     async def declarations_for(
@@ -101,8 +119,11 @@ class FirstReferences:
         if response.tool_trace:
             await self._service.wait_for_looks(LOOKED_BOUND_SECONDS)
         words = frozenset(_WORD.findall(text))
+        is_whole = any(
+            one.code in WRONG_TYPES or one.error_class in WRONG_TYPES for one in response.diagnostics
+        )
         # Nothing is waited for until it is noted: of two runs at once, one brings them.
-        new = [one for server in servers if (one := self._new(client, server, words)) is not None]
+        new = [one for server in servers if (one := self._new(client, server, words, is_whole)) is not None]
         if not new:
             return {}
         texts, left = await asyncio.to_thread(_written, new)
@@ -111,24 +132,25 @@ class FirstReferences:
                 shown.functions.pop(name, None)
         return texts
 
-    def _new(self, client: str, server: ServerEntry, words: frozenset[str]) -> _New | None:
+    def _new(self, client: str, server: ServerEntry, words: frozenset[str], is_whole: bool) -> _New | None:
         key = client, server.server_id
         before = self._shown.get(key)
         known = {} if before is None else before.functions
         is_first = before is None or (before.server is not server and before.server != server)
-        declared: dict[str, tuple[ToolEntry, ToolOutput | None]] = {}
+        named: dict[str, tuple[ToolEntry, ToolOutput | None]] = {}
         listed: dict[str, tuple[ToolEntry, ToolOutput | None]] = {}
+        now = dict(known)
         for tool in server.tools:
-            name = tool.export_name
+            name, shown = tool.export_name, known.get(tool.export_name)
             output = self._service.output_of(server, tool)
             if name in words:
-                if known.get(name) != (tool, _types(output)):
-                    declared[name] = tool, output
-            elif is_first and (name not in known or known[name][0] != tool):
+                new = Known(tool, _types(output), is_whole)
+                if shown is None or shown[:2] != new[:2] or is_whole > shown.is_whole:
+                    named[name], now[name] = (tool, output), new
+            elif is_first and (shown is None or shown.tool != tool):
                 listed[name] = tool, output
-        now = known | {name: (tool, _types(output)) for name, (tool, output) in declared.items()}
         self._shown[key] = _Shown(server, now)
-        return _New(server, declared, listed, is_first) if declared or listed else None
+        return _New(server, named, listed, is_first, is_whole) if named or listed else None
 
 
 def _types(output: ToolOutput | None) -> object:
@@ -147,24 +169,24 @@ def _servers_of_failed_imports(response: RunResponse, code: str) -> list[str] | 
 
 
 def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """Returns the texts by server, and the functions that had no room."""
-    sized = sorted(
-        (len(declare_tool(tool, output)), one.server.server_id, name)
+    """Returns the texts by server, and the named functions that had no room."""
+    texts = {
+        (one.server.server_id, name): _named(tool, output, one.is_whole)
         for one in new
-        for name, (tool, output) in one.declared.items()
-    )
+        for name, (tool, output) in one.named.items()
+    }
     room, lines_room = MAX_CHARS, MAX_LINES_CHARS
     left: list[tuple[str, str]] = []
-    for place, (size, server_id, name) in enumerate(sized):
-        room -= size
-        if room < 0 and place:
-            left.append((server_id, name))
-    texts: dict[str, str] = {}
+    for key in sorted(texts, key=lambda key: (len(texts[key]), key)):
+        room -= len(texts[key])
+        if room < 0:
+            left.append(key)
+    modules: dict[str, str] = {}
     for one in new:
-        listed = one.listed | {
-            name: one.declared.pop(name) for of, name in left if of == one.server.server_id
-        }
-        lines: list[str] = []
+        server_id = one.server.server_id
+        lines = [META] if one.is_first else []
+        lines += [texts[server_id, name] for name in one.named if (server_id, name) not in left]
+        listed = one.listed | {name: one.named[name] for of, name in left if of == server_id}
         rest: list[str] = []
         for name, (tool, output) in listed.items():
             line = signature(tool, output, MAX_LINE_CHARS)
@@ -175,18 +197,17 @@ def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]
                 lines.append(line)
         if rest:
             lines.append(f"// and {first_few(rest, MAX_NAMES)}")
-        if listed:
-            lines.append(f'// Whole: describe("{one.server.server_id}", name) of @codemode/discovery')
-        module = _declared(one).rstrip().removesuffix("}")
-        texts[one.server.server_id] = "\n".join([module.rstrip(), *lines, "}"])
-    return texts, left
+        if any(f"{JSON_TEXT}<" in line for line in lines):
+            lines.append(HOW_TO_PARSE)
+        if one.is_first or one.is_whole or listed:
+            lines.append(f'// Whole: describe("{server_id}", name) of @codemode/discovery')
+        modules[server_id] = module_start(one.server, about=one.is_first) + "\n".join([*lines, "}"])
+    return modules, left
 
 
-def _declared(one: _New) -> str:
-    outputs: Mapping[str, ToolOutput | None] = {name: output for name, (_, output) in one.declared.items()}
-
-    def output_of(_: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        return outputs[tool.export_name]
-
-    tools = [tool for tool, _ in one.declared.values()]
-    return ServerText(one.server, tools, output_of, meta=one.is_first).whole(shared=True)
+def _named(tool: ToolEntry, output: ToolOutput | None, is_whole: bool) -> str:
+    """Returns the declaration of one function: whole, without comments, or cut, as there is room."""
+    if is_whole and len(whole := declare_tool(tool, output)) <= MAX_CHARS:
+        return whole.rstrip()
+    text = "\n".join(bare(tool, output))
+    return text if len(text) <= MAX_NAMED_CHARS else signature(tool, output, MAX_NAMED_CHARS)

@@ -30,24 +30,19 @@ from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.beside import Beside
 from cellblock.tools.upstream.client import ProbeEnded, connected
 from cellblock.tools.upstream.connecting import Backoff, FirstAttempt, State
-from cellblock.tools.upstream.dispatcher import (
-    Connection,
-    ConnectionLost,
-    HttpRefused,
-    SessionForgotten,
-    sent_input,
-)
+from cellblock.tools.upstream.dispatcher import Connection
 from cellblock.tools.upstream.entries import Entry
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, package_of
 from cellblock.tools.upstream.listing import Listing, ServerFacts, facts_of, list_tools
-from cellblock.tools.upstream.outstanding import Routing
+from cellblock.tools.upstream.outstanding import Outstanding, Routing
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.server_log import ServerLog, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.stderr_log import StderrPipe, log_line, stderr_log, upstream_log
+from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
@@ -312,19 +307,15 @@ class UpstreamSession:
 
     async def _sent(
         self,
-        send: Callable[..., Awaitable[Any]],
+        send: Callable[[ClientSession, Outstanding], Awaitable[Any]],
         client: ClientSession,
         tool: str,
         value: Any,
         clock: asyncio.Timeout,
         origin: CallOrigin,
     ) -> Any:
-        with self._routing.call(clock, origin) as call:
-            token = sent_input.set(value)
-            try:
-                return await send(client, self.name, tool, value, call.progress(self.name, tool))
-            finally:
-                sent_input.reset(token)
+        with self._routing.call(tool, value, clock, origin) as call:
+            return await send(client, call)
 
     async def _ready(self, bound: float) -> ClientSession:
         """Returns the connection; where it is lost, waits for an attempt to connect, which this starts at once.
@@ -354,25 +345,16 @@ class UpstreamSession:
                 return
             await self._moved.wait()
 
-    async def _ask(
-        self,
-        request: RequestEntry,
-        session: ClientSession,
-        server: str,
-        method: str,
-        value: dict[str, Any],
-        progress: Any,
-    ) -> Any:
-        if not is_object(value):
+    async def _ask(self, request: RequestEntry, client: ClientSession, call: Outstanding) -> Any:
+        if not is_object(call.value):
             raise ToolCallError(
-                f"The input of {method} is too large.",
+                f"The input of {call.name} is too large.",
                 hint="Send less at a time.",
                 certainty=Certainty.NOT_STARTED,
             )
-        send = read_resource if request.by_script else ask
-        result = await send(session, server, method, value, progress)
-        if method == SUBSCRIBE.tool_name:
-            self._followed.add(value["uri"])
+        result = await (read_resource if request.by_script else ask)(client, call)
+        if call.name == SUBSCRIBE.tool_name:
+            self._followed.add(call.value["uri"])
         return result
 
     # ---- the owning task -----------------------------------------------------------------------------
@@ -437,7 +419,7 @@ class UpstreamSession:
 
     def _session(self, connection: Connection) -> ClientSession:
         passed_on = self._settings.passed_on
-        self._connection = connection
+        self._connection, connection.calls = connection, self._routing.calls
         return ClientSession(
             dispatcher=connection,
             message_handler=self._on_message,

@@ -10,22 +10,29 @@ compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.
 from __future__ import annotations
 
 from cellblock.types.typescript.modules import (
+    HOW_TO_PARSE,
     ServerText,
+    bare,
     declare_all,
     declare_server,
     declare_shared,
     declare_tool,
+    module_start,
     signature,
 )
-from cellblock.types.typescript.types import TypeText, schema_to_type
+from cellblock.types.typescript.types import JSON_TEXT, TypeText, schema_to_type
 
 __all__ = [
+    "HOW_TO_PARSE",
+    "JSON_TEXT",
     "ServerText",
     "TypeText",
+    "bare",
     "declare_all",
     "declare_server",
     "declare_shared",
     "declare_tool",
+    "module_start",
     "schema_to_type",
     "signature",
 ]

@@ -1,4 +1,4 @@
-"""Finds which schemas apply together to one value: `$ref`, allOf, anyOf, oneOf, if and dependents, multiplied out.
+"""Finds which schemas apply together to one value: `$ref`, allOf, anyOf, oneOf and if, multiplied out.
 
 The result is a list of alternatives, each a plain conjunction of `Rules`. A value that the schemas
 allow satisfies at least one of them.
@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Final
 
-from cellblock.types.typescript.document import TRUE, Document, Location, as_list, as_object
-from cellblock.types.typescript.keywords import (
-    ArrayRules,
-    Branch,
-    ObjectRules,
-    Rules,
-    is_schema,
-    read_choices,
-    read_rules,
-)
+from cellblock.types.typescript.document import Document, Location, as_list, as_object
+from cellblock.types.typescript.keywords import Branch, Rules, read_choices, read_rules
 from cellblock.types.typescript.limits import MAX_ALTERNATIVES, MAX_CONJUNCTS, Budget
 
 _MAX_NESTING = 24
+_NOT_FOLLOWED: Final = (
+    "$dynamicRef",
+    "$recursiveRef",
+    "dependencies",
+    "dependentSchemas",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+"""Holds the keywords that refuse values which the types here allow, rare as they are."""
+
 _NULL_ONLY = Rules(kinds=frozenset({"null"}))
 
 
@@ -124,29 +126,19 @@ class Alternatives:
             return parsed
         if schema.get("nullable") is True:
             plain = {key: value for key, value in schema.items() if key != "nullable"}
-            parsed.choices.append([[Location(plain, here.base, here.pointer)], [_NULL_ONLY]])
+            parsed.choices.append([[Location(plain, here.is_foreign, here.pointer)], [_NULL_ONLY]])
             return parsed
         reference = schema.get("$ref")
         if isinstance(reference, str):
             found = self.target(reference, here)
             if found is not None:
                 parsed.in_place.append(found)
-            if self._document.refs_stand_alone:
+            if self._document.stated != "2020-12":
                 return parsed
-        dynamic = schema.get("$dynamicRef")
-        if isinstance(dynamic, str) and self._document.stated != "draft-07":
-            found = self._document.resolve_dynamic(dynamic, here)
-            if found is None:
-                self._budget.warn("A $dynamicRef cannot be followed; any value is allowed.", here)
-            else:
-                parsed.in_place.append(found)
-        elif isinstance(schema.get("$recursiveRef"), str):
-            self._budget.warn("A $recursiveRef cannot be followed; any value is allowed.", here)
+        for word in filter(schema.__contains__, _NOT_FOLLOWED):
+            self._budget.warn(f"{word} is not followed here; more values may be allowed.", here)
         document = self._document
         parsed.rules.append(read_rules(document, here, schema))
-        unevaluated = unevaluated_rules(document, here, schema)
-        if unevaluated is not None:
-            parsed.rules.append(unevaluated)
         parts = enumerate(as_list(schema.get("allOf")))
         parsed.in_place.extend(document.child(here, part, "allOf", str(at)) for at, part in parts)
         parsed.choices.extend(read_choices(document, here, schema))
@@ -156,77 +148,3 @@ class Alternatives:
 def _compatible(rules: Sequence[Rules]) -> bool:
     stated = [rule.kinds for rule in rules if rule.kinds is not None]
     return not stated or bool(frozenset[str].intersection(*stated))
-
-
-@dataclass(slots=True)
-class _Reach:
-    keys: dict[str, Location] = field(default_factory=dict[str, Location])
-    patterns: list[tuple[str, Location]] = field(default_factory=list[tuple[str, Location]])
-    positions: int = 0
-    all_properties: bool = False
-    all_items: bool = False
-
-
-def unevaluated_rules(document: Document, here: Location, schema: dict[str, Any]) -> Rules | None:
-    """Returns what `unevaluatedProperties` and `unevaluatedItems` of a schema object forbid or demand, or None when
-    that is nothing."""
-    properties, items = schema.get("unevaluatedProperties"), schema.get("unevaluatedItems")
-    if document.stated == "draft-07" or not (is_schema(properties) or is_schema(items)):
-        return None
-    reach = _reach(document, here)
-    if reach is None:
-        return None
-    rules = Rules()
-    if is_schema(properties) and not reach.all_properties:
-        others = document.child(here, properties, "unevaluatedProperties")
-        rules.objects = ObjectRules(reach.keys, reach.patterns, others, [])
-    if is_schema(items) and not reach.all_items:
-        others = document.child(here, items, "unevaluatedItems")
-        rules.arrays = ArrayRules([TRUE] * reach.positions, others, 0, None)
-    return rules
-
-
-def _reach(document: Document, start: Location) -> _Reach | None:
-    """Gives what the schemas in reach of one evaluate; None where that could be anything."""
-    reach = _Reach()
-    waiting, seen = [start], set[tuple[object, ...]]()
-    while waiting:
-        here = waiting.pop()
-        schema = as_object(here.value)
-        if schema is None or here.key in seen:
-            continue
-        if len(seen) >= MAX_CONJUNCTS or "$dynamicRef" in schema or "$recursiveRef" in schema:
-            return None
-        seen.add(here.key)
-        _note(reach, schema, here is start)
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            found = document.resolve(reference, here)
-            if found is None:
-                return None
-            waiting.append(found)
-        for word in ("allOf", "anyOf", "oneOf"):
-            waiting.extend(document.child(here, part, word) for part in as_list(schema.get(word)))
-        waiting.extend(document.child(here, schema.get(word), word) for word in ("if", "then", "else"))
-        for word in ("dependentSchemas", "dependencies"):
-            parts = as_object(schema.get(word)) or {}
-            waiting.extend(document.child(here, part, "dependentSchemas") for part in parts.values())
-    return reach
-
-
-def _note(reach: _Reach, schema: dict[str, Any], own: bool) -> None:
-    for key in as_object(schema.get("properties")) or {}:
-        reach.keys.setdefault(str(key), TRUE)
-    reach.patterns.extend((str(key), TRUE) for key in as_object(schema.get("patternProperties")) or {})
-    # `false` evaluates nothing that a value could still have; anything else evaluates all there is.
-    more = [schema.get("additionalProperties")] + ([] if own else [schema.get("unevaluatedProperties")])
-    reach.all_properties = reach.all_properties or any(word not in (None, False) for word in more)
-    items = schema.get("items")
-    prefix = schema.get("prefixItems")
-    if isinstance(items, list):
-        reach.positions = max(reach.positions, len(as_list(schema["items"])))
-        items = schema.get("additionalItems")
-    if isinstance(prefix, list):
-        reach.positions = max(reach.positions, len(as_list(schema["prefixItems"])))
-    others = [items, schema.get("contains")] + ([] if own else [schema.get("unevaluatedItems")])
-    reach.all_items = reach.all_items or any(word not in (None, False) for word in others)

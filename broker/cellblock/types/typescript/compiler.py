@@ -20,7 +20,7 @@ from cellblock.types.typescript.document import (
     as_list,
     as_object,
 )
-from cellblock.types.typescript.keywords import ALL_KINDS, canonical, exclusions, kind_of
+from cellblock.types.typescript.keywords import ALL_KINDS, canonical, kind_of
 from cellblock.types.typescript.limits import (
     MAX_DEPTH,
     MAX_ENUM_MEMBERS,
@@ -51,7 +51,6 @@ from cellblock.types.typescript.text import pascal_case
 _WRAPPER_WORDS = ANNOTATIONS | {"$defs", "definitions"}
 _MAX_HOPS = 32
 _MAX_EXACT = 2**53
-_STRUCTURAL = SCHEMA_WORDS - {"unevaluatedItems", "unevaluatedProperties"}
 
 
 class _TooLarge(Exception):
@@ -156,7 +155,7 @@ class Compiler:
         words = schema.keys() - _WRAPPER_WORDS
         for word in ("anyOf", "oneOf"):
             branches = as_list(schema.get(word))
-            if words == {word} and branches and not (word == "oneOf" and exclusions(branches)):
+            if words == {word} and branches:
                 return [
                     self._document.child(locations[0], one, word, str(at)) for at, one in enumerate(branches)
                 ]
@@ -219,7 +218,7 @@ def _by_reference(shape: Shape, key: tuple[object, ...]) -> Shape:
 def _name_hint(locations: list[Location]) -> str:
     # The last step that a person chose: `$defs/Node` gives Node, `properties/tags/items` gives Tags.
     steps = (step for location in locations for step in reversed(location.pointer))
-    names = (pascal_case(step) for step in steps if not step.isdigit() and step not in _STRUCTURAL)
+    names = (pascal_case(step) for step in steps if not step.isdigit() and step not in SCHEMA_WORDS)
     return next(filter(None, names), "")
 
 

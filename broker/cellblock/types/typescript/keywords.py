@@ -3,90 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from cellblock.base.json import is_array, is_object
-from cellblock.types.typescript.document import ANNOTATIONS, FALSE, Document, Location, as_list, as_object
+from cellblock.base.json import is_array
+from cellblock.types.typescript.document import Document, Location, as_list, as_object
 
 ALL_KINDS = ("string", "number", "boolean", "array", "object", "null")
 """Holds the kinds of JSON values, in the order in which a union lists them."""
 
-_NOTES = ANNOTATIONS | {"$schema"}
-_MAX_DEPTH = 8
-
-
-def negated(schema: object, depth: int = 0) -> dict[str, Any] | bool | None:
-    """Gives a schema for exactly the values that `schema` refuses, or None when there is no simple one.
-
-    An opposite that allowed too little would make a type narrower than its schema, so nothing is guessed.
-    """
-    if isinstance(schema, bool):
-        return not schema
-    if not is_object(schema) or depth > _MAX_DEPTH:
-        return None
-    body = {key: value for key, value in schema.items() if key not in _NOTES}
-    if not body:
-        return False
-    words = set(body)
-    if words == {"not"}:
-        inner: object = body["not"]
-        return inner if isinstance(inner, bool) or is_object(inner) else None
-    if words in ({"const"}, {"enum"}):
-        return {"not": body} if "const" in body or isinstance(body["enum"], list) else None
-    if words == {"type"}:
-        return _other_kinds(body["type"])
-    for word, dual in (("anyOf", "allOf"), ("allOf", "anyOf")):
-        if words == {word} and is_array(body[word]) and body[word]:
-            opposites = [negated(member, depth + 1) for member in body[word]]
-            return None if None in opposites else {dual: opposites}
-    if words <= {"type", "required", "properties"} and ("required" in words or "properties" in words):
-        return _not_such_an_object(body, depth)
-    return None
-
-
-def _other_kinds(stated: object) -> dict[str, Any] | bool | None:
-    names: list[object] = stated if is_array(stated) else [stated]
-    if not names or any(name != "integer" and name not in ALL_KINDS for name in names):
-        return None
-    # The opposite of `integer` still allows numbers, those with a fraction.
-    others = [kind for kind in ALL_KINDS if kind not in names]
-    return {"type": others} if others else False
-
-
-def _not_such_an_object(body: dict[str, Any], depth: int) -> dict[str, Any] | None:
-    required, properties = body.get("required", []), body.get("properties", {})
-    if body.get("type", "object") != "object" or not is_array(required) or not is_object(properties):
-        return None
-    if not all(isinstance(key, str) for key in required):
-        return None
-    ways: list[dict[str, Any]] = [{"properties": {key: False}} for key in required]
-    for key, value in properties.items():
-        opposite = negated(value, depth + 1)
-        if opposite is None:
-            return None
-        ways.append({"required": [key], "properties": {key: opposite}})
-    objects = {"type": "object", **({"anyOf": ways} if len(ways) > 1 else (ways or [{"not": {}}])[0])}
-    if "type" not in body:
-        return objects
-    return {"anyOf": [{"type": [other for other in ALL_KINDS if other != "object"]}, objects]}
-
-
 _MAX_CANONICAL_DEPTH = 16
-_MAX_EXCLUSIVE = 6
-_DEPENDENTS = ("dependentRequired", "dependentSchemas", "dependencies")
+
+
+_ANY_KEY: Final = frozenset(("", "^", "$", ".*", "^.*", ".*$", "^.*$", "^(.*)$"))
+"""Holds the patterns that are written for any key; of no other one is it known here which keys it matches."""
 
 
 @dataclass(slots=True)
 class ObjectRules:
-    """Holds what one schema says about objects; `additional` covers what neither map names."""
+    """Holds what one schema says about objects.
+
+    Attributes:
+        properties: By key.
+        every: What holds for every key: patterns that match all.
+        patterns: What holds for some keys.
+        additional: What holds for keys that are no property and match no pattern.
+        required: Keys.
+        empty_only: Whether there may be no key.
+    """
 
     properties: dict[str, Location]
-    patterns: list[tuple[str, Location]]
+    every: list[Location]
+    patterns: list[Location]
     additional: Location | None
     required: list[str]
-    names: Location | None = None
     empty_only: bool = False
 
 
@@ -191,26 +142,23 @@ def _at(document: Document, here: Location, schema: dict[str, Any], word: str) -
 
 def _object_rules(document: Document, here: Location, schema: dict[str, Any]) -> ObjectRules | None:
     properties = as_object(schema.get("properties")) or {}
-    patterns = as_object(schema.get("patternProperties")) or {}
+    every, patterns = list[Location](), list[Location]()
+    for pattern, value in (as_object(schema.get("patternProperties")) or {}).items():
+        chosen = every if pattern in _ANY_KEY else patterns
+        chosen.append(document.child(here, value, "patternProperties"))
     required = strings(schema.get("required"))
-    additional, names = (
-        _at(document, here, schema, word) for word in ("additionalProperties", "propertyNames")
-    )
+    additional = _at(document, here, schema, "additionalProperties")
     empty_only = count(schema.get("maxProperties")) == 0
-    if not (properties or patterns or required or additional or names or empty_only):
+    if not (properties or every or patterns or required or additional or empty_only):
         return None
-    return ObjectRules(
-        {str(key): document.child(here, value, "properties", str(key)) for key, value in properties.items()},
-        [(str(key), document.child(here, value, "patternProperties")) for key, value in patterns.items()],
-        additional,
-        required,
-        names,
-        empty_only,
-    )
+    located = {
+        str(key): document.child(here, value, "properties", str(key)) for key, value in properties.items()
+    }
+    return ObjectRules(located, every, patterns, additional, required, empty_only)
 
 
 def _array_rules(document: Document, here: Location, schema: dict[str, Any]) -> ArrayRules | None:
-    prefix, word, contains = list[Any](), "items", schema.get("contains")
+    prefix, word = list[Any](), "items"
     if document.stated != "draft-07" and is_array(schema.get("prefixItems")):
         prefix = schema["prefixItems"]
     elif is_array(schema.get("items")):
@@ -218,11 +166,6 @@ def _array_rules(document: Document, here: Location, schema: dict[str, Any]) -> 
     ignored = word == "additionalItems" and document.stated == "2020-12"
     rest = None if ignored else _at(document, here, schema, word)
     minimum, maximum = count(schema.get("minItems")) or 0, count(schema.get("maxItems"), math.floor)
-    if is_schema(contains):
-        least = count(schema.get("minContains")) if document.stated != "draft-07" else None
-        minimum = max(minimum, 1 if least is None else least)
-        if contains is False and least != 0:
-            maximum = 0
     if not prefix and rest is None and not minimum and maximum is None:
         return None
     return ArrayRules(
@@ -238,55 +181,11 @@ def read_choices(document: Document, here: Location, schema: dict[str, Any]) -> 
     choices: list[list[Branch]] = []
     for word in ("anyOf", "oneOf"):
         branches = as_list(schema.get(word))
-        refused = exclusions(branches) if word == "oneOf" else {}
-        located: list[Branch] = [
-            [document.child(here, item, word, str(n))] for n, item in enumerate(branches)
-        ]
-        for number, branch in enumerate(located):
-            others = [opposite for at, opposite in refused.items() if at != number]
-            branch.extend(document.child(here, opposite, word) for opposite in others)
-        if located:
-            choices.append(located)
-    choices.extend(_conditional(document, here, schema))
-    modern, legacy = document.stated != "draft-07", document.stated != "2020-12"
-    words = [*_DEPENDENTS[:2] * modern, *_DEPENDENTS[2:] * legacy]
-    for key, demand in (pair for word in words for pair in (as_object(schema.get(word)) or {}).items()):
-        branch: Branch = [Rules(objects=ObjectRules({}, [], None, [str(key), *strings(demand)]))]
-        if is_schema(demand):
-            branch.append(document.child(here, demand, "dependentSchemas"))
-        choices.append([[Rules(objects=ObjectRules({str(key): FALSE}, [], None, []))], branch])
-    unwanted = schema.get("not")
-    # A refused literal is in `Rules.excluded`; its opposite is the very same schema again.
-    if not (is_object(unwanted) and unwanted.keys() in ({"const"}, {"enum"})):
-        choices.extend([[refusal]] for refusal in _negation(document, here, unwanted))
-    return choices
-
-
-def exclusions(branches: list[Any]) -> dict[int, dict[str, Any] | bool]:
-    """Says what each branch of a oneOf, by position, forbids all others, where that is short to say."""
-    found: dict[int, dict[str, Any] | bool] = {}
-    for at, branch in enumerate(branches if len(branches) <= _MAX_EXCLUSIVE else ()):
-        opposite = negated(branch)
-        # Opposites of kinds alone would add nothing: those branches hold different kinds anyway.
-        if opposite is False or (isinstance(opposite, dict) and opposite.keys() == {"type", "properties"}):
-            found[at] = opposite
-    return found
-
-
-def _conditional(document: Document, here: Location, schema: dict[str, Any]) -> Iterable[list[Branch]]:
-    condition = schema.get("if")
-    if not is_schema(condition) or not ("then" in schema or "else" in schema):
-        return
-    yes: Branch = [document.child(here, condition, "if")]
-    no: Branch = [*_negation(document, here, condition)]
-    for word, branch in (("then", yes), ("else", no)):
-        branch.extend(filter(None, [_at(document, here, schema, word)]))
+        if branches:
+            choices.append([[document.child(here, item, word, str(at))] for at, item in enumerate(branches)])
+    condition, no = _at(document, here, schema, "if"), _at(document, here, schema, "else")
     # Without anything to say about the other case its branch allows all, and the union with it says nothing.
-    if no:
-        yield [yes, no]
-
-
-def _negation(document: Document, here: Location, schema: object) -> list[Location]:
-    """Gives the opposite of a schema, or nothing where there is no simple one."""
-    opposite = negated(schema)
-    return [] if opposite is None else [document.child(here, opposite, "not")]
+    if condition is not None and no is not None:
+        yes = _at(document, here, schema, "then")
+        choices.append([[condition, *filter(None, [yes])], [no]])
+    return choices

@@ -50,6 +50,7 @@ from cellblock.types.typescript.types import (
 _MAX_ANNOTATIONS: Final = 20
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
 _COMMENT: Final = re.compile(r"/\*\*.*?\*/", re.S)
+_STATEMENT: Final = re.compile(r"\n(?=(?:type|function) )")
 _NO_TYPE: Final = TypeText("")
 
 
@@ -130,6 +131,9 @@ type JsonText<T> = string;
 )
 
 
+HOW_TO_PARSE: Final = "// JSON.parse(text: JsonText<T>) gives a T."
+
+
 @lru_cache(maxsize=1)
 def fixed_declarations() -> str:
     """Gives the declarations of `@codemode/discovery` and `@codemode/errors` (sections 4 and 7)."""
@@ -179,14 +183,18 @@ def declare_server(
 def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
     """Declares the function of one tool, with the types that it needs, for the reply to one question."""
     text = _planned(tool, 0, output, ReadTypes(), (), "export ")()
-    return f"// JSON.parse(text: JsonText<T>) gives a T.\n{text}" if f"{JSON_TEXT}<" in text else text
+    return f"{HOW_TO_PARSE}\n{text}" if f"{JSON_TEXT}<" in text else text
+
+
+def bare(tool: ToolEntry, output: ToolOutput | None) -> list[str]:
+    """Declares the function of one tool in a line, after a line for each type that it names, without comments."""
+    text = _COMMENT.sub("", _planned(tool, 0, output, ReadTypes(), (), "")())
+    return [" ".join(one.split()).replace("; }", " }") for one in _STATEMENT.split(text.strip())]
 
 
 def signature(tool: ToolEntry, output: ToolOutput | None, room: int) -> str:
-    """Returns a tool's function in one line of at most `room` characters, without comments and without the types that
-    it names."""
-    text = "\n" + _planned(tool, 0, output, ReadTypes(), (), "")()
-    line = " ".join(_COMMENT.sub("", text[text.rindex("\nfunction ") :]).split()).replace("; }", " }")
+    """Returns a tool's function in one line of at most `room` characters, without the types that it names."""
+    line = bare(tool, output)[-1]
     return line if len(line) <= room else line[: room - 1] + "…"
 
 
@@ -202,7 +210,7 @@ class ServerText:
         outputs: What is known of the tools' outputs; by default what is given or declared.
         typed: Export names of the functions that get types, by default all; others take and give `any`.
         reading: Whether agents read it; else it is for a compiler.
-        meta: Whether `__meta__` is declared.
+        meta: Whether the server is described and `__meta__` is declared.
     """
 
     def __init__(
@@ -264,14 +272,19 @@ class ServerText:
             body += "\n" + fixed.untyped
         if f"{JSON_TEXT}<" in body:
             body += "\n" + fixed.json_text
-        name = string_literal(f"@codemode/servers/{server.server_id}")
-        version = f" {server.version}" if server.version else ""
-        about = [
-            *filter(None, [one_line(f"{server.server_name}{version}", MAX_DOC_VALUE)]),
-            *comment_lines(server.description or "", MAX_TOOL_DESCRIPTION),
-        ]
         facts = [f"Annotations, unless a function has its own: [{', '.join(common)}]"] if common else []
-        return f"{short_comment(about, facts)}declare module {name} {{\n{body}{self._footer}}}\n"
+        return f"{module_start(server, facts, about=self._with_meta)}{body}{self._footer}}}\n"
+
+
+def module_start(server: ServerEntry, facts: Iterable[str] = (), *, about: bool = True) -> str:
+    """Opens the module of a server, with facts about its functions, and what is known about the server."""
+    version = f" {server.version}" if server.version else ""
+    lines = [
+        *filter(None, [one_line(f"{server.server_name}{version}", MAX_DOC_VALUE)]),
+        *comment_lines(server.description or "", MAX_TOOL_DESCRIPTION),
+    ]
+    name = string_literal(f"@codemode/servers/{server.server_id}")
+    return f"{short_comment(lines if about else [], [*facts])}declare module {name} {{\n"
 
 
 def _planned(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Set
 from cellblock.types.typescript.limits import MAX_TEXT
 from cellblock.types.typescript.shapes import (
     INHERITED,
-    UNKNOWN,
     Array,
     Definitions,
     Index,
@@ -58,7 +57,7 @@ class Printer:
         self._taken = taken
         self._reading = reading
         self._described: dict[str, tuple[str, ...]] = {}
-        self._inherited = Inherited({}, UNKNOWN)
+        self._inherited_declared = False
         self._uses: dict[tuple[object, ...], int] = {}
         self._recursive: set[tuple[object, ...]] = set()
         self._names: dict[tuple[object, ...], str] = {}
@@ -104,8 +103,6 @@ class Printer:
     def count(self, root: Shape) -> None:
         """Counts the uses of each definition and marks one on every cycle, without recursion of its own; before any
         shape is printed."""
-        if not self._reading:
-            self._inherited = Inherited(self._definitions, root)
         path: set[tuple[object, ...]] = set()
         stack: list[Shape | tuple[object, ...]] = [root]
         while stack:
@@ -114,6 +111,8 @@ class Printer:
                 path.discard(shape)
             elif not isinstance(shape, Ref):
                 stack.extend(parts_of(shape))
+                if isinstance(shape, Object):
+                    self._inherited_declared |= any(one.key in INHERITED for one in shape.properties)
             elif shape.key in path:
                 self._uses[shape.key] += 1
                 self._recursive.add(shape.key)
@@ -240,7 +239,7 @@ class Printer:
     def _beside(self, index: Index) -> str:
         """Prints what the index signature holds for inherited keys, as a further member of an intersection."""
         shape = _values_of(index)
-        keys = self._inherited.keys(index, shape)
+        keys = self._inherited_keys(index, shape)
         if not keys:
             return ""
         text = self._named(index, shape)
@@ -249,6 +248,13 @@ class Printer:
         else:
             names = self._alias(("inherited",), "Inherited", " | ".join(map(string_literal, INHERITED)))
         return f" & {{ [K in {names}]?: {_joined([text, 'Object[K]'])} }}"
+
+    def _inherited_keys(self, index: Index, shape: Shape) -> tuple[str, ...]:
+        """Gives the inherited keys that stand beside `index`, whose values are of `shape`."""
+        # A sibling in a union that declares such a key would be preferred for every object that has it. All keys stand
+        # together or none: in an intersection, TypeScript lets what `Object` declares win over a signature.
+        needed = self._inherited_declared or any(map(_is_sensitive, inline(shape)))
+        return index.inherited if needed else ()
 
     def _named(self, index: Index, shape: Shape) -> str:
         """Gives the text of `shape`; a name for it where it is long, as it stands in the signature too."""
@@ -267,11 +273,11 @@ class Printer:
 
     def _index(self, index: Index) -> str:
         shape = _values_of(index)
-        keys = self._inherited.keys(index, shape)
+        keys = self._inherited_keys(index, shape)
         texts = [self._named(index, shape) if keys else self._text(shape), *_inherited(index.also)]
         if any(not one.required for one in index.also):
             texts.append("undefined")
-        return f"[key: {index.template or 'string'}]: {_joined(texts)}"
+        return f"[key: string]: {_joined(texts)}"
 
 
 def _values_of(index: Index) -> Shape:
@@ -318,48 +324,9 @@ def _indented(text: str, by: str = "  ") -> str:
     return text.replace("\n", f"\n{by}") if "\n" in text else text
 
 
-class Inherited:
-    """Knows what one schema's shapes need of the inherited keys.
-
-    Args:
-        definitions: What a `Ref` means.
-        root: The shape that is to be printed.
-    """
-
-    def __init__(self, definitions: Definitions, root: Shape) -> None:
-        declared, sensitive = False, set[tuple[object, ...]]()
-        used_by: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
-        here: tuple[object, ...]
-        for here, shape in [((), root), *((key, one.shape) for key, one in definitions.items())]:
-            for part in inline(shape):
-                if isinstance(part, Ref):
-                    used_by.setdefault(part.key, set()).add(here)
-                elif _is_sensitive(part):
-                    sensitive.add(here)
-                elif isinstance(part, Object):
-                    declared = declared or any(one.key in INHERITED for one in part.properties)
-        waiting = list(sensitive)
-        while waiting:
-            new = used_by.get(waiting.pop(), set()) - sensitive
-            sensitive |= new
-            waiting.extend(new)
-        self._declared, self._sensitive = declared, sensitive
-
-    def keys(self, index: Index, shape: Shape) -> tuple[str, ...]:
-        """Gives the inherited keys that stand beside `index`, whose values are of `shape`."""
-        if not index.inherited or isinstance(shape, Never):
-            return ()
-        # A sibling in a union that declares such a key would be preferred for every object that has it. All keys stand
-        # together or none: in an intersection, TypeScript lets what `Object` declares win over a signature.
-        needed = self._declared or any(map(self._needs_help, inline(shape)))
-        return index.inherited if needed else ()
-
-    def _needs_help(self, shape: Shape) -> bool:
-        """Says whether a literal of this shape is typed by what is expected of it: literal types and tuples are."""
-        return _is_sensitive(shape) or (isinstance(shape, Ref) and shape.key in self._sensitive)
-
-
 def _is_sensitive(shape: Shape) -> bool:
-    return isinstance(shape, Literal) or (
+    """Says whether a literal of this shape is typed by what is expected of it, as literal types and tuples are; what a
+    reference means may be."""
+    return isinstance(shape, Literal | Ref) or (
         isinstance(shape, Array) and (bool(shape.prefix) or shape.rest is None)
     )

@@ -77,13 +77,12 @@ INHERITED = (
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Stands for an index signature: for every key (`template` is None), or for keys of a template literal type.
+    """Stands for an index signature, for every key.
 
     `also` holds the properties that the signature covers: TypeScript wants their types inside it. `inherited` holds
     the keys of `INHERITED` that only the signature covers.
     """
 
-    template: str | None
     shape: Shape
     also: tuple[Property, ...] = ()
     inherited: tuple[str, ...] = INHERITED
@@ -108,7 +107,7 @@ Shape: TypeAlias = Unknown | Never | Keyword | Literal | Union | Array | Object 
 
 UNKNOWN = Unknown()
 NEVER = Never()
-OPEN_OBJECT = Object(indexes=(Index(None, UNKNOWN),))
+OPEN_OBJECT = Object(indexes=(Index(UNKNOWN),))
 ANY_ARRAY = Array(rest=UNKNOWN)
 
 

@@ -38,11 +38,6 @@ def string_literal(value: str) -> str:
     return f'"{_NEEDS_ESCAPE.sub(_escape, value)}"'
 
 
-def template_part(value: str) -> str:
-    """Gives literal text for the inside of a template literal type."""
-    return _NEEDS_ESCAPE.sub(_escape, value).replace('\\"', '"').replace("`", "\\`").replace("${", "\\${")
-
-
 def property_key(name: str) -> str:
     """Gives a property key as it stands in a type literal: bare where that is legal, else quoted."""
     return name if IDENTIFIER.match(name) else string_literal(name)

@@ -246,9 +246,9 @@ class _Rewriting:
 
     def _object(self, shape: Object, hint: str) -> Shape:
         indexes = tuple(
-            Index(one.template, self._of(one.shape, hint), self._properties(one.also), ())
+            Index(self._of(one.shape, hint), self._properties(one.also), ())
             for one in shape.indexes
-            if one.template is not None or not isinstance(one.shape, Unknown)
+            if not isinstance(one.shape, Unknown)
         )
         if not shape.properties and not indexes and shape.indexes:
             return _OBJECT

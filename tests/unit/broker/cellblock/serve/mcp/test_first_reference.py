@@ -43,43 +43,61 @@ class Client:
         self.catalog = Catalog(1, {name: server_of(name, given, name) for name, given in tools.items()})
         self.references = FirstReferences(cast("RunService", self.service))
 
-    async def given(self, code: str, *servers: str, fails_at: str = "") -> dict[str, str]:
+    async def given(self, code: str, *servers: str, fails_at: str = "", fails_as: str = "") -> dict[str, str]:
         diagnostics = [error_diagnostic("IMPORT_FAILURE", "no", "none", fails_at)] if fails_at else []
+        if fails_as:
+            diagnostics = [error_diagnostic(fails_as, "no", "none", error_class=fails_as)]
         trace = [TraceEntry(server_id="a", tool_name="b", duration_ms=1, ok=True)]
         response = RunResponse(logs=[], diagnostics=diagnostics, tool_trace=trace, servers=servers)
         return await self.references.declarations_for("me", self.catalog, response, code)
 
 
-async def test_what_a_script_names_is_whole_and_the_others_are_a_line_each() -> None:
-    client = Client({"crm": [tool("find"), tool("huge", 60), tool("keep")], "desk": [tool("close")]})
+async def test_what_a_script_names_has_its_types_and_the_others_are_a_line_each() -> None:
+    client = Client({"crm": [tool("find", 20), tool("huge", 200), tool("keep")], "desk": [tool("close")]})
     brought = await client.given("await crm.find({})", "crm")
     assert list(brought) == ["crm"]
     text = brought["crm"]
-    at = text.index("function huge")
-    whole, lines = text[:at], text[at:]
-    assert "Does find." in whole and "What it is about." in whole and "keep" not in whole
-    assert "function keep(input?: { p0?: string; p1?: string }): Promise<McpToolOutput>;\n" in lines
-    assert (
-        "What it is about." not in lines and max(map(len, lines.splitlines())) <= 160 and lines.endswith("}")
-    )
+    assert "p19?: string }): Promise<McpToolOutput>;\n" in text and "p199" not in text and text.endswith("}")
+    assert "function keep(input?: { p0?: string; p1?: string }): Promise<McpToolOutput>;\n" in text
+    assert "What it is about." not in text and 'describe("crm", name)' in text
     assert await client.given("await crm.find({})", "crm") == {}
-    assert "Does keep." in (await client.given("crm.keep(crm.find)", "crm"))["crm"]
+    again = (await client.given("crm.keep(crm.find)", "crm"))["crm"]
+    assert "function keep" in again and "function find" not in again and "describe" not in again
+
+
+@pytest.mark.parametrize("why", ["TYPE_ERROR", "SchemaValidationError"])
+async def test_a_script_that_had_types_wrong_brings_whole_declarations_of_what_it_names(why: str) -> None:
+    client = Client({"crm": [tool("find"), tool("keep"), tool("huge", 200)]})
+    await client.given("crm.find({})", "crm")
+    assert await client.given("crm.find({})", "crm", fails_as="ToolCallError") == {}
+    text = (await client.given("crm.find({}), crm.huge()", "crm", fails_as=why))["crm"]
+    assert "Does find." in text and "What it is about." in text and "keep" not in text
+    # One that is too large by itself is cut.
+    assert "p20" in text and "p199" not in text and len(text) < MAX_CHARS and 'describe("crm", name)' in text
+    assert await client.given("crm.find({}), crm.huge()", "crm", fails_as=why) == {}
 
 
 async def test_every_function_comes_when_it_is_first_used_and_none_is_crowded_out() -> None:
     names = [f"tool_{number}" for number in range(120)]
-    client = Client({"large": [tool("a_huge_one", 60), *map(tool, names)], "small": [tool("two_lines", 0)]})
-    code = f"large.a_huge_one(); {' '.join(f'large.{name}();' for name in names)} small.two_lines();"
+    client = Client(
+        {"large": [tool("a_huge_one", 60), *(tool(name, 30) for name in names)], "small": [tool("two", 0)]}
+    )
+    code = f"large.a_huge_one(); {' '.join(f'large.{name}();' for name in names)} small.two();"
     declared: set[str] = set()
     for _ in range(30):
         brought = await client.given(code, "large", "small")
         if not brought:
             break
         assert sum(map(len, brought.values())) < 1.2 * (MAX_CHARS + MAX_LINES_CHARS) + 60 * 500
-        new = set(re.findall(r"Does (\w+)\.", "".join(brought.values())))
-        assert "two_lines" in declared | new and not declared & new
-        declared |= new
-    assert declared == {*names, "a_huge_one", "two_lines"}
+        new = set(
+            re.findall(
+                r"function (\w+)\(.*Promise<McpToolOutput>|function (a_huge_one)", "".join(brought.values())
+            )
+        )
+        found = {name for pair in new for name in pair if name}
+        assert "two" in declared | found and not declared & found
+        declared |= found
+    assert declared == {*names, "a_huge_one", "two"}
 
 
 async def test_a_type_that_is_known_better_is_sent_again() -> None:

@@ -80,12 +80,14 @@ def test_an_index_signature_stands_only_where_it_says_something() -> None:
     text = read(
         tool("open", an_object(a={"type": "string"}), an_object(b={"type": "object"})),
         tool("typed", {**an_object(a={"type": "string"}), "additionalProperties": {"type": "string"}}),
-        tool("patterns", {"type": "object", "patternProperties": {"^x-": {"type": "number"}}}),
+        tool("patterns", {**an_object(), "patternProperties": {"^x-": {"type": "number"}}}),
+        tool("any_key", {**an_object(), "patternProperties": {"^(.*)$": {"type": "number"}}}),
         tool("empty", {"type": "object"}, {"type": "object"}),
     )
     assert "function open(input: { a: string }): Promise<{ b: object }>;" in text
     assert "function typed(input: { a: string; [key: string]: string }): " in text
-    assert "[key: `x-${string}`]: number" in text
+    assert "Keys of a pattern have a type that is not declared here." in text
+    assert "function any_key(input?: { [key: string]: number }): " in text
     assert "function empty(input?: {}): Promise<object>;" in text
     assert text.count("[key:") == 2
 
@@ -223,6 +225,8 @@ def test_names_of_very_many_types_that_are_called_alike_are_tried_once_each() ->
 def test_a_pattern_keeps_its_type_or_a_warning(types: type[ReadTypes | CompiledTypes], pattern: str) -> None:
     schema = {"type": "object", "patternProperties": {pattern: {"type": "integer"}}}
     made = types().add(schema, "X")()
-    assert "not declared here" in "".join(made.root_warnings)
+    keeps = "[key: string]: number" in made.text
+    assert keeps is (pattern in ("^.*$", "^(.*)$"))
+    assert keeps is not ("not declared here" in "".join(made.root_warnings))
     closed = types().add({**schema, "additionalProperties": False}, "X")()
     assert (closed.text, closed.root_warnings) == ("{ [key: string]: number }", ())
