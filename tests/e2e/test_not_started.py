@@ -35,8 +35,6 @@ async def said(served: Daemon, *words: str, given: bytes | None = None) -> Said:
 @pytest.mark.parametrize(
     "words",
     [
-        ["top", "--once"],
-        ["top", "--once", "--json"],
         ["dashboard", "--no-open"],
         ["logs", "plain"],
         ["restart", "plain"],

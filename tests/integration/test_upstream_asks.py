@@ -187,7 +187,7 @@ async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broke
 
 def under_way(broker: Broker) -> int:
     session = broker.registry.sessions["asking"]  # type: ignore[union-attr]
-    return len(session._routing._calls)
+    return len(session._routing.calls)
 
 
 async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(
@@ -309,7 +309,7 @@ async def test_bounds_of_one_server(narrow: Broker) -> None:
     """Two places for all runs together, and a time of its own."""
     session = narrow.registry.sessions["asking"]  # type: ignore[union-attr]
     busy = asyncio.gather(*(narrow.run(script("wait", ms=60_000)) for _ in range(2)))
-    await until(lambda: session._places.locked(), "both places are taken")  # type: ignore[union-attr]
+    await until(lambda: session._calls._places.locked(), "both places are taken")  # type: ignore[union-attr]
     waited = succeeded(await within(narrow.run(script("roots"))))
     timed_out = [succeeded(run) for run in await within(busy)]
     assert all("did not answer wait within 4 s" in text for text in timed_out), timed_out

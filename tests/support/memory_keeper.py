@@ -117,8 +117,9 @@ class MemoryJournals(Journals):
         owner: str | None = None,
         *,
         client: str = "",
+        refused: Callable[[str], object] = lambda why: None,
     ) -> Future[bool]:
-        del size, client
+        del size, client, refused
         if head.state == "parked" and not self.is_dead:
             park = Park(head, pieces())
 

@@ -15,7 +15,6 @@ from cellblock.base.settings.policy import Grant
 from cellblock.base.settings.sections import LimitRange, LimitSettings
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
 from cellblock.run.response import Diagnostic
-from cellblock.script.slips import unfenced
 
 MAX_CODE_BYTES: Final = 1024 * 1024
 """Caps a script, in UTF-8."""
@@ -146,6 +145,9 @@ def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
             f"`code` has {size} bytes, over the maximum of {MAX_CODE_BYTES}.",
             hint="Move data out of the script: let it fetch what it needs through tools.",
         )
+    # Not at the top: what scripts need is imported after a client's `initialize` is answered.
+    from cellblock.script.slips import unfenced
+
     limits, warnings = resolve_limits(body.limits, settings.limits, message_bytes=settings.max_message_bytes)
     requested = tuple(body.requested_capabilities or ())
     return RunRequest(

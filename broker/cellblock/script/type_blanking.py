@@ -452,7 +452,8 @@ class _Blanking:
         while True:
             children = node.children
             if children and children[-1].type == ";":
-                children.pop()
+                # The list is the node's own: who changes it has the binding read past its end later.
+                children = children[:-1]
             if not children:
                 return
             if node.type in ("array_type", "lookup_type"):

@@ -1,13 +1,12 @@
 """Keeps the requests of one connection to a server together with their answers: the SDK's session stands on it.
 
-Beside what the SDK's own dispatcher does, it hands the session small results that fit its models, and what belongs to
-them as the bytes that came. A request of the server is handled in the context of the call on whose stream it came.
+Our calls are told from the SDK's other requests by a number in their `_meta`, which is not sent: a call's input passes
+the SDK's models by, and what the server asks on the stream of a call's answer has the call's number as its id there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,74 +30,35 @@ from mcp.shared.dispatcher import (
 )
 from mcp.shared.inbound import MCP_METHOD_HEADER, mcp_param_headers
 from mcp.shared.transport_context import TransportContext
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 from opentelemetry.propagate import inject
 from pydantic import ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.json import is_object
+from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
+from cellblock.tools.upstream.sdk_results import sdk_result
+from cellblock.tools.upstream.server_tasks import result_of_task, task_of
 from cellblock.tools.upstream.wire import messages, repair
+from cellblock.tools.upstream.wire.errors import AnswerUnreadable, ConnectionLost
 from cellblock.tools.upstream.wire.messages import Failure, Message, Notification, Request, Result, Unreadable
-from cellblock.tools.upstream.wire.results import ToolResult, fields_of
 
 logger = logging.getLogger("cellblock.tools.upstream")
-
-POLL_SECONDS: Final = 0.5
-MIN_POLL_SECONDS: Final = 0.05
-MAX_POLL_SECONDS: Final = 5.0
-"""Set the pause between two questions for a task whose server names none, and bound the one that it names."""
 
 ABANDON_SECONDS: Final = 5.0
 """Bounds the sending of the notice that a request is given up."""
 
-_NOT_BEGUN: Final = (types.METHOD_NOT_FOUND, -32001)
-"""Lists the codes of an answer to a call that say that it was not begun; the second is of a forgotten session."""
-
 TOO_LARGE: Final = "This request is larger than Cellblock takes from a server."
-
-sent_input: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("cellblock_input")
-"""Holds the input of the tool call that is sent in this context: it passes the SDK's models by."""
-
-
-class ConnectionLost(MCPError):
-    """Tells that the connection is over. `sent` says whether the request may have reached the server."""
-
-    def __init__(self, why: str, *, sent: bool) -> None:
-        super().__init__(types.CONNECTION_CLOSED, why)
-        self.sent = sent
-
-
-class HttpRefused(MCPError):
-    """Tells of an HTTP status in the place of an answer; `said` is the beginning of its body."""
-
-    def __init__(
-        self, status: int, said: str = "", *, code: int = types.INTERNAL_ERROR, data: Any = None
-    ) -> None:
-        super().__init__(code, said or f"HTTP {status}", data)
-        self.status, self.said = status, said
-
-
-class SessionForgotten(HttpRefused):
-    """Tells that the server does not know our session any more: the request was not begun."""
-
-
-class AnswerUnreadable(MCPError):
-    """Tells that the answer came, and could not be read; the message says why."""
-
-    def __init__(self, why: str, *, too_large: bool = False) -> None:
-        super().__init__(types.INTERNAL_ERROR, why)
-        self.too_large = too_large
 
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """A request that waits for its answer."""
+    """A request that waits for its answer; `call` is the number of the call that it is of, 0 of none."""
 
     number: messages.Id
     method: str
+    call: int
     answer: asyncio.Future[Result]
-    context: contextvars.Context
     on_progress: ProgressFnT | None
     sent: bool = False
 
@@ -140,6 +100,7 @@ class Connection(Dispatcher[TransportContext]):
         version: The negotiated version of MCP, once it is known.
         param_headers: Of tools whose inputs are to be repeated in headers: which ones.
         task_tools: The tools that must be called as tasks.
+        calls: Those under way, by number.
         cut: Why Cellblock ends the connection itself.
         noise: What the server wrote last that is no message.
         notes: What was odd in how it introduced itself, as sentences.
@@ -149,6 +110,7 @@ class Connection(Dispatcher[TransportContext]):
         self.version: str | None = None
         self.param_headers: dict[str, dict[tuple[str, ...], str]] = {}
         self.task_tools = frozenset[str]()
+        self.calls: Mapping[int, Outstanding] = {}
         self.cut: str | None = None
         self.noise = ""
         self.notes: tuple[str, ...] = ()
@@ -192,14 +154,11 @@ class Connection(Dispatcher[TransportContext]):
         key = coerce_request_id(number)
         if key in self._pending:
             raise ValueError(f"request id {number!r} is already in flight")
-        body, headers = self._written(number, method, params, opts)
-        pending = self._pending[key] = Pending(
-            number,
-            method,
-            asyncio.get_running_loop().create_future(),
-            contextvars.copy_context(),
-            opts.get("on_progress"),
-        )
+        given = dict(params or {})
+        call = dict(given.get("_meta") or {}).get(CALL_META, 0)
+        body, headers = self._written(number, method, given, opts)
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        pending = self._pending[key] = Pending(number, method, call, answer, opts.get("on_progress"))
         try:
             async with asyncio.timeout(opts.get("timeout")):
                 await self._wire.request(pending, body, headers)
@@ -215,8 +174,14 @@ class Connection(Dispatcher[TransportContext]):
             self._pending.pop(key, None)
             if pending.answer.done() and not pending.answer.cancelled():
                 pending.answer.exception()
-        if method == "tools/call" and (task := self._task_of(found)) is not None:
-            return await self._of_task(task, {"headers": opts.get("headers") or {}})
+        if method == "tools/call" and self._calls_tasks and (task := task_of(found.body)) is not None:
+            about = {"taskId": task["taskId"], "_meta": {CALL_META: call}}
+            with_headers: CallOptions = {"headers": opts.get("headers") or {}}
+            return await result_of_task(
+                task,
+                lambda method: self.send_raw_request(method, about, with_headers),
+                lambda: self.start(self._cancel_task, about, with_headers),
+            )
         return self._result(method, found)
 
     async def notify(
@@ -273,7 +238,7 @@ class Connection(Dispatcher[TransportContext]):
         """Takes a message; says whether it answers a request."""
         match message:
             case Request():
-                self._spawn(origin, self._handle, message)
+                self._spawn(self._handle, message, origin.call if origin is not None else 0)
             case Notification():
                 self._notified(message, origin)
             case Unreadable(id=None) if origin is None:
@@ -314,16 +279,16 @@ class Connection(Dispatcher[TransportContext]):
         return self._next
 
     def _written(
-        self, number: messages.Id, method: str, params: Mapping[str, Any] | None, opts: CallOptions
+        self, number: messages.Id, method: str, given: dict[str, Any], opts: CallOptions
     ) -> tuple[bytes, dict[str, str]]:
-        given, headers = dict(params or {}), dict(opts.get("headers") or {})
-        meta = dict(given.get("_meta") or {})
+        headers, meta = dict(opts.get("headers") or {}), dict(given.pop("_meta", None) or {})
+        call = self.calls.get(meta.pop(CALL_META, 0))
         if opts.get("on_progress") is not None:
             meta["progressToken"] = number
         inject(meta)
         if meta:
             given["_meta"] = meta
-        value = sent_input.get(None) if method == "tools/call" else None
+        value = call.value if call is not None and method == "tools/call" else None
         if value is not None:
             mirrored = self.param_headers.get(given["name"]) if MCP_METHOD_HEADER in headers else None
             if mirrored:
@@ -334,26 +299,7 @@ class Connection(Dispatcher[TransportContext]):
         return messages.request(number, method, given or None), headers
 
     def _result(self, method: str, found: Result) -> dict[str, Any]:
-        """Makes what the SDK is handed; what is large stays bytes beside it."""
-        body, notes = found.body, list[str]()
-        try:
-            if method in ("tools/call", "tasks/result"):
-                return self._tool_result(found)
-            if method in repair.LISTS:
-                page = repair.page(body, repair.LISTS[method])
-                return repair.stub(repair.LISTS[method], page, fields_of(body))
-            is_large = len(body) > messages.SMALL_BYTES
-            if method in repair.PASSED_ON and (is_large or method == "resources/read"):
-                fields = fields_of(body)
-                if is_large or bytes(fields.get("resultType", b"")) != b'"input_required"':
-                    return repair.stub(repair.PASSED_ON[method], body, fields)
-            if is_large:
-                raise AnswerUnreadable(
-                    f"it has {len(body)} bytes, more than it may have for what was asked", too_large=True
-                )
-            result: dict[str, Any] = messages.decoded(body)
-        except RecursionError:
-            raise AnswerUnreadable("it is nested too deeply") from None
+        result, notes = sdk_result(method, found, self.version), list[str]()
         if method == "initialize":
             self._calls_tasks = repair.calls_tasks(result.get("capabilities"))
             result = repair.greeting(result, notes)
@@ -363,43 +309,9 @@ class Connection(Dispatcher[TransportContext]):
             self.notes = tuple(notes)
         return result
 
-    def _tool_result(self, found: Result) -> dict[str, Any]:
-        notes = (f"{found.mended[0].upper()}{found.mended[1:]}.",) if found.mended else ()
-        result = ToolResult(found.body, notes, null_is_value=self.version in MODERN_PROTOCOL_VERSIONS)
-        if result.field("resultType") == b'"input_required"':
-            if len(found.body) > messages.SMALL_BYTES:
-                raise AnswerUnreadable("it asks for input, and is too large to be passed on", too_large=True)
-            return messages.decoded(found.body)
-        return repair.stub("content", result, result.fields)
-
-    def _task_of(self, found: Result) -> dict[str, Any] | None:
-        """Returns the task that a tool call was answered with; None where it was answered with its result."""
-        task = repair.member(found.body, "task") if self._calls_tasks else None
-        return task if is_object(task) and isinstance(task.get("taskId"), str) else None
-
-    async def _of_task(self, task: dict[str, Any], opts: CallOptions) -> dict[str, Any]:
-        """Waits for a task of the server, and returns its result; one that nobody waits for any more is cancelled."""
-        params = {"taskId": task["taskId"]}
-        try:
-            while task.get("status") == "working":
-                await asyncio.sleep(_pause_of(task))
-                task = await self.send_raw_request("tasks/get", params, opts)
-            # Of one that needs input, this brings the questions, and waits.
-            return await self.send_raw_request("tasks/result", params, opts)
-        except MCPError as error:
-            # The tool runs: nothing may be taken to say that it was not called.
-            if isinstance(error, ConnectionLost):
-                raise ConnectionLost(error.message, sent=True) from None
-            if isinstance(error, HttpRefused) or error.code in _NOT_BEGUN:
-                raise MCPError(types.INTERNAL_ERROR, f"its task is lost: {error.message}") from None
-            raise
-        except asyncio.CancelledError:
-            self.start(self._cancel_task, params, opts)
-            raise
-
-    async def _cancel_task(self, params: dict[str, Any], opts: CallOptions) -> None:
+    async def _cancel_task(self, about: dict[str, Any], opts: CallOptions) -> None:
         with suppress(MCPError):
-            await self.send_raw_request("tasks/cancel", params, {**opts, "timeout": ABANDON_SECONDS})
+            await self.send_raw_request("tasks/cancel", about, {**opts, "timeout": ABANDON_SECONDS})
 
     async def _abandon(self, pending: Pending, opts: CallOptions, why: str) -> None:
         """Tells the server that nobody waits for an answer any more, where it may know of the request."""
@@ -417,37 +329,32 @@ class Connection(Dispatcher[TransportContext]):
     def _notified(self, message: Notification, origin: Pending | None) -> None:
         params = message.params or {}
         if message.method == "notifications/progress":
-            self._progressed(params, origin)
+            self._progressed(params)
         elif message.method == "notifications/cancelled":
             number = params.get("requestId")
             scope = self._handled.get(number) if isinstance(number, int | str) else None
             if scope is not None:
                 scope.cancel()
+        elif message.method == "notifications/message" and origin is not None:
+            message = Notification(message.method, {**params, "_meta": {CALL_META: origin.call}})
         if not run_notify_intercept(self._intercept, message.method, message.params):
-            self._spawn(origin, self._tell, message)
+            self._spawn(self._tell, message)
 
-    def _progressed(self, params: dict[str, Any], origin: Pending | None) -> None:
+    def _progressed(self, params: dict[str, Any]) -> None:
         token, progress, total = params.get("progressToken"), params.get("progress"), params.get("total")
         pending = self._pending.get(coerce_request_id(token)) if isinstance(token, int | str) else None
         if pending is None or pending.on_progress is None or not isinstance(progress, int | float):
             return
         said = params.get("message")
         self._spawn(
-            origin,
             pending.on_progress,
             float(progress),
             float(total) if isinstance(total, int | float) else None,
             said if isinstance(said, str) else None,
         )
 
-    def _spawn(self, origin: Pending | None, work: Callable[..., Any], *args: object) -> None:
-        if self._group is None:
-            return
-        run = self._group.start_soon
-        if origin is None:
-            run(self._contained, work, args)
-        else:
-            origin.context.run(run, self._contained, work, args)
+    def _spawn(self, work: Callable[..., Any], *args: object) -> None:
+        self.start(self._contained, work, args)
 
     async def _contained(self, work: Callable[..., Any], args: tuple[object, ...]) -> None:
         try:
@@ -457,17 +364,17 @@ class Connection(Dispatcher[TransportContext]):
 
     async def _tell(self, message: Notification) -> None:
         assert self._on_notify is not None
-        await self._on_notify(_from_server(None), message.method, message.params)
+        await self._on_notify(_from_server(0), message.method, message.params)
 
-    async def _handle(self, asked: Request) -> None:
-        """Answers a request of the server."""
+    async def _handle(self, asked: Request, call: int) -> None:
+        """Answers a request of the server, which came on the stream of a call's answer; 0: of none's."""
         with anyio.CancelScope() as scope:
             self._handled[asked.id] = scope
             try:
                 if asked.too_large:
                     raise MCPError(types.INVALID_REQUEST, TOO_LARGE)
                 assert self._on_request is not None
-                result = await self._on_request(_from_server(asked.id), asked.method, asked.params)
+                result = await self._on_request(_from_server(call), asked.method, asked.params)
                 answer = messages.result(asked.id, result)
             except MCPError as error:
                 answer = messages.error(asked.id, error.code, error.message, error.data)
@@ -485,13 +392,6 @@ class Connection(Dispatcher[TransportContext]):
                 await self._wire.post(answer, {}, "")
 
 
-def _pause_of(task: dict[str, Any]) -> float:
-    wanted = task.get("pollInterval")
-    if not isinstance(wanted, int | float) or isinstance(wanted, bool):
-        return POLL_SECONDS
-    return min(max(wanted / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
-
-
-def _from_server(number: types.RequestId | None) -> Any:
-    """Makes what the SDK's session reads of a `DispatchContext`: nothing is asked back through it."""
-    return SimpleNamespace(request_id=number)
+def _from_server(call: int) -> Any:
+    """Makes what the SDK's session reads of a `DispatchContext`: callbacks are given its id."""
+    return SimpleNamespace(request_id=call)

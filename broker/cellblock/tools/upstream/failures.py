@@ -10,7 +10,7 @@ from mcp import MCPError
 
 from cellblock.base.errors import AuthenticationFailed, Certainty, NeededLogin, ToolCallError
 from cellblock.base.redaction import Redactor
-from cellblock.tools.upstream.dispatcher import (
+from cellblock.tools.upstream.wire.errors import (
     AnswerUnreadable,
     ConnectionLost,
     HttpRefused,

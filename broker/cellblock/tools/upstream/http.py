@@ -22,17 +22,16 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.budget import OverBudget
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.upstream.dispatcher import (
-    AnswerUnreadable,
-    Connection,
-    ConnectionLost,
-    HttpRefused,
-    Pending,
-    SessionForgotten,
-)
+from cellblock.tools.upstream.dispatcher import Connection, Pending
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire import messages
 from cellblock.tools.upstream.wire.content import ACCEPTED, unpacked
+from cellblock.tools.upstream.wire.errors import (
+    AnswerUnreadable,
+    ConnectionLost,
+    HttpRefused,
+    SessionForgotten,
+)
 from cellblock.tools.upstream.wire.framing import Event, EventSplitter, over_cap
 from cellblock.tools.upstream.wire.messages import Failure
 

@@ -10,16 +10,15 @@ from typing import Any, Final, TypeVar, cast
 
 import mcp_types as types
 from mcp.client.session import ClientRequestContext, ClientSession
-from mcp.shared.dispatcher import ProgressFnT
 from pydantic import TypeAdapter
 
 from cellblock.base.errors import ToolCallError
 from cellblock.base.questions import Round, pack_round
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.schemas.replies import KINDS, result_of
-from cellblock.tools.upstream.client import AS_IT_IS
-from cellblock.tools.upstream.dispatcher import AnswerUnreadable
-from cellblock.tools.upstream.outstanding import current_origin, in_round
+from cellblock.tools.upstream.opening import AS_IT_IS
+from cellblock.tools.upstream.outstanding import Outstanding
+from cellblock.tools.upstream.wire.errors import AnswerUnreadable
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
 from cellblock.tools.upstream.wire.repair import carried
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
@@ -39,17 +38,8 @@ LONGEST_WAIT_SECONDS: Final = 0.25
 T = TypeVar("T")
 
 
-async def call_tool(
-    session: ClientSession, server: str, tool: str, value: object, progress: ProgressFnT | None
-) -> ToolResult:
+async def call_tool(session: ClientSession, call: Outstanding) -> ToolResult:
     """Calls a tool, and again with answers for as long as it asks for input.
-
-    Args:
-        session: The connection; it is given the input beside, see `dispatcher.sent_input`.
-        server: The server's name, for errors.
-        tool: Canonical tool name.
-        value: The input.
-        progress: Told the server's reports; None asks for none.
 
     Raises:
         ToolCallError: It asked for what cannot be had, or without end.
@@ -59,37 +49,25 @@ async def call_tool(
     async def send(
         answers: types.InputResponses | None, state: str | None
     ) -> ToolResult | types.InputRequiredResult:
-        params = types.CallToolRequestParams(name=tool, input_responses=answers, request_state=state)
-        request = types.CallToolRequest(params=params)
-        answer: dict[str, Any] = await session.send_request(request, AS_IT_IS, progress_callback=progress)
+        params = types.CallToolRequestParams(
+            name=call.name, input_responses=answers, request_state=state, _meta=call.meta
+        )
+        answer = await _sent(session, types.CallToolRequest(params=params), AS_IT_IS, call)
         result: ToolResult | None = carried(answer.get("_meta"))
         if result is not None and len(result.body) > SMALL_BYTES:
             await _check_text(result.body)
         return result or types.InputRequiredResult.model_validate(answer, by_name=False)
 
-    earlier = current_origin().round
-    if earlier is not None:
-        # Another process had it: the server keeps nothing of a call that asks in rounds.
-        first: ToolResult | types.InputRequiredResult = types.InputRequiredResult.model_validate(
-            earlier.result, by_name=False
-        )
-    else:
-        first = await send(None, None)
-    if isinstance(first, types.InputRequiredResult):
-        return await _rounds(session, server, tool, first, send, earlier)
-    return first
+    return await _in_rounds(session, call, send, call.origin.round)
 
 
-async def read_resource(
-    session: ClientSession, server: str, method: str, params: dict[str, Any], progress: ProgressFnT | None
-) -> ResourceResult:
+async def read_resource(session: ClientSession, call: Outstanding) -> ResourceResult:
     """Reads a resource for a script, as `ask` does for a client; large or odd, it comes as it is."""
 
     async def send(
         answers: types.InputResponses | None, state: str | None
     ) -> ResourceResult | types.InputRequiredResult:
-        request = _request(method, params, answers, state)
-        answer: dict[str, Any] = await session.send_request(request, AS_IT_IS, progress_callback=progress)
+        answer = await _sent(session, _request(call, answers, state), AS_IT_IS, call)
         body: bytes | None = carried(answer.get("_meta"))
         if body is None:
             return types.InputRequiredResult.model_validate(answer, by_name=False)
@@ -97,18 +75,36 @@ async def read_resource(
             await _check_text(body)
         return ResourceResult(body)
 
-    first = await send(None, None)
-    if isinstance(first, types.InputRequiredResult):
-        return await _rounds(session, server, method, first, send)
-    return first
+    return await _in_rounds(session, call, send)
+
+
+async def ask(session: ClientSession, call: Outstanding) -> Any:
+    """Sends a request that is no tool call, as `call_tool` does; its input has the names of MCP."""
+    result_type = _result_of(call.name)
+
+    async def send(answers: types.InputResponses | None, state: str | None) -> Any:
+        found = await _sent(session, _request(call, answers, state), result_type, call)
+        body: bytes | None = carried(getattr(found, "meta", None))
+        if body is None or len(body) > SMALL_BYTES:
+            return found
+        return result_type.validate_python(decoded(body), by_name=False)
+
+    return await _in_rounds(session, call, send)
 
 
 def _request(
-    method: str, params: dict[str, Any], answers: types.InputResponses | None, state: str | None
+    call: Outstanding, answers: types.InputResponses | None, state: str | None
 ) -> types.Request[dict[str, Any], str]:
     more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
-    given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
-    return types.Request[dict[str, Any], str](method=method, params=given)
+    given = {**call.value, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    given["_meta"] = {**(given.get("_meta") or {}), **call.meta}
+    return types.Request[dict[str, Any], str](method=call.name, params=given)
+
+
+async def _sent(
+    session: ClientSession, request: types.Request[Any, Any], result: TypeAdapter[Any], call: Outstanding
+) -> Any:
+    return await session.send_request(request, result, progress_callback=call.progress)
 
 
 async def _check_text(body: bytes) -> None:
@@ -132,25 +128,6 @@ def _result_of(method: str) -> TypeAdapter[Any]:
     return TypeAdapter(types.CompleteResult if method == "completion/complete" else types.EmptyResult)
 
 
-async def ask(
-    session: ClientSession, server: str, method: str, params: dict[str, Any], progress: ProgressFnT | None
-) -> Any:
-    """Sends a request that is no tool call, as `call_tool` does; `params` have the names of MCP."""
-
-    async def send(answers: types.InputResponses | None, state: str | None) -> Any:
-        request = _request(method, params, answers, state)
-        found = await session.send_request(request, _result_of(method), progress_callback=progress)
-        body: bytes | None = carried(getattr(found, "meta", None))
-        if body is None or len(body) > SMALL_BYTES:
-            return found
-        return _result_of(method).validate_python(decoded(body), by_name=False)
-
-    result = await send(None, None)
-    if isinstance(result, types.InputRequiredResult):
-        return await _rounds(session, server, method, result, send)
-    return result
-
-
 async def _together(*works: Coroutine[Any, Any, T]) -> list[T]:
     """Waits for all of them; the first that fails ends the others."""
     tasks = [asyncio.create_task(work) for work in works]
@@ -160,29 +137,31 @@ async def _together(*works: Coroutine[Any, Any, T]) -> list[T]:
         await end_tasks(*tasks)
 
 
-async def _rounds(
+async def _in_rounds(
     session: ClientSession,
-    server: str,
-    tool: str,
-    first: types.InputRequiredResult,
+    call: Outstanding,
     send: Callable[[types.InputResponses | None, str | None], Awaitable[T | types.InputRequiredResult]],
     earlier: Round | None = None,
 ) -> T:
-    known = {} if earlier is None else dict(earlier.answers)
-    origin, wait = current_origin(), FIRST_WAIT_SECONDS
-    asking: T | types.InputRequiredResult = first
+    """Sends a request until it asks for no input any more; `earlier` says where it goes on that another process has
+    had: the server keeps nothing of a call that asks in rounds."""
+    known, wait, what = dict[str, Any](), FIRST_WAIT_SECONDS, f"{call.name} of {call.server}"
+    asking: T | types.InputRequiredResult
+    if earlier is None:
+        asking = await send(None, None)
+    else:
+        known = dict(earlier.answers)
+        asking = types.InputRequiredResult.model_validate(earlier.result, by_name=False)
 
     async def answer(key: str, asked: types.InputRequest, now: dict[str, Any]) -> types.InputResponse:
         if (given := known.pop(key, None)) is not None:
             found = cast("types.InputResponse | types.ErrorData", result_of(KINDS[asked.method], given))
         else:
-            in_round(pack_round(key, now))
-            context = ClientRequestContext(session=session, request_id=key)
+            number = call.in_round(pack_round(key, now))
+            context = ClientRequestContext(session=session, request_id=number)
             found = await session.dispatch_input_request(context, asked)
         if isinstance(found, types.ErrorData):
-            raise ToolCallError(
-                f"{tool} of {server} asks for input that it cannot have: {found.message}", hint=_HINT
-            )
+            raise ToolCallError(f"{what} asks for input that it cannot have: {found.message}", hint=_HINT)
         return found
 
     for _ in range(MAX_ROUNDS):
@@ -197,9 +176,9 @@ async def _rounds(
         else:
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-        if origin.sends is not None:
-            await origin.sends()
+        if call.origin.sends is not None:
+            await call.origin.sends()
         asking = await send(answers, asking.request_state)
     if not isinstance(asking, types.InputRequiredResult):
         return asking
-    raise ToolCallError(f"{tool} of {server} asks for input without end.", hint=_HINT)
+    raise ToolCallError(f"{what} asks for input without end.", hint=_HINT)

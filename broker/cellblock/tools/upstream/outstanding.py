@@ -1,8 +1,8 @@
 """Decides which client gets what an upstream server asks: the one whose call has caused it, or nobody.
 
-Several clients share one session. Over streamable HTTP a request comes on the stream of the call that caused it, and
-the SDK handles it in that call's context. Elsewhere nothing says so: then it must be the only client with a call under
-way, with none given up of late that could still be asking.
+Several clients share one session. Over streamable HTTP a request comes on the stream of the call that caused it, whose
+number is its id in the SDK's context. Elsewhere nothing says so: then it must be the only client with a call under way,
+with none given up of late that could still be asking.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 import mcp_types as types
-from mcp.shared.dispatcher import ProgressFnT
+from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel
 
 from cellblock.base.callbacks import tell
-from cellblock.base.json import is_array, is_object
 from cellblock.base.redaction import Redactor
-from cellblock.base.visible import visible, visible_schema
-from cellblock.tools.upstream.requester import NOBODY, CallOrigin, Requester
+from cellblock.base.visible import visible_schema, visible_tree
+from cellblock.tools.upstream.requester import CallOrigin, Requester
 
 NO_URL: Final = "Only plain URLs of http and https are opened."
 
-_BREAKS: Final = "\n\r\t"
+HIDDEN_CHOICE: Final = "A field or a choice of the form has characters that nobody sees."
 
 DOUBT_SECONDS: Final = 60.0
 """Sets for how long after a call was given up its server may still ask something for it."""
@@ -41,6 +39,9 @@ PROGRESS_FACTOR: Final = 10
 MAX_ASKING: Final = 8
 """Bounds the requests of one server that wait for an answer at the same time."""
 
+CALL_META: Final = "cellblock/call"
+"""Names, in the `_meta` of what the SDK passes on, the number of the call that it belongs to."""
+
 NO_CLIENT: Final = (
     "There is no client that this could be asked: no call of one is under way, or it does not say."
 )
@@ -53,8 +54,22 @@ T = TypeVar("T", bound=BaseModel)
 
 @dataclass(eq=False, slots=True)
 class Outstanding:
-    """An outstanding call is with the server; `most` is when its progress extends its time no further."""
+    """An outstanding call is with the server.
 
+    Args:
+        number: Tells it from the other calls of its session.
+        server: The server's name.
+        name: Of the tool, or the method of another request.
+        value: Its input.
+        origin: Whom the server may ask meanwhile.
+        clock: Its bound; `most` is when its progress extends that no further.
+        redactor: Keeps the server's secrets out of what it says.
+    """
+
+    number: int
+    server: str
+    name: str
+    value: Any
     origin: CallOrigin
     clock: asyncio.Timeout
     redactor: Redactor
@@ -74,35 +89,23 @@ class Outstanding:
         """Gives the client that has caused the call; None where there is none."""
         return self.origin.requester
 
-    def progress(self, server: str, tool: str) -> ProgressFnT:
-        """Returns what to call with the server's reports of progress: each gives the call its whole time again."""
+    @property
+    def meta(self) -> types.RequestParamsMeta:
+        """Gives what goes into the `_meta` of the call's requests."""
+        return cast("types.RequestParamsMeta", {CALL_META: self.number})
 
-        async def report(progress: float, total: float | None, message: str | None) -> None:
-            self._extend()
-            if self.by is not None and self.by.wants_progress:
-                tell(self.by.progress, server, tool, progress, total, message and self.redactor.text(message))
+    def in_round(self, packed: str) -> str:
+        """Returns the id of what the server asks in a round of the call, which goes on with what is packed."""
+        return f"{self.number} {packed}"
 
-        return report
-
-    def _extend(self) -> None:
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Hears the server's reports of progress: each gives the call its whole time again."""
         now, until = asyncio.get_running_loop().time(), self.clock.when()
         if until is not None and not self.clock.expired():
             self.clock.reschedule(max(until, min(now + self.bound, self.most)))
-
-
-_current: ContextVar[Outstanding | None] = ContextVar("cellblock_call", default=None)
-_round: ContextVar[str] = ContextVar("cellblock_round", default="")
-
-
-def current_origin() -> CallOrigin:
-    """Returns the origin of the call that is made in this context."""
-    call = _current.get()
-    return NOBODY if call is None else call.origin
-
-
-def in_round(packed: str) -> None:
-    """Notes, in this context, with what the call goes on in whose round a question is asked."""
-    _round.set(packed)
+        if self.by is not None and self.by.wants_progress:
+            said = message and self.redactor.text(message)
+            tell(self.by.progress, self.server, self.name, progress, total, said)
 
 
 @dataclass(slots=True)
@@ -112,20 +115,26 @@ class Routing:
     Args:
         server: The server's name; people are told it.
         redactor: Keeps the server's secrets out of what it says.
+
+    Attributes:
+        calls: Those under way, by number.
     """
 
     server: str
     redactor: Redactor
-    _calls: set[Outstanding] = field(default_factory=set[Outstanding])
+    calls: dict[int, Outstanding] = field(default_factory=dict[int, Outstanding])
+    _last: int = 0
     _given_up: list[tuple[float, object]] = field(default_factory=list[tuple[float, object]])
     _asking: int = 0
 
     @contextmanager
-    def call(self, clock: asyncio.Timeout, origin: CallOrigin) -> Generator[Outstanding]:
+    def call(
+        self, name: str, value: Any, clock: asyncio.Timeout, origin: CallOrigin
+    ) -> Generator[Outstanding]:
         """Surrounds one call, whose bound is `clock`."""
-        mine = Outstanding(origin, clock, self.redactor)
-        self._calls.add(mine)
-        token = _current.set(mine)
+        self._last += 1
+        mine = Outstanding(self._last, self.server, name, value, origin, clock, self.redactor)
+        self.calls[mine.number] = mine
         try:
             yield mine
         except (TimeoutError, asyncio.CancelledError):
@@ -134,46 +143,50 @@ class Routing:
             self._given_up.append((now + DOUBT_SECONDS, mine.origin.who))
             raise
         finally:
-            _current.reset(token)
-            self._calls.discard(mine)
+            del self.calls[mine.number]
 
-    # The signatures are those of the SDK's callbacks; the context says nothing that is not known here.
+    # The signatures are those of the SDK's callbacks; the context's id names the call.
 
     async def elicit(
-        self, context: object, params: types.ElicitRequestParams
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
         """Passes on an elicitation, with the server's name before its message."""
         asked = self._redacted(params)
         if isinstance(params, types.ElicitRequestURLParams) and not _is_plain_url(params.url):
             return _refusal(types.INVALID_PARAMS, NO_URL)
         if "requestedSchema" in asked:
-            asked["requestedSchema"] = visible_schema(asked["requestedSchema"])
-        asked["message"] = f"{self.server}: {visible(asked['message'], keep=_BREAKS)}"
+            form = asked["requestedSchema"] = visible_schema(asked["requestedSchema"])
+            if visible_tree(form) != form:
+                # An answer has names and choices as they are, so that they are shown so.
+                return _refusal(types.INVALID_PARAMS, HIDDEN_CHOICE)
+        asked["message"] = f"{self.server}: {visible_tree(asked['message'])}"
         safe = type(params).model_validate(asked, by_name=False)
-        return await self._ask(types.ElicitRequest(params=safe), lambda by, key: by.elicit(safe, key))
+        return await self._ask(
+            context, types.ElicitRequest(params=safe), lambda by, key: by.elicit(safe, key)
+        )
 
     async def sample(
-        self, context: object, params: types.CreateMessageRequestParams
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Passes on a sampling request, which begins with the server's name."""
-        asked = _with_visible_texts(self._redacted(params))
+        asked = visible_tree(self._redacted(params))
         asked["systemPrompt"] = "\n".join([f"{self.server} asks:", asked.get("systemPrompt", "")]).strip()
         safe = type(params).model_validate(asked, by_name=False)
-        return await self._ask(types.CreateMessageRequest(params=safe), lambda by, key: by.sample(safe, key))
+        return await self._ask(
+            context, types.CreateMessageRequest(params=safe), lambda by, key: by.sample(safe, key)
+        )
 
-    async def roots(self, context: object) -> types.ListRootsResult | types.ErrorData:
+    async def roots(self, context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
         """Returns the roots of the client; none outside a call, when servers ask for them first."""
-        found = self._cause()
-        if not isinstance(found, Outstanding):
-            return types.ListRootsResult(roots=[])
-        answer = await self._ask(types.ListRootsRequest(), lambda by, key: by.roots(key))
+        answer = await self._ask(context, types.ListRootsRequest(), lambda by, key: by.roots(key))
         return types.ListRootsResult(roots=[]) if isinstance(answer, types.ErrorData) else answer
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
         """Passes on a log message to the client whose call it is of, as far as that is known."""
-        call = self._cause()
+        call = self._cause((params.meta or {}).get(CALL_META, 0))
         if isinstance(call, Outstanding) and call.by is not None:
-            told = self.redactor.tree(params.model_dump(mode="json", by_alias=True, exclude={"meta"}))
+            plain = self.redactor.tree(params.model_dump(mode="json", by_alias=True, exclude={"meta"}))
+            told = visible_tree(plain)
             tell(call.by.logged, types.LoggingMessageNotificationParams.model_validate(told, by_name=False))
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -185,25 +198,28 @@ class Routing:
         plain.pop("_meta", None)
         return self.redactor.tree(plain)
 
-    def _cause(self) -> Outstanding | types.ErrorData:
-        mine = _current.get()
-        if mine is not None and mine in self._calls:
-            return mine if mine.origin.can_be_asked else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
-        if not self._calls:
+    def _cause(self, number: int) -> Outstanding | types.ErrorData:
+        call = self.calls.get(number)
+        if call is None and self.calls:
+            now = asyncio.get_running_loop().time()
+            possible = {id(call.origin.who) for call in self.calls.values()}
+            possible |= {id(who) for until, who in self._given_up if until > now}
+            if len(possible) > 1:
+                return _refusal(types.INVALID_REQUEST, AMBIGUOUS)
+            # Of several calls of one run it may be any: one that asks nothing yet.
+            call = min(self.calls.values(), key=lambda call: call.asking)
+        if call is None or not call.origin.can_be_asked:
             return _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
-        now = asyncio.get_running_loop().time()
-        possible = {id(call.origin.who) for call in self._calls}
-        possible |= {id(who) for until, who in self._given_up if until > now}
-        if len(possible) > 1:
-            return _refusal(types.INVALID_REQUEST, AMBIGUOUS)
-        # Of several calls of one run it may be any: one that asks nothing yet.
-        call = min(self._calls, key=lambda call: call.asking)
-        return call if call.origin.can_be_asked else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+        return call
 
     async def _ask(
-        self, request: types.InputRequest, work: Callable[[Requester, str], Awaitable[T | types.ErrorData]]
+        self,
+        context: ClientRequestContext,
+        request: types.InputRequest,
+        work: Callable[[Requester, str], Awaitable[T | types.ErrorData]],
     ) -> T | types.ErrorData:
-        call = self._cause()
+        number, _, in_round = str(context.request_id).partition(" ")
+        call = self._cause(int(number))
         if isinstance(call, types.ErrorData):
             return call
 
@@ -224,7 +240,7 @@ class Routing:
         with _clock_stopped(call), call.origin.standing_still():
             asked = call.origin.asked
             # What others say later was held against the request.
-            return cast("T", await (live("") if asked is None else asked(request, live, _round.get())))
+            return cast("T", await (live("") if asked is None else asked(request, live, in_round)))
 
 
 def _is_plain_url(url: str) -> bool:
@@ -235,20 +251,6 @@ def _is_plain_url(url: str) -> bool:
         return False
     of_web = parts.scheme in ("https", "http") and parts.hostname is not None
     return of_web and "@" not in parts.netloc and url.isascii() and url.isprintable()
-
-
-def _with_visible_texts(value: Any) -> Any:
-    """Returns what a model is asked with its texts visible, and its data as it is."""
-    if is_array(value):
-        return [_with_visible_texts(one) for one in value]
-    if not is_object(value):
-        return value
-    return {
-        key: visible(one, keep=_BREAKS)
-        if key in ("text", "systemPrompt") and isinstance(one, str)
-        else _with_visible_texts(one)
-        for key, one in value.items()
-    }
 
 
 def _refusal(code: int, message: str) -> types.ErrorData:

@@ -63,6 +63,7 @@ _ON_TYPE: Final = re.compile(
 )
 _OF_JSON_TEXT: Final = re.compile(r"Type 'JsonText<|The signature '\(text: JsonText<")
 _BIGINT: Final = re.compile(r"\bbigint\b")
+_BIGINT_FOR: Final = re.compile(r"'bigint' is not assignable to (?:parameter of )?type '([^']*)'")
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
@@ -209,7 +210,8 @@ def _complaint(
     item: dict[str, Any], source: ParsedScript, declarations: str, comparisons: Comparisons
 ) -> Complaint | None:
     number, message = int(item["code"]), str(item["message"])
-    if _BIGINT.search(message):
+    wanted = _BIGINT_FOR.search(message)
+    if _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
         # Inputs take them as integers, and results of some tools have them; the declarations for the compiler do not.
         return None
     start, end = item["range"]["start"], item["range"]["end"]
@@ -307,7 +309,9 @@ def _added(node: Node) -> Node | None:
     around = node if node.type == "binary_expression" else node.parent
     if around is not None and around.type == "assignment_expression":
         around = field(around, "right")
-    added = field(around, "right") if operator_of(around) in ("+", "+=") else None
+    if around is None or operator_of(around) not in ("+", "+="):
+        return None
+    added = field(around, "right")
     return None if added is None or added.type in ("string", "template_string") else added
 
 

@@ -56,7 +56,7 @@ class Calls:
         self.calls = ToolCalls(context, self._reply, always, free_clock())
         self.calls._turns = asyncio.Semaphore(concurrent)  # pyright: ignore[reportPrivateUsage]
 
-    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes) -> None:
+    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, principal: str) -> None:
         """Takes a result, as a learner does."""
         self.learnt.append(body)
 

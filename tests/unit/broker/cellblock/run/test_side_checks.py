@@ -466,7 +466,7 @@ EXPORTS = {"@codemode/discovery": ["getTool", "listTools"], "@codemode/servers/s
 @pytest.mark.parametrize(
     ("line", "name", "hint"),
     [
-        (1, "listTool", "Did you mean listTools or getTool?"),
+        (1, "listTool", "Did you mean listTools?"),
         (1, "get_sum", "It exports getTool, listTools."),
         (1, "default", "There is no default export: import the names, or `import * as`."),
         (2, "get_sun", "Did you mean get_sum?"),

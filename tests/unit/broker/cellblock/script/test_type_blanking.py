@@ -14,7 +14,8 @@ import deno
 import pytest
 
 from cellblock.script.imports import JAVASCRIPT, TYPESCRIPT, Imports, TooComplex, find_imports
-from cellblock.script.type_blanking import blank
+from cellblock.script.trees import parse
+from cellblock.script.type_blanking import blank, blank_types
 from support.typescript_corpus import CORPUS
 
 RUNNER = """
@@ -218,6 +219,18 @@ def test_random_text_is_survived() -> None:
         found = blanked(code)
         if found.javascript is not None:
             assert len(found.javascript.encode()) == len(code.encode())
+
+
+def test_a_tree_is_whole_after_its_types_are_blanked() -> None:
+    """The lists of children are the tree's own, and its binding reads as many as the node has."""
+    code = b"type A = { b: 1; };\ninterface B { c: 2; }\nconst f = async (a: A): Promise<B> => ({ c: 2 });\nf(1);"
+    root = parse(code, typescript=True, is_late=lambda: False)
+    assert blank_types(root, code, time.thread_time() + 20) is not None
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        assert len(node.children) == node.child_count, node.type
+        waiting += node.named_children
 
 
 @pytest.mark.parametrize(

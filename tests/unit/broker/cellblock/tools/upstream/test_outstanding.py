@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import mcp_types as types
@@ -10,7 +11,7 @@ import pytest
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.tools.upstream.outstanding import Routing
+from cellblock.tools.upstream.outstanding import Outstanding, Routing
 from cellblock.tools.upstream.requester import CallOrigin
 
 HIDDEN = "\u202e\U000e0041\u200b\x1b]52;c;aGk=\x07"
@@ -45,7 +46,12 @@ class Person:
         """Nobody watches."""
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Nobody reads it."""
+        self.asked.append(params)
+
+
+def _context(call: Outstanding) -> Any:
+    """Makes what the SDK gives a callback for what a server asks on the stream of a call's answer."""
+    return SimpleNamespace(request_id=call.number)
 
 
 async def test_texts_of_servers_are_plain_and_named() -> None:
@@ -65,14 +71,46 @@ async def test_texts_of_servers_are_plain_and_named() -> None:
             "systemPrompt": f"You are{HIDDEN}",
         }
     )
+    logged = types.LoggingMessageNotificationParams(
+        level="info", logger=f"l{HIDDEN}", data={f"k{HIDDEN}": [f"v{HIDDEN}"]}
+    )
     async with asyncio.timeout(30) as clock:
-        with routing.call(clock, CallOrigin(person)):
-            await routing.elicit(None, form)
-            await routing.sample(None, sampled)
+        with routing.call("x", {}, clock, CallOrigin(person)) as call:
+            await routing.elicit(_context(call), form)
+            await routing.sample(_context(call), sampled)
+            routing.logged(logged)
     shown = "".join(one.model_dump_json() for one in person.asked)
     assert not any(part in shown for part in ("\u202e", "\U000e0041", "\u200b", "\\u001b", "\\u0007")), shown
     assert person.asked[0].message.startswith("files: bank: a\n")
     assert person.asked[1].system_prompt.startswith("files asks:\nYou are")
+
+
+@pytest.mark.parametrize(
+    ("properties", "asked"),
+    [
+        ({"f": {"type": "string", "enum": ["a", "b"], "default": "a"}}, True),
+        ({"f": {"type": "string", "enum": ["می‌خواهم"]}}, True),
+        ({"f": {"type": "string", "enum": ["a", "b\u202e"]}}, False),
+        ({"f": {"type": "string", "oneOf": [{"const": "a\x1b[2J", "title": "A"}]}}, False),
+        ({"f": {"type": "array", "items": {"type": "string", "enum": ["a\U000e0041"]}}}, False),
+        ({"f\u200b": {"type": "string"}}, False),
+    ],
+)
+async def test_a_form_whose_choices_hide_something_is_not_shown(
+    properties: dict[str, Any], asked: bool
+) -> None:
+    person, routing = Person(), Routing("files", Redactor(ServerConfig(command="x")))
+    form = types.ElicitRequestFormParams.model_validate(
+        {
+            "mode": "form",
+            "message": "m",
+            "requestedSchema": {"type": "object", "properties": properties},
+        }
+    )
+    async with asyncio.timeout(30) as clock:
+        with routing.call("x", {}, clock, CallOrigin(person)) as call:
+            answer = await routing.elicit(_context(call), form)
+    assert isinstance(answer, types.ElicitResult) is asked is bool(person.asked), answer
 
 
 @pytest.mark.parametrize(
@@ -95,6 +133,6 @@ async def test_only_pages_of_the_web_are_opened(url: str, opened: bool) -> None:
         {"mode": "url", "message": "m", "url": url, "elicitationId": "1"}
     )
     async with asyncio.timeout(30) as clock:
-        with routing.call(clock, CallOrigin(person)):
-            answer = await routing.elicit(None, params)
+        with routing.call("x", {}, clock, CallOrigin(person)) as call:
+            answer = await routing.elicit(_context(call), params)
     assert isinstance(answer, types.ElicitResult) is opened is bool(person.asked), answer

@@ -43,6 +43,7 @@ WRONG = [
     ("await t.add({});", "'name' is missing", "`name`"),
     ("await t.add();", "Expected 1", "one input object"),
     ("await t.add({ name: 1 });", "`name`", "declares"),
+    ("await t.add({ name: 12345678901234567890n });", "`name`", "declares"),
     ("await t.list_tasks({ state: 'opne' });", '"opne"', None),
     (
         "const found = await t.find(); console.log(found.kind === 'B');",

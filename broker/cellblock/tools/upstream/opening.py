@@ -21,12 +21,13 @@ from pydantic import TypeAdapter, ValidationError
 from cellblock.base.redaction import guard_loggers
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.upstream.dispatcher import Connection, ConnectionLost, HttpRefused, Wire
+from cellblock.tools.upstream.dispatcher import Connection, Wire
 from cellblock.tools.upstream.http import HttpWire, SseWire, http_client
 from cellblock.tools.upstream.installs import Install
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.tls import tls_context
+from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused
 
 PROBE_SECONDS: Final = 0.8
 """Sets how long a server may say nothing to `server/discover` before `initialize` is sent beside it: some servers of
