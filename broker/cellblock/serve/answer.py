@@ -107,7 +107,11 @@ def _bounded(diagnostics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for one in shown
     ]
     if len(order) > len(shown):
-        more = {"severity": "info", "code": "MORE", "message": f"{len(order) - len(shown)} more diagnostics"}
+        more = {
+            "severity": "info",
+            "code": "MORE_DIAGNOSTICS",
+            "message": f"{len(order) - len(shown)} more diagnostics",
+        }
         bounded.append(more)
     return bounded
 

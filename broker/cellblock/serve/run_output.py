@@ -17,7 +17,7 @@ from cellblock.base.visible import is_visible, json_escape
 from cellblock.run.large_results import LargeResult, compact, document, not_read, result_text
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse
-from cellblock.serve.answer import KEPT_CODE, SHORT, Form, answer_text, short_form
+from cellblock.serve.answer import SHORT, Form, answer_text, short_form
 from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output
 from cellblock.serve.kept_resources import output_uri, resource_link
 from cellblock.serve.service import Owner
@@ -267,7 +267,7 @@ def _diagnostic(kept: Kept, most: int) -> dict[str, Any]:
     )
     return {
         "severity": "info",
-        "code": KEPT_CODE,
+        "code": "OUTPUT_KEPT",
         "message": f"{are} {kept.size:,} bytes, too large to be here (over {most:,} bytes); {shows}.",
         "hint": f"Read the MCP resource {output_uri(kept)}{pages}, or run a script that returns less.",
     }
