@@ -173,7 +173,7 @@ def _line_of(head: Head) -> str:
     return _line(
         head.id,
         began,
-        head.outcome or (head.state if head.state == "parked" else NO_END),
+        head.outcome or ("waits for you" if head.state == "parked" else NO_END),
         str(head.calls),
         size,
         head.principal,
