@@ -296,15 +296,15 @@ HELP: Final = {
         "cellblock auth logout wiki --config cellblock.json  # forgets the login, here and at the server",
     ),
     "secret": Help(
-        "keep secrets in the system's keyring",
-        "Keeps secrets in the system's keyring (macOS Keychain, Secret Service, KWallet), for references such as "
-        "${keyring:GITHUB_TOKEN} in the configuration.",
+        "keep secrets for references of the configuration",
+        "Keeps secrets for references such as ${keyring:GITHUB_TOKEN}: in the system's keyring (macOS Keychain, Secret "
+        "Service, KWallet), or where there is none in encrypted files.",
         "cellblock secret set GITHUB_TOKEN  # asks for the value",
     ),
     "secret set": Help(
         "keep a secret",
-        "Asks for a value without showing it, or reads it from standard input, and keeps it in the keyring under NAME."
-        " A daemon that refers to it takes it over within seconds. Exit code 3 when there is no keyring.",
+        "Asks for a value without showing it, or reads it from standard input, and keeps it under NAME."
+        " A daemon that refers to it takes it over within seconds.",
         "cellblock secret set GITHUB_TOKEN  # asks for the value",
         "cellblock secret set GITHUB_TOKEN < token.txt  # the text of a file, without its last line end",
     ),
@@ -316,8 +316,8 @@ HELP: Final = {
     ),
     "secret remove": Help(
         "forget a secret",
-        "Removes a secret from the keyring, and warns when the configuration still refers to it.",
-        "cellblock secret remove GITHUB_TOKEN  # out of the keyring",
+        "Removes a secret, and warns when the configuration still refers to it.",
+        "cellblock secret remove GITHUB_TOKEN  # forgets it",
         one="there is no secret of this name",
     ),
     "config": Help(
@@ -347,12 +347,12 @@ HELP: Final = {
     "install": Help(
         "put Cellblock into the configuration of an editor or agent",
         "Shows how the client's configuration file would change, asks, and writes it, with a copy of the old one "
-        "beside it. Comments and all other settings stay as they are.",
+        "beside it (three stay). Comments and all other settings stay as they are.",
         "cellblock install claude-code  # for you, in every project",
         "cellblock install cursor vscode --project  # in this project's files",
         "cellblock install --all-detected --take-over --yes  # everywhere, with the clients' own servers behind it",
         "cellblock install codex --print  # only show the entry",
-        "cellblock install codex --uninstall  # out again",
+        "cellblock install codex --uninstall  # out again; what was taken over comes back",
     ),
     "add": Help(
         "add a server to the configuration",
