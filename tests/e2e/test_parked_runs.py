@@ -155,7 +155,7 @@ async def test_a_run_goes_on_in_a_command_and_another_is_cancelled(tmp_path: Pat
         one, other = await until_parked(served, 2)
     assert "waits for answers" in await command(tmp_path, "runs", "resume", one, code=2)
     # How much it has logged is known; what, a replay says.
-    assert "(1 earlier entries)" in await command(tmp_path, "runs", "show", one)
+    assert "log entries that are not shown: 1" in await command(tmp_path, "runs", "show", one)
     assert "runs resume" in await command(tmp_path, "runs", "approve", one)
     # What was said counts; a no would not.
     assert "waits for an answer" in await command(tmp_path, "runs", "deny", one, code=2)

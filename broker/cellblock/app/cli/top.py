@@ -109,7 +109,7 @@ def _head(state: Data, width: int, paint: Painter) -> Iterator[str]:
     waiting = f"    {state['parked']} parked, waiting for you" if state.get("parked") else ""
     yield paint(
         plain(
-            f"places  {pool['running']}/{pool['capacity']}    queue {pool['queued']} of {pool['queueSize']}    "
+            f"running  {pool['running']}/{pool['capacity']}    queue {pool['queued']} of {pool['queueSize']}    "
             f"warm {pool['warm']}/{pool['warmWanted']}    booting {pool['booting']}    hosts {pool['hostCount']}"
             f"{waiting}",
             width,

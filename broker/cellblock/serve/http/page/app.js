@@ -419,7 +419,7 @@ async function showRun() {
     : [make("li", { text: "none" })]));
   byId("detail-script-part").hidden = run.script === undefined;
   if (byId("detail-script").textContent !== (run.script ?? "")) byId("detail-script").textContent = run.script ?? "";
-  const left = run.logsLeftOut ? [make("div", { class: "debug", text: `(${run.logsLeftOut} earlier entries)` })] : [];
+  const left = run.logsLeftOut ? [make("div", { class: "debug", text: `log entries that are not shown: ${run.logsLeftOut}` })] : [];
   byId("detail-logs").replaceChildren(...left, ...run.logs.map((entry) =>
     make("div", { class: entry.level, text: `${String(entry.timeMs).padStart(6)} ms  ${entry.message}` })));
 }
