@@ -21,7 +21,7 @@ from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
 from cellblock.app.cli.importing.shown import entry_lines
 from cellblock.app.cli.parser import CLIENTS as CLIENT_NAMES
-from cellblock.app.cli.streams import write_json
+from cellblock.app.cli.streams import agreed, asks, write_json
 from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of, read
 from cellblock.app.config.formats import value_at
@@ -277,15 +277,11 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
     return "\n".join(lines) + "\n"
 
 
-def _can_ask(parsed: argparse.Namespace) -> bool:
-    return not parsed.json and sys.stdin.isatty() and sys.stdout.isatty()
-
-
 def _confirmed(parsed: argparse.Namespace, question: str, otherwise: str) -> bool:
     """Asks, unless --yes says it. Raises ConfigError: Nobody is there to be asked; `otherwise` shows what would be."""
     if parsed.yes:
         return True
-    if not _can_ask(parsed):
+    if parsed.json or not asks():
         raise ConfigError(
             "Nothing was written: nobody is there to be asked.", hint=f"Add --yes, or {otherwise}."
         )
@@ -354,7 +350,7 @@ def import_servers(parsed: argparse.Namespace) -> int:
 
 def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:
     """Asks about each server that a project's file has, and returns those that are not wanted."""
-    if parsed.yes or not _can_ask(parsed):
+    if parsed.yes or parsed.json or not asks():
         return []
     declined: list[tuple[Path, str]] = []
     for step in plan.steps:
@@ -365,13 +361,6 @@ def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:
             if not agreed(f"Take {name} over?"):
                 declined.append((step.found.file, step.found.name))
     return declined
-
-
-def agreed(question: str) -> bool:
-    try:
-        return input(f"{spelled_out(question)} [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def place_for(secrets: int) -> Place:
