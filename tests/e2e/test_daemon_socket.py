@@ -208,16 +208,16 @@ async def test_a_daemons_line_without_end_is_read_up_to_a_bound(tmp_path: Path) 
         assert await within(relay.process.wait()) == 3
 
 
-async def test_another_version_is_told_and_its_servers_that_do_not_start(tmp_path: Path) -> None:
+async def test_another_version_is_told_and_what_the_daemon_warns_of(tmp_path: Path) -> None:
     async def older(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await greet(reader, writer, version="0.0.9", not_started={"a": "B is not set"})
+        await greet(reader, writer, version="0.0.9", warnings=["it does not start the server a"])
         await reader.read()
 
     async with relayed(tmp_path, older) as relay:
         assert await relay.answer() == GREETED
         _, told = await within(relay.process.communicate(b""))
         assert relay.process.returncode == 0
-        assert b"is of version 0.0.9" in told and b"does not start the server a: B is not set" in told
+        assert b"is of version 0.0.9" in told and b"warning: it does not start the server a" in told
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,20 @@ import io
 import json
 import os
 import pty
+import secrets
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.cli.parser import CLIENTS as NAMES
+from cellblock.app.config.edit import edited, format_of
+from cellblock.app.config.edit import read as read_text
 from cellblock.base.settings.syntax import parse
 from support.cellblock_zygote import forked_cellblock
 from support.commands import Said, cellblock, in_this_process
@@ -80,10 +83,7 @@ FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def read(file: Path) -> dict[str, Any]:
-    text = file.read_text()
-    if file.suffix == ".yaml":
-        return YAML(typ="safe", pure=True).load(text)
-    return tomllib.loads(text) if file.suffix == ".toml" else parse(text, toml=False)
+    return read_text(file.read_text(), format_of(file.name))
 
 
 def install(home: Path, *words: str) -> Said:
@@ -118,10 +118,9 @@ def test_each_client_is_known_in_one_place() -> None:
 def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     name, text, servers = FILES[client]
     file = with_file(tmp_path, client) if there else tmp_path / name
-    before = read(file) if there else {}
     done = install(tmp_path, client, "--yes")
     assert done.code == 0, done.err
-    entry = read(file)
+    entry: Any = read(file)
     for key in (*servers, "cellblock"):
         entry = entry[key]
     command = entry.get("command", entry.get("cmd"))
@@ -138,10 +137,72 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     assert again.code == 0 and "as it should be" in again.out
     out = install(tmp_path, client, "--uninstall", "--yes", "--json")
     assert out.code == 0 and json.loads(out.out)["clients"][0]["written"], out.err
-    after = read(file) or {}
-    if servers[0] not in before:
-        assert not after.pop(servers[0], None)
-    assert after == before
+    assert file.read_text() == text if there else not file.exists()
+
+
+EDITS: dict[str, tuple[str, str]] = {
+    "claude-code": ('"numStartups": 3', '"numStartups": 4'),
+    "claude-desktop": ('"globalShortcut": ""', '"globalShortcut":"F1"'),
+    "vscode": ("asked once", "asked  twice"),
+    "codex": ("notifications = true", "notifications=false"),
+    "gemini": ('{"theme": "Dark"}', '{ "theme": "Light" }'),
+    "zed": ('"One Dark"', '"Two"'),
+    "opencode": ("opencode.ai/config", "opencode.ai/other"),
+    "goose": ("openai # mine", "other  # yours"),
+}
+MINE: dict[str, dict[str, Any]] = {
+    "opencode": {"type": "local", "command": ["mine"]},
+    "goose": {"type": "stdio", "name": "mine", "cmd": "mine", "args": []},
+}
+
+
+@pytest.mark.parametrize("client", FILES)
+@settings(
+    max_examples=5,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+@given(edits=st.sets(st.sampled_from(["value", "top", "end"])), adds=st.booleans(), twice=st.booleans())
+def test_what_was_taken_over_comes_back_among_the_users_own_edits(
+    client: str, tmp_path: Path, edits: set[str], adds: bool, twice: bool
+) -> None:
+    home = tmp_path / secrets.token_hex(4)
+    file = with_file(home, client)
+    text, servers = FILES[client][1:]
+    if client == "codex":
+        text += '\n[mcp_servers.keyed]\ncommand  =  "k" # odd\nenv = { API_TOKEN = "sk-abcdefghijklmnopqrst123456" }\n'
+    file.write_text(text)
+    form = format_of(file.name)
+
+    def edit(text: str) -> str:
+        if "value" in edits and client in EDITS:
+            assert text.count(EDITS[client][0]) == 1
+            text = text.replace(*EDITS[client])
+        text = f"{'//' if form == 'json' else '#'} mine\n{text}" if "top" in edits else text
+        text = text + "\n" if "end" in edits and text.endswith("\n") else text
+        added = {(*servers, "mine"): MINE.get(client, {"command": "mine"})}
+        return edited(text, form, added) if adds else text
+
+    if twice:
+        assert install(home, client, "--yes").code == 0
+    taken = install(home, client, "--take-over", "--yes", "--secrets", "keyring")
+    assert taken.code == 0, taken.err
+    file.write_text(edit(file.read_text()))
+    assert "sk-abc" not in file.read_text() or client != "codex"
+    if twice:
+        assert install(home, client, "--yes").code == 0
+    out = install(home, client, "--uninstall", "--yes")
+    assert out.code == 0 and "sk-abc" not in out.out, out.err
+    wanted = edit(text)
+    if adds:
+        # It stood beside Cellblock's entry, so that the lines of the others are written anew.
+        assert read(file) == read_text(wanted, form)
+        lines = [line for line in file.read_text().splitlines() if line.endswith(" mine")]
+        assert lines == [line for line in wanted.splitlines() if line.endswith(" mine")]
+    else:
+        assert file.read_text() == wanted
+    assert len([*file.parent.glob("*.bak")]) <= 3
 
 
 @pytest.mark.parametrize("client", FILES)

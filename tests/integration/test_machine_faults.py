@@ -279,13 +279,14 @@ def test_a_broker_that_has_too_few_descriptors_to_start_says_what_to_do(tmp_path
 FULL_DISK = """
 mount -t tmpfs -o mode=700,size=64k,nr_inodes="$1" none "$2" || exit 77
 mkdir -m 700 "$2/logs" "$2/run" && : > "$2/logs/host.log"
+echo "Cellblock keeps its state here." > "$2/.cellblock"
 dd if=/dev/zero of="$2/logs/host.log" bs=4096 2> /dev/null
 shift 2
 exec "$@"
 """
 
 
-@pytest.mark.parametrize(("inodes", "serves"), [("100", True), ("4", False)], ids=["no block", "no inode"])
+@pytest.mark.parametrize(("inodes", "serves"), [("100", True), ("5", False)], ids=["no block", "no inode"])
 def test_a_full_disk(inodes: str, serves: bool) -> None:
     """Logs are what can be done without; a socket is not, and then it is said."""
     private = ["unshare", "--mount"]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
-from cellblock.app.cli.doctor import examine
-from cellblock.base.terminal import Painter
+from cellblock.app.cli.asking import Person
+from cellblock.app.cli.doctor import findings
 from support.brokers import ready
 from support.entries import forked_server, plain_server, settings
 from support.responses import error_of, succeeded
@@ -151,11 +151,11 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(
             globalThis.__codemode_result__ = await getTool("server", "long_text").catch((error) => error.message);
         """
         assert "characters, over 32768" in succeeded(await within(broker.run(asked)))
-    report = await examine(Broker(config), "its own")
-    assert not report.problems
-    assert "left out" in report.servers["server"]
-    said = "\n".join(report.warnings)
+    async with Broker(config) as broker:
+        found = await findings(broker, {}, Person())
+    assert not found["problems"]
+    assert "left out" in found["servers"]["server"]
+    said = "\n".join(found["warnings"])
     for name in ("long_text", "deep", "wide", "nnn", "twice", "malformed"):
         assert name in said
     assert "after 4 pages" in said
-    assert "Warnings" in report.as_text(Painter(None))

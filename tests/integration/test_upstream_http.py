@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from typing import IO
 
 import pytest
 
-from cellblock import Broker, Observer
+from cellblock import Broker
 from support.brokers import ready
 from support.entries import forked_server, settings
 from support.public_servers import node_entry
@@ -60,6 +61,12 @@ def port_of(process: subprocess.Popen[str]) -> int:
     line = output.readline()
     assert line.startswith("port "), line
     return int(line.split()[1])
+
+
+def wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
+    output: IO[str] | None = process.stdout
+    assert output is not None
+    assert wanted in iter(output.readline, "")
 
 
 def accepts(port: int) -> bool:
@@ -176,7 +183,6 @@ async def test_a_changed_tool_list_is_announced_over_http(tmp_path: Path) -> Non
 async def test_a_server_that_goes_away_in_a_call_fails_the_call_and_not_the_run(tmp_path: Path) -> None:
     code = """
         import { sleep } from "@codemode/servers/remote";
-        console.log("calling");
         try {
             await sleep({ ms: 60000 });
         } catch (error) {
@@ -187,8 +193,10 @@ async def test_a_server_that_goes_away_in_a_call_fails_the_call_and_not_the_run(
         url = f"http://127.0.0.1:{port_of(process)}/mcp"
         bounds = {"call_timeout_ms": 3000}
         async with ready(settings(tmp_path, {"remote": {"url": url}}, upstream=bounds)) as broker:
-            observer = Observer(on_log=lambda entry: process.kill())
-            result = succeeded(await within(broker.run(code, observer=observer)))
+            run = asyncio.create_task(broker.run(code))
+            await within(asyncio.to_thread(wait_for_line, process, "sleeps\n"))
+            process.kill()
+            result = succeeded(await within(run))
     assert result == {"name": "ToolCallError", "certainty": "may_have_run"}
 
 

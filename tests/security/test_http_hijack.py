@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -150,18 +152,29 @@ async def test_an_answer_counts_only_in_the_session_that_was_asked(team: Team) -
 
 
 async def test_one_principal_does_not_take_all_sessions(team: Team) -> None:
-    """Nor do more sessions of one leave none for another."""
+    """More sessions of one take the place of its own that are idle, whichever program opens them, and no other's."""
     ada, eve = team.member(), team.member(sub="eve")
-    mine = [await opened(ada) for _ in range(6)]
-    refused = await ada.ask(headers={**MCP_HEADERS, **ada.auth})
-    assert refused.status == 503
-    assert "End those that you do not use" in json.loads(refused.body)["error"]["message"]
     another = team.member(client_id="another")
-    assert (await another.ask(headers={**MCP_HEADERS, **another.auth})).status == 503
     eves = await opened(eve)
-    await end(ada, mine.pop())
-    mine.append(await opened(ada))
-    for served, headers in ((eve, eves), *((ada, one) for one in mine)):
+    mine = [await opened(ada) for _ in range(6)]
+    listening: list[asyncio.StreamReader] = []
+    async with contextlib.AsyncExitStack() as streams:
+        for session in mine[1:]:
+            listening.append(await streams.enter_async_context(streaming(ada, "GET", session)))
+            assert b" 200 " in await within(listening[-1].readline())
+        theirs = await opened(another)
+        assert (await ada.ask(headers=mine[0], body=message("ping", 5))).status == 404
+        listening.append(await streams.enter_async_context(streaming(another, "GET", theirs)))
+        assert b" 200 " in await within(listening[-1].readline())
+        # All are in use now.
+        for served in (ada, another):
+            refused = await served.ask(headers={**MCP_HEADERS, **served.auth})
+            assert refused.status == 503
+            assert "each with a request or a stream" in json.loads(refused.body)["error"]["message"]
+        assert not any(stream.at_eof() for stream in listening)
+        assert (await eve.ask(headers=eves, body=message("ping", 5))).status == 200
+        await end(eve, await opened(eve))
+    for served, headers in ((eve, eves), (another, theirs), *((ada, one) for one in mine[1:])):
         await end(served, headers)
 
 

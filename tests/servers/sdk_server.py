@@ -60,6 +60,7 @@ def make_server(
         elif params.name == "flood":
             text = "f" * int(arguments["bytes"])
         elif params.name == "sleep":
+            print("sleeps", file=sys.stderr, flush=True)
             await asyncio.sleep(float(arguments["ms"]) / 1000)
         elif params.name == "headers" and context.request is not None:
             text = str(context.request.headers.get(str(arguments["name"])))

@@ -92,6 +92,17 @@ def json_escape(character: str) -> str:
     return json.dumps(character)[1:-1] if character != "\x7f" else "\\u007f"
 
 
+def visible_tree(value: Any) -> Any:
+    """Returns JSON data with all its texts and names visible, over several lines. Recursive: cap the depth first."""
+    if isinstance(value, str):
+        return visible(value.replace("\r\n", "\n"), keep="\n\t")
+    if is_array(value):
+        return [visible_tree(one) for one in value]
+    if is_object(value):
+        return {visible(key): visible_tree(one) for key, one in value.items()}
+    return value
+
+
 _TEXTS: Final = frozenset(("title", "description", "$comment"))
 _DATA: Final = frozenset(("default", "const", "enum", "examples", "example"))
 _MAPS: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))

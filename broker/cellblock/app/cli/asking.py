@@ -14,7 +14,7 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cellblock import __version__
 from cellblock.app.cli.arguments import UsageError, default_file
@@ -43,10 +43,8 @@ ANSWERS: Final = {
 STOP: Final = "stop"
 
 
-class Decider(Protocol):
-    """Asks the person at the command whether a call may be made."""
-
-    def __call__(self, question: str, /) -> Awaitable[Verdict]: ...
+Decider: TypeAlias = "Callable[[str], Awaitable[Verdict]]"
+"""Asks the person at the command whether a call may be made."""
 
 
 @dataclass
@@ -57,11 +55,13 @@ class Person:
         tell: Is given sentences.
         show: Is given the line of progress, again and again; None where there is none.
         decide: None where nobody can be asked.
+        told: Says which daemon has answered, or why none has.
     """
 
     tell: Callable[[str], object] = say
     show: Callable[[str], object] | None = None
     decide: Decider | None = None
+    told: str = ""
 
 
 class DaemonFailed(CellblockError):
@@ -87,6 +87,7 @@ async def answered(
     try:
         return await ask_daemon(parsed, state_dir, what, wanted, person)
     except DaemonUnavailable as error:
+        person.told = error.message
         if servers and (not isinstance(error, NoDaemon) or os.isatty(2)):
             say(f"{error.message} The servers are started for this command alone.")
     async with broker:
@@ -127,10 +128,11 @@ async def ask_daemon(
             continue
         try:
             if not (link.facts or {}).get("answers"):
-                raise _OtherDaemon("it is of an earlier version")
-            return await _conversation(link, person)
-        except _OtherDaemon as error:
-            why = DaemonUnavailable(f"The daemon at {address} is not asked: {error}.", hint="Start it anew.")
+                raise _not_asked(address, "it is of an earlier version")
+            person.told = f"answers at {address}"
+            return await _conversation(link, person, address)
+        except DaemonUnavailable as error:
+            why = error
         except (EOFError, OSError):
             raise DaemonFailed(
                 f"The daemon at {address} has ended before it had answered. Its log says why: `cellblock logs`.",
@@ -147,7 +149,7 @@ class Answers:
     Args:
         broker: Its broker.
         parsed: The options that it was started with.
-        is_current: Says whether its configuration is that of the file.
+        why_behind: Says why its configuration is not that of the file, if it is not.
         stop: Has it end.
     """
 
@@ -155,11 +157,25 @@ class Answers:
         self,
         broker: Broker,
         parsed: argparse.Namespace,
-        is_current: Callable[[], bool],
+        why_behind: Callable[[], str | None],
         stop: Callable[[], None],
     ) -> None:
         self._broker, self._parsed = broker, parsed
-        self._is_current, self._stop = is_current, stop
+        self._why_behind, self._stop = why_behind, stop
+
+    def warnings(self) -> list[str]:
+        """Returns what each command is to tell of the daemon."""
+        from cellblock.observe.facts import NOT_STARTED
+
+        found = [
+            f"the daemon does not start the server {row['name']}: {row['reason']}. Set it where the daemon runs; for "
+            "a variable, start the daemon anew."
+            for row in self._broker.facts().upstreams()
+            if row["state"] == NOT_STARTED
+        ]
+        if (why := self._why_behind()) is not None:
+            found.append(f"the daemon has not taken over its configuration file as it is now: {why}")
+        return found
 
     async def __call__(
         self, asked: Mapping[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -186,7 +202,8 @@ class Answers:
             show=(lambda text: send(line=text)) if asked["shows"] else None,
             decide=questions.ask if asked["decides"] else None,
         )
-        work = asyncio.ensure_future(_answer(self._broker, what, asked["wanted"], person))
+        wanted = {**asked["wanted"], "certificate": self._parsed.tls_cert}
+        work = asyncio.ensure_future(_answer(self._broker, what, wanted, person))
         async with beside(_hear(reader, questions, work)):
             try:
                 send(answer=await work)
@@ -203,8 +220,8 @@ class Answers:
             return None
         if asked["version"] != __version__:
             return f"it is of version {__version__}, and this command of {asked['version']}"
-        if not self._is_current():
-            return "it has not taken over the configuration file as it is now"
+        if (behind := self._why_behind()) is not None:
+            return f"it has not taken over the configuration file as it is now: {behind}"
         if self._broker.settings.cellblock.frontend.profile == "proxy":
             return "its profile is `proxy`"
         return None
@@ -213,8 +230,8 @@ class Answers:
 # ---- inside ------------------------------------------------------------------------------------------
 
 
-class _OtherDaemon(Exception):
-    pass
+def _not_asked(address: str, why: str) -> DaemonUnavailable:
+    return DaemonUnavailable(f"The daemon at {address} is not asked: {why}.", hint="Start it anew.")
 
 
 def _mark(parsed: argparse.Namespace) -> str:
@@ -265,7 +282,7 @@ async def _hear(reader: asyncio.StreamReader, questions: _Questions, work: async
     work.cancel()
 
 
-async def _conversation(link: Link, person: Person) -> Any:
+async def _conversation(link: Link, person: Person, address: str) -> Any:
     asking, tasks = dict[int, asyncio.Task[None]](), TaskSet()
 
     async def decide(number: int, question: str) -> None:
@@ -281,7 +298,7 @@ async def _conversation(link: Link, person: Person) -> Any:
             if "failed" in said:
                 raise UsageError(said["failed"]) if said["usage"] else DaemonFailed(said["failed"], hint="")
             if "other" in said:
-                raise _OtherDaemon(said["other"])
+                raise _not_asked(address, said["other"])
             if "say" in said:
                 person.tell(said["say"])
             elif "line" in said and person.show is not None:

@@ -8,10 +8,10 @@ import contextlib
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urljoin
 
 from cellblock import __version__
@@ -22,7 +22,6 @@ from cellblock.app.cli.streams import say, write_data
 from cellblock.base.browser import open_privately
 from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import CellblockError, ConfigError
-from cellblock.base.json import is_object
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.base.state_dir import DAEMON_LOG, LOGS, default_state_dir
 from cellblock.base.terminal import harmless
@@ -30,9 +29,6 @@ from cellblock.serve.http.address import MCP_PATH, config_mark
 from cellblock.serve.stdio.connect import relay_stdio
 from cellblock.serve.stdio.daemon import Daemon, Link, local_address
 from cellblock_worker.base.folders import Folder
-
-if TYPE_CHECKING:
-    from cellblock.base.settings.settings import Settings
 
 
 def url_of(parsed: argparse.Namespace) -> str:
@@ -56,41 +52,36 @@ def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Daemo
     return Daemon(url, state_dir=known, token_file=given, tls_ca=parsed.tls_ca, config=config)
 
 
-def _warn_of_configuration(parsed: argparse.Namespace) -> None:
-    if parsed.config is not None:
-        warn(*_needed(parsed)[1])
-
-
-def _needed(parsed: argparse.Namespace) -> tuple[Settings, list[str]]:
-    from cellblock.app.cli.config_needed import load_needed
-
-    return load_needed(
-        parsed.config, state_dir=parsed.state_dir, has_token_file=parsed.token_file is not None
-    )
-
-
 def state_dir_of(parsed: argparse.Namespace) -> Path:
-    """Returns the state directory that the options, or else the configuration, name for the daemon.
+    """Returns the state directory that the options, or else the configuration, name for the daemon. It looks at nothing
+    else of the configuration: the secrets of the servers are in the daemon's environment, and not in ours.
 
     Raises:
-        ConfigError: The configuration cannot be read.
+        ConfigError: The configuration cannot be read, or this in it.
     """
-    folder: Path | None = parsed.state_dir
-    if folder is None:
-        folder = default_state_dir() if parsed.config is None else _plain_state_dir(parsed.config)
-    return _needed(parsed)[0].state_dir if folder is None else folder.absolute()
+    if parsed.state_dir is not None:
+        return parsed.state_dir.absolute()
+    if parsed.config is None:
+        return default_state_dir()
+    file = Path(parsed.config)
+    # Importing the models of settings takes longer than a `connect` has before its client's first answer.
+    with contextlib.suppress(OSError, UnicodeDecodeError, SyntaxFault, AttributeError):
+        raw: Any = parse(file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX)
+        given = raw.get("cellblock", {}).get("state_dir", "")
+        if isinstance(given, str) and "$" not in given:
+            return Path(given).absolute() if given else default_state_dir()
+    from cellblock.app.config.load import state_dir_in
+
+    return state_dir_in(file).absolute()
 
 
 def daemon_of(parsed: argparse.Namespace) -> Daemon:
-    """Returns the daemon that the options name, or else the only one that runs with the state directory, and tells the
-    user at once what is wrong with the configuration."""
+    """Returns the daemon that the options name, or else the only one that runs with the state directory."""
     if parsed.url is None and parsed.token_file is None:
         known = addresses(state_dir_of(parsed))
         if len(known) == 1:
             parsed.url = f"http://{known[0]}{MCP_PATH}"
-    daemon = found_daemon(parsed)
-    _warn_of_configuration(parsed)
-    return daemon
+    return found_daemon(parsed)
 
 
 def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
@@ -109,21 +100,7 @@ def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 async def _connect(
     parsed: argparse.Namespace, find: Callable[[], Daemon], first: Daemon | ConfigError
 ) -> int:
-    """Relays between the client and the daemon. What is wrong with the configuration is looked for when the client has
-    its first answer, or when all is over.
-    """
-    looking: list[asyncio.Future[None]] = []
-
-    def look() -> None:
-        if not looking and isinstance(first, Daemon):
-            looking.append(asyncio.get_running_loop().run_in_executor(None, _warn_of_configuration, parsed))
-
-    def answered(link: Link) -> None:
-        look()
-        if link.facts is not None:
-            _tell_of(link.facts)
-        elif isinstance(first, Daemon):
-            looking.append(asyncio.ensure_future(tell_not_started(first)))
+    """Relays between the client and the daemon."""
 
     def found() -> Daemon:
         if isinstance(first, ConfigError):
@@ -137,19 +114,15 @@ async def _connect(
         return await DaemonStart(address, state_dir_of(parsed), _options(parsed), find)()
 
     address = None if parsed.no_start else local_address(url_of(parsed))
-    try:
-        await relay_stdio(found, None if address is None else start, answered)
-    finally:
-        look()
-        await asyncio.gather(*looking)
+    await relay_stdio(found, None if address is None else start, lambda link: _tell_of(link.facts))
     return EXIT_OK
 
 
-def _tell_of(facts: dict[str, Any]) -> None:
+def _tell_of(facts: dict[str, Any] | None) -> None:
     """Tells what a daemon has said of itself that a person should know."""
-    not_started = facts.get("not_started")
-    if is_object(not_started):
-        _warn_not_started(not_started)
+    if facts is None:
+        return
+    warn(*facts.get("warnings", ()))
     if (version := facts.get("version")) != __version__:
         warn(
             f"the daemon is of version {version}, and this command of {__version__}. Start it anew for the new "
@@ -170,29 +143,12 @@ async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
     url = urljoin(daemon.url, answer["path"])
     sys.stdout.write(f"{url}\n")
     sys.stdout.flush()
-    await tell_not_started(daemon)
+    _tell_of(daemon.facts)
     if not parsed.no_open and sys.stdout.isatty():
         # A browser of the console would take the terminal for itself.
         # The next one takes the file's place; its code is good once, and for a minute.
         await asyncio.to_thread(open_privately, state_dir_of(parsed), "dashboard.html", url)
     return EXIT_OK
-
-
-async def tell_not_started(daemon: Daemon) -> None:
-    """Tells which servers the daemon does not start, since its environment lacks what their entries refer to."""
-    # Who may not know, and a daemon of another version, are told nothing.
-    with contextlib.suppress(CellblockError):
-        answer: Any = await daemon.ask("GET", "/servers/", absent=True)
-        if answer is not None:
-            _warn_not_started(answer["not_started"])
-
-
-def _warn_not_started(servers: Mapping[str, str]) -> None:
-    for name, why in servers.items():
-        warn(
-            f"the daemon does not start the server {name}: {why}. Set it where the daemon runs; for a variable, "
-            "start the daemon anew."
-        )
 
 
 RESTART_SECONDS: Final = 60.0
@@ -208,11 +164,11 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
     name: str = parsed.server
     path = f"/servers/{quote(name, safe='')}"
     row: Any = await daemon.ask("POST", path, absent=True)
-    await tell_not_started(daemon)
+    _tell_of(daemon.facts)
     if row is None:
         raise ConfigError(
             f"The daemon at {daemon.url} has no server {name} that it could start again.",
-            hint="`cellblock status` names those that it has. A disabled one is started by `cellblock enable`.",
+            hint="`cellblock status` shows those that it has. A disabled one is started by `cellblock enable`.",
         )
     try:
         async with asyncio.timeout(RESTART_SECONDS):
@@ -251,7 +207,7 @@ async def logs(parsed: argparse.Namespace) -> int:
         daemon = daemon_of(parsed)
         async with daemon.http() as http:
             await daemon.check(http)
-        await tell_not_started(daemon)
+        _tell_of(daemon.facts)
     except CellblockError as error:
         say(f"that is all for now: {error.message}")
     while parsed.follow:
@@ -297,23 +253,3 @@ def _write(text: str) -> None:
     if text:
         write_data(harmless(text))
         sys.stdout.flush()
-
-
-def _plain_state_dir(path: str) -> Path | None:
-    """Returns where a file says that state is kept, or the default; None where that takes more than reading it: the
-    file is wrong, or the value is none or has a reference.
-
-    Importing the models of settings takes longer than a `connect` has before its client's first answer.
-    """
-    file = Path(path)
-    try:
-        raw: Any = parse(file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX)
-    except (OSError, UnicodeDecodeError, SyntaxFault):
-        return None
-    section: Any = raw.get("cellblock", {}) if is_object(raw) else None
-    if not is_object(section):
-        return None
-    given = section.get("state_dir")
-    if given is None:
-        return default_state_dir()
-    return Path(given) if isinstance(given, str) and "$" not in given else None

@@ -14,10 +14,10 @@ from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.app.cli.streams import say, write_json
 from cellblock.app.config.load import parse_source, read_source
+from cellblock.app.config.named_secrets import NAME, NAME_RULE, NamedSecrets
 from cellblock.app.config.references import MAX_FILE_BYTES, names_in
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.keyrings import NAME, NAME_RULE, NamedSecrets
 from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.suggest import did_you_mean, nearest_names
@@ -117,9 +117,7 @@ def put(parsed: argparse.Namespace) -> int:
     replaced = secrets.get(name) is not None
     secrets.put(name, _value(name))
     done = "has a new value" if replaced else "is kept"
-    sys.stdout.write(
-        f"{name} {done} in the keyring ({secrets.place}). Refer to it with ${{keyring:{name}}}.\n"
-    )
+    sys.stdout.write(f"{name} {done} {secrets.place}. Refer to it with ${{keyring:{name}}}.\n")
     return EXIT_OK
 
 
@@ -151,7 +149,7 @@ def remove(parsed: argparse.Namespace) -> int:
         hint = did_you_mean(nearest_names(name, secrets.names(), 1), "`cellblock secret list` shows all.")
         say(f"there is no secret {name}. {hint}")
         return EXIT_NO
-    sys.stdout.write(f"{name} is removed from the keyring.\n")
+    sys.stdout.write(f"{name} is removed.\n")
     if uses:
         say(f"warning: {parsed.config} still refers to {name}: {', '.join(uses)}")
     return EXIT_OK

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import errno
-import http.client
 import os
 import re
 import shutil
-import ssl
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -137,63 +133,19 @@ def isolation_fix(
     )
 
 
-# ---- where a daemon is, or is to be -------------------------------------------------------------------
-
-PROBE_SECONDS: Final = 2.0
-"""Bounds the time in which a daemon on this machine says that it lives."""
-
-NOBODY: Final = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EHOSTUNREACH)
-"""Names the errors of connecting where nothing listens."""
+# ---- what a daemon is shown with ----------------------------------------------------------------------
 
 RENEW_DAYS: Final = 14
 """Counts the days before its end in which a certificate should be renewed."""
 
 
-def daemon_state(address: str) -> tuple[str, str | None]:
-    """Returns what is at `HOST:PORT`, and a warning when that is another program, or of its certificate."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    plain = _probe(http.client.HTTPConnection(host, int(port), timeout=PROBE_SECONDS))
-    if plain is None:
-        return f"none at {address}", None
-    if plain:
-        return f"one serves at {address}, {plain}", None
-    # Only asked whether it lives: nothing is sent, and nothing that comes is believed.
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    over_tls = _probe(http.client.HTTPSConnection(host, int(port), timeout=PROBE_SECONDS, context=context))
-    if over_tls:
-        return f"one serves at {address} over TLS, {over_tls}", _served_certificate(host, int(port), address)
-    return (
-        f"none: another program has {address}",
-        f"{address} is taken by another program. Serve at another port: cellblock serve --http 127.0.0.1:PORT.",
-    )
-
-
-def _probe(connection: http.client.HTTPConnection) -> str | None:
-    """Says whether a daemon is ready; empty when it is none, None when nothing listens."""
-    with contextlib.closing(connection):
-        try:
-            connection.request("GET", "/livez")
-            answer = connection.getresponse()
-            lives = answer.status == 200
-            answer.read(64)
-            connection.request("GET", "/readyz")
-            ready = connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException) as error:
-            return None if getattr(error, "errno", None) in NOBODY else ""
-    if not lives:
-        return ""
-    return "ready" if ready else "not ready to run scripts"
-
-
-def _served_certificate(host: str, port: int, address: str) -> str | None:
+def served_certificate(cert: Path) -> str | None:
+    """Returns a warning about the certificate of a daemon that serves, where it ends soon."""
     try:
-        pem = ssl.get_server_certificate((host, port), timeout=PROBE_SECONDS)
-        _, end = validity(pem.encode())
+        _, end = validity(cert.read_bytes())
     except (OSError, ValueError):
         return None
-    return _renewal(end, f"The certificate of the daemon at {address}", "and restart the daemon")
+    return _renewal(end, f"The certificate {cert} of the daemon", "and restart the daemon")
 
 
 def certificate_state(cert: Path | None, key: Path | None) -> tuple[str | None, str | None]:

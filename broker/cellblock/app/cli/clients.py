@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -19,13 +21,13 @@ from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
 from cellblock.app.cli.importing.shown import entry_lines
 from cellblock.app.cli.parser import CLIENTS as CLIENT_NAMES
-from cellblock.app.cli.streams import write_json
+from cellblock.app.cli.streams import agreed, asks, write_json
 from cellblock.app.config.client_permissions import shown_path
-from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of
+from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of, read
 from cellblock.app.config.formats import value_at
+from cellblock.app.config.named_secrets import NamedSecrets, forget, opened, seal
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.settings.problems import dotted
 from cellblock.base.terminal import Painter, spelled_out
 
@@ -40,12 +42,15 @@ _DIFFERENCE_SIGNS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 @dataclass(slots=True)
 class Step:
-    """A step is what becomes of one client's file. `plan` says which of its servers are taken over."""
+    """A step is what becomes of one client's file. `plan` says which of its servers are taken over, `given_back` which
+    are its own again."""
 
     name: str
     client: Client
     file: ConfigFile
+    key: KeyPath
     plan: Plan
+    given_back: list[str]
 
     def as_json(self, copy: Path | None, *, written: bool) -> dict[str, Any]:
         return {
@@ -55,6 +60,7 @@ class Step:
             "written": written,
             "backup": None if copy is None else str(copy),
             "taken_over": list(self.plan.added),
+            "given_back": self.given_back,
             "stay": {
                 step.found.name: step.why for step in self.plan.steps if step.fate not in ("added", "present")
             },
@@ -95,8 +101,8 @@ def install(parsed: argparse.Namespace) -> int:
     if not parsed.json:
         for step in steps:
             sys.stdout.write(_install_text(step, target.path, paint, uninstall=parsed.uninstall))
-    if changed and not parsed.yes and not _agreed(len(changed), json=parsed.json):
-        sys.stdout.write("Nothing was written.\n")
+    files = f"{len(changed)} file{'' if len(changed) == 1 else 's'}"
+    if changed and not _confirmed(parsed, f"Write {files}?", "--print to see the entry"):
         return EXIT_OK
     if plan.added:
         if plan.secrets and parsed.secrets is None and not parsed.yes:
@@ -105,7 +111,13 @@ def install(parsed: argparse.Namespace) -> int:
         add_servers(target, plan)
     report: list[dict[str, Any]] = []
     for step in steps:
+        if step.file.changed and not parsed.uninstall:
+            seal(
+                _record_of(step.file), json.dumps([_before_us(step.file, step.key), step.file.text]).encode()
+            )
         copy = step.file.write() if step.file.changed else None
+        if parsed.uninstall:
+            forget(_record_of(step.file))
         report.append(step.as_json(copy, written=step.file.changed))
         if not parsed.json:
             sys.stdout.write(_done(step, copy, paint, uninstall=parsed.uninstall))
@@ -156,13 +168,20 @@ def _step(
     key = client.key(file.data)
     present = value_at(file.data, key)
     changes: dict[KeyPath, Any] = {}
+    back: list[str] = []
     if uninstall:
         if present is not None and not _is_ours(present):
             raise ConfigError(
                 f"{'.'.join(key)} in {file.path} does not start Cellblock.", hint="Remove it by hand."
             )
-        if present is not None:
-            changes[key] = REMOVED
+        file.text = _before_us(file, key)
+        servers = value_at(read(file.text, format_of(file.path.name)), key[:-1])
+        there = value_at(file.data, key[:-1])
+        back = [
+            name
+            for name in (servers if is_object(servers) else ())
+            if not is_object(there) or name not in there
+        ]
     else:
         entry = dict(client.entry(launch))
         if is_object(present):
@@ -182,7 +201,18 @@ def _step(
         }
     if changes:
         file.change(changes)
-    return Step(name, client, file, plan)
+    return Step(name, client, file, key, plan, back)
+
+
+def _record_of(file: ConfigFile) -> str:
+    """Names what is known of a client's file: what it would say without Cellblock, and what was written last."""
+    return f"0-{hashlib.sha256(str(file.path).encode()).hexdigest()[:32]}"
+
+
+def _before_us(file: ConfigFile, key: KeyPath) -> str:
+    """Returns what a client's file would say without Cellblock. Raises ConfigError, and KeyringError."""
+    record = opened(_record_of(file))
+    return file.without(key, None if record is None else json.loads(record))
 
 
 def _plan(
@@ -238,18 +268,27 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
         if one.fate == "added":
             lines += entry_lines(one, paint)
     lines += [
+        f"  {dotted([name])}: is given back; Cellblock has it, too, until `cellblock remove`"
+        for name in step.given_back
+    ]
+    lines += [
         f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock" for name in step.plan.needed
     ]
     return "\n".join(lines) + "\n"
 
 
-def _agreed(files: int, *, json: bool) -> bool:
-    if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+def _confirmed(parsed: argparse.Namespace, question: str, otherwise: str) -> bool:
+    """Asks, unless --yes says it. Raises ConfigError: Nobody is there to be asked; `otherwise` shows what would be."""
+    if parsed.yes:
+        return True
+    if parsed.json or not asks():
         raise ConfigError(
-            "Nothing was written: nobody is there to be asked.",
-            hint="Add --yes, or --print to see the entry.",
+            "Nothing was written: nobody is there to be asked.", hint=f"Add --yes, or {otherwise}."
         )
-    return agreed(f"Write {files} file{'' if files == 1 else 's'}?")
+    if said := agreed(question):
+        return said
+    sys.stdout.write("Nothing was written.\n")
+    return False
 
 
 def _done(step: Step, copy: Path | None, paint: Painter, *, uninstall: bool) -> str:
@@ -295,18 +334,11 @@ def import_servers(parsed: argparse.Namespace) -> int:
         sys.stdout.write(_import_text(search, plan, target.path, paint))
     copy: Path | None = None
     written = False
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not parsed.json
     if plan.added and not parsed.dry_run:
-        if not parsed.yes:
-            if not asks:
-                raise ConfigError(
-                    "Nothing was written: nobody is there to be asked.", hint="Add --yes, or --dry-run."
-                )
-            if not agreed(f"Write {len(plan.added)} servers to {target.path}?"):
-                sys.stdout.write("Nothing was written.\n")
-                return EXIT_OK
-            if plan.secrets and not parsed.copy_secrets and parsed.secrets is None:
-                plan = planned(secrets=place_for(plan.secrets))
+        if not _confirmed(parsed, f"Write {len(plan.added)} servers to {target.path}?", "--dry-run"):
+            return EXIT_OK
+        if plan.secrets and not parsed.yes and not parsed.copy_secrets and parsed.secrets is None:
+            plan = planned(secrets=place_for(plan.secrets))
         copy, written = add_servers(target, plan), True
     if parsed.json:
         report = {"written": written, "backup": None if copy is None else str(copy)}
@@ -318,7 +350,7 @@ def import_servers(parsed: argparse.Namespace) -> int:
 
 def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:
     """Asks about each server that a project's file has, and returns those that are not wanted."""
-    if parsed.yes or parsed.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if parsed.yes or parsed.json or not asks():
         return []
     declined: list[tuple[Path, str]] = []
     for step in plan.steps:
@@ -331,17 +363,9 @@ def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:
     return declined
 
 
-def agreed(question: str) -> bool:
-    try:
-        return input(f"{spelled_out(question)} [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
-
-
 def place_for(secrets: int) -> Place:
     """Asks where secrets are to go, where no option says so."""
-    keyring = NamedSecrets().place
-    if keyring is not None and agreed(f"Put the {secrets} secrets into the system's keyring ({keyring})?"):
+    if agreed(f"Keep the {secrets} secrets {NamedSecrets().place}?"):
         return "keyring"
     copying = f"Copy the {secrets} secrets into the file, too? Otherwise set the variables above."
     return "file" if agreed(copying) else "environment"

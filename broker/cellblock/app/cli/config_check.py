@@ -88,17 +88,13 @@ def check(parsed: argparse.Namespace) -> int:
 
 
 def _lines(checked: Checked, paint: Painter) -> Iterator[str]:
-    def line(where: str, severity: str, text: str) -> str:
-        kind = paint(severity, "bold", "red" if severity == "error" else "yellow")
-        return f"{paint(where, 'bold')}: {kind}: {text}"
-
-    for problem in checked.problems:
+    for problem in [*checked.problems, *checked.overlays]:
+        file = problem.file if isinstance(problem, OverlayFault) else checked.file
         at = problem.position
-        where = f"{checked.file}:{at.line}:{at.column}" if at else checked.file
+        where = f"{file}:{at.line}:{at.column}" if at else str(file)
+        kind = paint(problem.severity, "bold", "red" if problem.severity == "error" else "yellow")
         place = f"{problem.place}: " if problem.path else ""
-        yield line(where, problem.severity, f"{place}{problem.message}. {problem.hint}")
-    for fault in checked.overlays:
-        yield line(fault.where, fault.severity, fault.text)
+        yield f"{paint(where, 'bold')}: {kind}: {place}{problem.message}. {problem.hint}"
     if count := checked.errors:
         yield f"{checked.file}: {paint(f'{count} error' + 's' * (count > 1), 'red')}"
     else:

@@ -8,14 +8,24 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.config_check import check_source
-from cellblock.app.config.edit import EditFault, KeyPath, NotRead, edited, format_of, read, text_of
-from cellblock.app.config.formats import SERVERS_KEY, ignored_keys, normal
+from cellblock.app.config.edit import (
+    REMOVED,
+    EditFault,
+    KeyPath,
+    NotRead,
+    edited,
+    format_of,
+    given_back,
+    read,
+    text_of,
+)
+from cellblock.app.config.formats import SERVERS_KEY, ignored_keys, normal, value_at
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.secret_values import looks_secret
@@ -23,6 +33,9 @@ from cellblock.base.settings.problems import ConfigProblems, Problem, Source
 from cellblock.base.settings.syntax import SyntaxFault
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import stamp_of, write_private
+
+MAX_COPIES: Final = 3
+"""Bounds the copies of older versions that stay beside a file."""
 
 _PAIR: Final = re.compile(
     r"""(["']?(?<![\w.-])([\w.-]++)["']?\s*+[:=]\s*+["']?)([^"',{}\[\]\s][^"',{}\]]*)"""
@@ -55,8 +68,10 @@ class ConfigFile:
         self._stamp: Final = stamp_of(self.path)
         self._old: Final = _text_of(self.path)
         self._mark: Final = "\ufeff" if (self._old or "").startswith("\ufeff") else ""
-        self.text = (self._old or "").removeprefix(self._mark)
-        """Holds what the file will say, without a byte order mark: so far what it says."""
+        self.before: Final = (self._old or "").removeprefix(self._mark)
+        """Holds what the file says, without a byte order mark."""
+        self.text = self.before
+        """Holds what it will say."""
         self.data: Final[dict[str, Any]] = self._parsed()
         """Holds the file's content, parsed."""
 
@@ -81,7 +96,18 @@ class ConfigFile:
         try:
             self.text = edited(self.text, self._format, changes)
         except EditFault as error:
-            raise ConfigError(f"{self.path} was left as it is: {error}", hint="Edit it by hand.") from None
+            raise self._left(error) from None
+
+    def without(self, ours: KeyPath, record: Sequence[str] | None) -> str:
+        """Returns the text without the member at a path; with the texts before and after that came in, as `given_back`
+        does. Raises as `change`."""
+        try:
+            if record is not None:
+                return given_back(*record, self.before, self._format, ours)
+            there = value_at(self.data, ours) is not None
+            return edited(self.before, self._format, {ours: REMOVED}) if there else self.before
+        except EditFault as error:
+            raise self._left(error) from None
 
     @property
     def changed(self) -> bool:
@@ -89,12 +115,12 @@ class ConfigFile:
 
     def difference(self, shown: str) -> list[str]:
         """Returns the lines of a unified difference, without what looks like a secret; `shown` names the file in it."""
-        old, new = (self._old or "").removeprefix(self._mark).splitlines(), self.text.splitlines()
+        old, new = self.before.splitlines(), self.text.splitlines()
         before = shown if self._old is not None else "/dev/null"
         return [_masked(line) for line in difflib.unified_diff(old, new, before, shown, n=2, lineterm="")]
 
     def write(self, *, private: bool = False) -> Path | None:
-        """Writes the file, with the permissions that it had; a new one is the user's alone.
+        """Writes the file, with the permissions that it had; a new one is the user's alone. One without text goes.
 
         Args:
             private: Makes an old one the user's alone, too: what is new in it may be a secret.
@@ -116,6 +142,13 @@ class ConfigFile:
                     stamp = time.strftime("%Y%m%d-%H%M%S")
                     copy = self.path.with_name(f"{self.path.name}.{stamp}-{secrets.token_hex(2)}.bak")
                     write_private(folder, copy.name, self._old.encode())
+                    copies = re.compile(re.escape(self.path.name) + r"\.\d{8}-\d{6}-[0-9a-f]{4}\.bak")
+                    older = [name for name in folder.names() if copies.fullmatch(name) and name != copy.name]
+                    for name in older[: 1 - MAX_COPIES]:
+                        folder.remove(name)
+                if not self.text:
+                    folder.remove(self.path.name)
+                    return copy
                 text = (self._mark + self.text).encode()
                 if not write_private(
                     folder, self.path.name, text, mode=mode, replace=self._old is not None, only=self._stamp
@@ -125,6 +158,9 @@ class ConfigFile:
             why = error.strerror or str(error)
             raise ConfigError(f"Cannot write {self.path}: {why}.", hint="See whose file it is.") from None
         return copy
+
+    def _left(self, error: EditFault) -> ConfigError:
+        return ConfigError(f"{self.path} was left as it is: {error}", hint="Edit it by hand.")
 
     def _changed(self) -> ConfigError:
         return ConfigError(f"{self.path} has changed meanwhile.", hint="Try again.")

@@ -7,7 +7,7 @@ import asyncio
 import platform
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -23,11 +23,13 @@ from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import config_used, reading, settled
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
+from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import ConfigError, HostUnavailable
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
 from cellblock.serve.http.address import Address
+from cellblock.serve.stdio.daemon import is_taken
 from cellblock.tools.catalog.naming import module_paths
 from cellblock.tools.upstream.stderr_log import upstream_log
 from cellblock.types.check import compiler
@@ -108,12 +110,8 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
     broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run(), state_dir="user")
     where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
 
-    def ask(broker: Broker) -> Awaitable[Any]:
-        return answered(parsed, broker, "doctor", {}, Person())
-
-    report = await examine(
-        broker, config_used(parsed), ask, warnings=warnings, address=f"{where.host}:{where.port}", tls=tls
-    )
+    report = await _examine(parsed, broker, f"{where.host}:{where.port}", tls)
+    report.warnings[:0] = warnings
     if parsed.json:
         write_json(report.as_json())
     else:
@@ -121,35 +119,15 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
     return EXIT_NO if report.problems else EXIT_OK
 
 
-async def examine(
-    broker: Broker,
-    config: str,
-    ask: Callable[[Broker], Awaitable[Any]],
-    *,
-    warnings: Sequence[str] = (),
-    address: str | None = None,
-    tls: tuple[Path | None, Path | None] = (None, None),
+async def _examine(
+    parsed: argparse.Namespace, broker: Broker, address: str, tls: tuple[Path | None, Path | None]
 ) -> Report:
-    """Looks at this machine, and has a broker connect to every server and run one script.
-
-    Args:
-        broker: Not yet entered.
-        config: The file that its settings are from, for people.
-        ask: Returns the `findings` of the broker, or of a daemon in its place.
-        warnings: What is known already.
-        address: Where a daemon usually is, as `HOST:PORT`; None does not look.
-        tls: The certificate and the key that a daemon is to serve with.
-    """
+    """Looks at this machine, and has a daemon, or the broker, connect to every server and run one script."""
     settings = broker.settings
     section, state_dir = settings.cellblock, settings.state_dir
     versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
-    report = Report(
-        versions, config, str(state_dir), section.isolation, typecheck=_typecheck(section.typecheck)
-    )
-    report.warnings += warnings
-    if address is not None:
-        report.daemon, warning = await asyncio.to_thread(checkups.daemon_state, address)
-        report.note(None, warning)
+    checked = _typecheck(section.typecheck)
+    report = Report(versions, config_used(parsed), str(state_dir), section.isolation, typecheck=checked)
     report.note(*checkups.certificate_state(*tls))
     trouble = checkups.state_dir_trouble(state_dir)
     report.note(trouble)
@@ -160,8 +138,9 @@ async def examine(
     report.note(deno)
     if deno is not None:
         return report  # nothing could start
+    person = Person()
     try:
-        found: dict[str, Any] = await ask(broker)
+        found: dict[str, Any] = await answered(parsed, broker, "doctor", {}, person)
     except (HostUnavailable, ConfigError) as error:
         # The hint of the one is to run this very command.
         trouble = (
@@ -169,6 +148,13 @@ async def examine(
         )
         report.problems.append(_with_fix(trouble))
         return report
+    finally:
+        report.daemon = person.told
+        if address not in addresses(state_dir) and await is_taken(address):
+            report.warnings.append(
+                f"{address} is taken by another program, or by a daemon with another state directory. Serve at "
+                "another port: cellblock serve --http 127.0.0.1:PORT."
+            )
     report.layers, report.missing, report.servers = found["layers"], found["missing"], found["servers"]
     versions.update(found["versions"])
     report.typecheck += found["typecheck"]
@@ -177,12 +163,14 @@ async def examine(
     return report
 
 
-async def findings(broker: Broker, _: Mapping[str, Any], person: Person) -> dict[str, Any]:
+async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) -> dict[str, Any]:
     """Returns what a broker that runs finds: around its workers, of its servers, and by a script."""
     settings, section = broker.settings, broker.settings.cellblock
     versions, problems = dict[str, str](), list[str]()
     layers, missing = list[str](), list[str]()
     servers, warnings = dict[str, str](), list[str]()
+    if (cert := wanted.get("certificate")) is not None and (ends := checkups.served_certificate(cert)):
+        warnings.append(ends)
     enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
     names = {path: name for name, path in module_paths(enabled).items()}
     await settled(broker, None, person.tell)
@@ -201,7 +189,8 @@ async def findings(broker: Broker, _: Mapping[str, Any], person: Person) -> dict
         fix = checkups.fix_of(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
         why = reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
         problems.append(f"Server {server_id} is not connected: {why}")
-    warnings += map(str, await asyncio.to_thread(overlay_faults, settings, broker.catalog))
+    faults = await asyncio.to_thread(overlay_faults, settings, broker.catalog)
+    warnings += [f"{fault.text(str(fault.file))} {fault.hint}" for fault in faults]
     response = await broker.run(PROBE)
     if response.result != PROBE_RESULT:
         found = response.diagnostics[0].message if response.diagnostics else "a wrong result"

@@ -50,7 +50,7 @@ GROUPS: Final = {
             "disable",
             "auth",
             "secret",
-            "approve",
+            "pins",
             "schemas",
             "status",
             "restart",
@@ -225,12 +225,17 @@ HELP: Final = {
         "cellblock inspect files.read_file --config cellblock.json  # by server and tool",
         "cellblock inspect mcp__files__read_file --config cellblock.json --json  # by its name in MCP",
     ),
-    "approve": Help(
+    "pins": Help(
+        "pin a server's tools as they are now",
+        "Works with the definitions of tools that you have seen, and that later ones are compared with.",
+        "cellblock pins approve files --show --config cellblock.json  # what differs",
+    ),
+    "pins approve": Help(
         "show how a server's tools differ from their pins, and pin them as they are now",
         "Connects to one server and shows which of its tools are new, or changed since they were pinned.",
-        "cellblock approve files --show --config cellblock.json  # what differs",
-        "cellblock approve files read_file --config cellblock.json  # approve one tool",
-        "cellblock approve files --all --config cellblock.json  # approve all that differ",
+        "cellblock pins approve files --show --config cellblock.json  # what differs",
+        "cellblock pins approve files read_file --config cellblock.json  # approve one tool",
+        "cellblock pins approve files --all --config cellblock.json  # approve all that differ",
         one="tools differ from their pins, and none was approved",
     ),
     "schemas": Help(
@@ -289,15 +294,15 @@ HELP: Final = {
         "cellblock auth logout wiki --config cellblock.json  # forgets the login, here and at the server",
     ),
     "secret": Help(
-        "keep secrets in the system's keyring",
-        "Keeps secrets in the system's keyring (macOS Keychain, Secret Service, KWallet), for references such as "
-        "${keyring:GITHUB_TOKEN} in the configuration.",
+        "keep secrets for references of the configuration",
+        "Keeps secrets for references such as ${keyring:GITHUB_TOKEN}: in the system's keyring (macOS Keychain, Secret "
+        "Service, KWallet), or where there is none in encrypted files.",
         "cellblock secret set GITHUB_TOKEN  # asks for the value",
     ),
     "secret set": Help(
         "keep a secret",
-        "Asks for a value without showing it, or reads it from standard input, and keeps it in the keyring under NAME."
-        " A daemon that refers to it takes it over within seconds. Exit code 3 when there is no keyring.",
+        "Asks for a value without showing it, or reads it from standard input, and keeps it under NAME."
+        " A daemon that refers to it takes it over within seconds.",
         "cellblock secret set GITHUB_TOKEN  # asks for the value",
         "cellblock secret set GITHUB_TOKEN < token.txt  # the text of a file, without its last line end",
     ),
@@ -309,8 +314,8 @@ HELP: Final = {
     ),
     "secret remove": Help(
         "forget a secret",
-        "Removes a secret from the keyring, and warns when the configuration still refers to it.",
-        "cellblock secret remove GITHUB_TOKEN  # out of the keyring",
+        "Removes a secret, and warns when the configuration still refers to it.",
+        "cellblock secret remove GITHUB_TOKEN  # forgets it",
         one="there is no secret of this name",
     ),
     "config": Help(
@@ -340,12 +345,12 @@ HELP: Final = {
     "install": Help(
         "put Cellblock into the configuration of an editor or agent",
         "Shows how the client's configuration file would change, asks, and writes it, with a copy of the old one "
-        "beside it. Comments and all other settings stay as they are.",
+        "beside it (three stay). Comments and all other settings stay as they are.",
         "cellblock install claude-code  # for you, in every project",
         "cellblock install cursor vscode --project  # in this project's files",
         "cellblock install --all-detected --take-over --yes  # everywhere, with the clients' own servers behind it",
         "cellblock install codex --print  # only show the entry",
-        "cellblock install codex --uninstall  # out again",
+        "cellblock install codex --uninstall  # out again; what was taken over comes back",
     ),
     "add": Help(
         "add a server to the configuration",

@@ -11,13 +11,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from cellblock.app.assembly import store_of
 from cellblock.app.cli.loading import store_to_read
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
+from cellblock.base.settings.problems import Problem
 from cellblock.base.settings.settings import ServerConfig, Settings
+from cellblock.base.settings.syntax import Position
 from cellblock.base.store import LocalStore, Store
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import plain
@@ -42,42 +44,13 @@ Inputs = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class OverlayFault:
-    """Describes a fault of an overlay file; `message` has no full stop. An error keeps brokers from starting."""
+class OverlayFault(Problem):
+    """A problem of an overlay file. An error keeps brokers from starting."""
 
-    file: Path
-    message: str
-    hint: str
-    place: tuple[int, int] = (1, 1)
-    server: str | None = None
-    tool: str | None = None
-    severity: Literal["error", "warning"] = "warning"
-
-    @property
-    def where(self) -> str:
-        """Returns the place of the fault as `file:line:column`."""
-        return f"{self.file}:{self.place[0]}:{self.place[1]}"
-
-    @property
-    def text(self) -> str:
-        """Returns the message and the hint."""
-        return f"{self.message}. {self.hint}"
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.text}"
+    file: Path = Path()
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the fault for machines, as a problem of a configuration with a file of its own."""
-        line, column = self.place
-        return {
-            "severity": self.severity,
-            "file": str(self.file),
-            "line": line,
-            "column": column,
-            "path": "" if self.tool is None else f"tools.{self.tool}",
-            "message": self.message,
-            "hint": self.hint,
-        }
+        return {**Problem.as_json(self), "file": str(self.file)}
 
 
 def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[OverlayFault]:
@@ -97,7 +70,7 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
         try:
             overlay = read_overlay(file)
         except ConfigError as error:
-            found.append(_unusable(name, file, error))
+            found.append(_unusable(file, error))
             continue
         known = inputs[name] if name in inputs else _pinned(pins, name, settings.servers.get(name))
         for tool in overlay.tools:
@@ -107,11 +80,11 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
     return found
 
 
-def _unusable(server: str, file: Path, error: ConfigError) -> OverlayFault:
+def _unusable(file: Path, error: ConfigError) -> OverlayFault:
     at = _PLACE.search(error.message)
     place = (int(at[1]), int(at[2])) if at is not None else (1, 1)
     message = _PLACE.sub("", error.message).removeprefix(f"{file}: ").rstrip(".")
-    return OverlayFault(file, message, error.hint, place, server, severity="error")
+    return OverlayFault((), message, error.hint, position=Position(*place), file=file)
 
 
 def _tool_faults(
@@ -123,10 +96,15 @@ def _tool_faults(
     file: Path,
 ) -> Iterator[OverlayFault]:
     given, shown = overlay.tools[tool], _shown(tool)
+
+    def fault(message: str, hint: str, *keys: Any) -> OverlayFault:
+        place = Position(*overlay.place(tool, *keys))
+        return OverlayFault(("tools", tool), message, hint, "warning", position=place, file=file)
+
     if known is not None and tool not in known:
         near = map(_shown, nearest_names(tool, known, 1))
         hint = did_you_mean(near, "Take the table out, or correct its name.")
-        yield OverlayFault(file, f"{server} has no tool {shown}", hint, overlay.place(tool), server, tool)
+        yield fault(f"{server} has no tool {shown}", hint)
         return
     if known is not None and given.examples:
         validator = InputValidator(known[tool])
@@ -135,15 +113,13 @@ def _tool_faults(
             if violation is not None:
                 why = _shown(violation.sentence.rstrip("."))
                 message = f"example {number + 1} does not fit the input of {shown}: {why}"
-                place = overlay.place(tool, "examples", [number, "input"])
-                yield OverlayFault(file, message, "Correct the example.", place, server, tool)
+                yield fault(message, "Correct the example.", "examples", [number, "input"])
     if fit.misfits and fit.of == fingerprint(given.output, given.json_text):
         message = (
             f"{fit.misfits} of {fit.checked} results of {shown} did not fit the output that is given; "
             f"the newest: {_shown(fit.newest)}"
         )
-        hint = "Correct output, or take it out."
-        yield OverlayFault(file, message, hint, overlay.place(tool, "output"), server, tool)
+        yield fault(message, "Correct output, or take it out.", "output")
 
 
 def _strays(folder: Path, files: Mapping[str, Path]) -> Iterator[OverlayFault]:
@@ -153,9 +129,8 @@ def _strays(folder: Path, files: Mapping[str, Path]) -> Iterator[OverlayFault]:
         if file.stem not in by_stem:
             near = (f"{name}.toml" for name in nearest_names(file.stem, by_stem, 1))
             message = f"no server of this configuration has the name {_shown(file.stem)}"
-            yield OverlayFault(
-                file, message, did_you_mean(near, "Rename it to that of a server, or move it away.")
-            )
+            hint = did_you_mean(near, "Rename it to that of a server, or move it away.")
+            yield OverlayFault((), message, hint, "warning", position=Position(1, 1), file=file)
 
 
 def _pinned(store: PinStore, server: str, config: ServerConfig | None) -> Inputs | None:

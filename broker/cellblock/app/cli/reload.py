@@ -66,20 +66,20 @@ class Hangups:
 @contextlib.asynccontextmanager
 async def following(
     broker: Broker, parsed: argparse.Namespace, load: Callable[[], Settings], hangups: Hangups
-) -> AsyncGenerator[Callable[[], bool]]:
-    """Takes over changes of the file while the block runs, and gives what says whether all of it is in force. Without
-    one, it is the user's own once that is made."""
+) -> AsyncGenerator[Callable[[], str | None]]:
+    """Takes over changes of the file while the block runs, and gives what says why the file as it is now is not all in
+    force, None where it is. Without one, it is the user's own once that is made."""
     file = default_file() if parsed.config is None else Path(parsed.config)
     # A pipe has said what it had to say.
     if parsed.config is not None and not file.is_file():
         why = f"{file} is no regular file"
         hangups.obey(lambda: say(f"configuration: there is nothing to read again: {why}"))
-        yield lambda: False
+        yield lambda: why
         return
     watch = _Watch(file, broker, load)
     hangups.obey(watch.wanted.set)
     async with beside(watch.run(), name="config watch"):
-        yield watch.is_current
+        yield watch.why_behind
 
 
 class _Watch:
@@ -93,11 +93,11 @@ class _Watch:
         self.wanted = asyncio.Event()
         """Has the file read at once, changed or not; for SIGHUP."""
         self._seen = self._stamp()
-        self._is_whole = True
+        self._why: str | None = None
 
-    def is_current(self) -> bool:
-        """Says whether the broker has taken over the whole of the file as it is now."""
-        return self._is_whole and self._stamp() == self._seen
+    def why_behind(self) -> str | None:
+        """Says why the broker has not taken over the whole of the file as it is now; None where it has."""
+        return self._why or (None if self._stamp() == self._seen else "it has just changed")
 
     async def run(self) -> None:
         while True:
@@ -118,7 +118,7 @@ class _Watch:
 
     async def _reload(self, wanted: bool) -> None:
         # Before it is read: what is written meanwhile is noticed at the next look.
-        self._seen, self._is_whole = self._stamp(), False
+        self._seen, self._why = self._stamp(), "it is being read"
         try:
             # Opening a pipe that has taken its place would wait for a writer, and everybody else with it.
             if self._path.exists() and not self._path.is_file():
@@ -127,10 +127,11 @@ class _Watch:
             settings = await asyncio.wrap_future(start_daemon("cellblock-reload", self._load))
             changes = self._broker.reconfigure(settings)
         except (CellblockError, OSError) as error:
+            self._why = str(error)
             say(f"the configuration is not taken over, and the old one stays in force: {error}")
             return
         # What needs a restart has its old value.
-        self._is_whole = self._broker.settings == settings
+        self._why = None if self._broker.settings == settings else "some of it needs a restart"
         if settings.files != self._files:
             self._files = settings.files
             self._seen = self._stamp()

@@ -1,8 +1,7 @@
-"""Run_page draws one run: its facts, its stages and calls to scale, its diagnostics and its console output."""
+"""Run_page draws one run: its facts, its stages and calls with their times, its diagnostics and its console output."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -13,9 +12,6 @@ from cellblock.base.terminal import Painter, cell, milliseconds, plain, wrapped
 Data = Mapping[str, Any]
 
 MIB: Final = 1024 * 1024
-
-LEAST_TRACK: Final = 10
-"""Counts columns; a narrower drawing shows nothing, and is left out."""
 
 OUTCOME, TOOK = 10, 9
 
@@ -67,20 +63,16 @@ def _facts(run: Data) -> Iterator[tuple[str, str]]:
 
 
 def _timeline(run: Data, width: int, paint: Painter) -> list[str]:
-    whole = max(run["elapsedMs"], 1)
-    name = min(32, max(8, width // 3))
-    track = width - name - TOOK - OUTCOME - 4
-    axis = f"0{cell(milliseconds(whole), track - 1, right=True)}" if track >= LEAST_TRACK else ""
-    lines = [_lane("", axis, "TOOK", "OUTCOME", name, width)]
+    whole = run["elapsedMs"]
+    name = min(48, max(8, width - 2 * TOOK - OUTCOME - 4))
+    lines = [_lane("", "AT", "TOOK", "OUTCOME", name, width)]
     steps = [0, *(run["steps"].get(step, whole) for step in ("queued", "leased", "started")), whole]
     for stage, (start, end) in zip(("plan", "queue", "worker", "script"), pairwise(steps), strict=True):
-        drawn = _bar(start, end, whole, track, "━")
-        lines.append(_lane(stage, drawn, milliseconds(end - start), "", name, width))
+        lines.append(_lane(stage, milliseconds(start), milliseconds(end - start), "", name, width))
     for call in run["timeline"]:
-        start, took, outcome = call["atMs"], call["durationMs"], call["outcome"]
-        drawn = _bar(start, start + took, whole, track, "█")
-        shown = milliseconds(took) if took else "<1 ms"
-        line = _lane(f"{call['server']}.{call['tool']}", drawn, shown, outcome, name, width)
+        took, outcome = call["durationMs"], call["outcome"]
+        shown, at = milliseconds(took) if took else "<1 ms", milliseconds(call["atMs"])
+        line = _lane(f"{call['server']}.{call['tool']}", at, shown, outcome, name, width)
         lines.append(paint(line, STYLES.get(outcome, "red")))
         if call["error"] and outcome not in STYLES:
             lines += [paint(plain(f"    {text}", width), "red") for text in wrapped(call["error"], width - 4)]
@@ -88,18 +80,9 @@ def _timeline(run: Data, width: int, paint: Painter) -> list[str]:
     return lines + ([plain(f"  ({left} later calls)", width)] if left > 0 else [])
 
 
-def _lane(name: str, drawn: str, took: str, outcome: str, named: int, width: int) -> str:
-    between = f" {drawn} " if drawn else " "
-    return plain(f"{cell(f'  {name}', named)}{between}{cell(took, TOOK, right=True)} {outcome}", width)
-
-
-def _bar(start: float, end: float, whole: float, track: int, mark: str) -> str:
-    """Draws where something was in the whole, in `track` columns; at least one of them is marked."""
-    if track < LEAST_TRACK:
-        return ""
-    first = min(track - 1, max(0, math.floor(start / whole * track)))
-    last = min(track, max(first + 1, math.ceil(end / whole * track)))
-    return " " * first + mark * (last - first) + " " * (track - last)
+def _lane(name: str, at: str, took: str, outcome: str, named: int, width: int) -> str:
+    times = f"{cell(at, TOOK, right=True)} {cell(took, TOOK, right=True)}"
+    return plain(f"{cell(f'  {name}', named)} {times} {outcome}", width)
 
 
 def _diagnostics(run: Data, width: int, paint: Painter) -> Iterator[str]:
@@ -111,7 +94,7 @@ def _diagnostics(run: Data, width: int, paint: Painter) -> Iterator[str]:
 
 def _logs(run: Data, width: int, paint: Painter) -> Iterator[str]:
     if run["logsLeftOut"]:
-        yield paint(plain(f"  ({run['logsLeftOut']} earlier entries)", width), "dim")
+        yield paint(plain(f"  log entries that are not shown: {run['logsLeftOut']}", width), "dim")
     for entry in run["logs"]:
         head = f"{entry['timeMs']:>8} ms  {cell(entry['level'], 6)}"
         # In a narrow window the message goes below, not into a column of three letters.

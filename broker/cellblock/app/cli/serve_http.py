@@ -70,7 +70,7 @@ async def serve_http(
         async with broker:
             _drain_on_signals(front, hangups)
             async with (
-                following(broker, parsed, load, hangups) as is_current,
+                following(broker, parsed, load, hangups) as why_behind,
                 beside(_end_of_itself(front, broker, parsed), name="end of itself"),
             ):
                 await front.serve(
@@ -81,7 +81,7 @@ async def serve_http(
                     on_serving=lambda: say(f"serving {front.url}\ncellblock: {front.protection}"),
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
                     broker=section.state.broker_name if broker.store.is_shared else "",
-                    answer=Answers(broker, parsed, is_current, front.stop),
+                    answer=Answers(broker, parsed, why_behind, front.stop),
                 )
                 if front.hurried:
                     # The exit code says that it was not left to end by itself.

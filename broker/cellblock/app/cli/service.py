@@ -9,21 +9,27 @@ import plistlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from cellblock.app.cli.config_needed import SERVICE, load_needed
+from cellblock.app.cli.attach import state_dir_of
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.importing.known import own_command
 from cellblock.app.cli.loading import warn
 from cellblock.app.cli.streams import write_data
+from cellblock.app.config.formats import value_at
+from cellblock.app.config.load import parse_source, read_settings, read_source
 from cellblock.app.config.references import WHERE_STARTED, variables_of
 from cellblock.base.secret_values import ORDINARY
+from cellblock.base.settings.problems import SECTION_KEY
+from cellblock.base.settings.sections import HttpSettings
 from cellblock.serve.http.address import Address
 
 STOP_MARGIN_SECONDS: Final = 20
 """Bounds what follows the draining, until workers and upstream servers are gone; it takes 1 s."""
 
 LABEL: Final = "cellblock"
+
+DRAIN: Final = (SECTION_KEY, "http", "drain_ms")
 
 ENVIRONMENT_FILE: Final = "%h/.config/cellblock/environment"
 """Names what the unit reads when it is there; `%h` is the home folder."""
@@ -61,17 +67,21 @@ def service(parsed: argparse.Namespace) -> int:
     """
     Address.parse(parsed.http)
     launchd = parsed.launchd or (sys.platform == "darwin" and not parsed.systemd)
-    settings, warnings = load_needed(
-        parsed.config, further=SERVICE, state_dir=parsed.state_dir, environment=_environment(launchd=launchd)
-    )
-    if not launchd:
-        warnings = [one.replace(WHERE_STARTED, f"in {_in_home(Path('~'))}") for one in warnings]
-    warn(*warnings)
+    drain_ms: Any = None
+    if parsed.config is not None:
+        source = read_source(parsed.config)
+        raw = parse_source(source)
+        settings, problems, _ = read_settings(raw, source, _environment(launchd=launchd))
+        for problem in problems:
+            text = f"{problem.text(source.name)} {problem.hint}"
+            warn(text if launchd else text.replace(WHERE_STARTED, f"in {_in_home(Path('~'))}"))
+        # Of a file that lacks something yet, too.
+        drain_ms = value_at(raw if settings is None else settings.model_dump(), DRAIN)
     command = ServiceCommand(
         http=parsed.http,
         config=Path(parsed.config).expanduser().absolute() if parsed.config else None,
-        state_dir=settings.state_dir.absolute(),
-        drain_seconds=settings.cellblock.http.drain_ms // 1000,
+        state_dir=state_dir_of(parsed),
+        drain_seconds=(drain_ms if isinstance(drain_ms, int) else HttpSettings().drain_ms) // 1000,
         path=os.environ.get("PATH", os.defpath),
     )
     write_data(launchd_plist(command) if launchd else systemd_unit(command))

@@ -254,10 +254,11 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
             for key, seen in store.load().items()
             if (key.server, key.tool) == (parsed.server, parsed.tool)
         ]
+    file = overlay_file(settings.overlay_dir, parsed.server)
     faults = [
         fault
         for fault in overlay_faults(settings)
-        if fault.server == parsed.server and fault.tool in (parsed.tool, None)
+        if fault.file == file and fault.path[1:] in ((), (parsed.tool,))
     ]
     if not newest and not faults:
         raise ConfigError(
@@ -277,7 +278,7 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
         write_json([*changes, *(fault.as_json() for fault in faults)])
         return EXIT_OK
     lines = lines or ["It has not changed."]
-    lines += [f"{fault.where}: {fault.severity}: {fault.text}" for fault in faults]
+    lines += [f"{fault.severity}: {fault.text(str(file))} {fault.hint}" for fault in faults]
     sys.stdout.write("\n".join(lines) + "\n")
     return EXIT_OK
 

@@ -6,15 +6,18 @@ when it says what was wanted and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from cellblock.app.config.formats import value_at
 from cellblock.base.json import is_object
 from cellblock.base.settings.positions import Positions, find_positions
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, blank_comments, parse, without_comments
@@ -95,7 +98,68 @@ def edited(text: str, form: Format, changes: Mapping[KeyPath, Any]) -> str:
     return after
 
 
+def given_back(old: str, new: str, now: str, form: Format, ours: KeyPath) -> str:
+    """Returns a text as if it had never been changed from `old` to `new`: with what somebody has made of `new` since.
+
+    Where both have changed the same lines, what `new` has lost is written anew.
+
+    Args:
+        old: The whole file before the change.
+        new: The file after it; the change has taken members out, and put in the one at `ours`.
+        now: The file as it is.
+        form: What all are written in.
+        ours: The path that is to go.
+
+    Raises:
+        SyntaxFault, EditFault: As `edited` does.
+    """
+    if now == new:
+        return old
+    before, after, data = (_object(text, form) for text in (old, new, now))
+    lost = [*_lost(before, after, ())]
+    changes = {path: value for path, value in lost if value_at(data, path) is None} | {ours: REMOVED}
+    keyed = edited(now, form, changes)
+    merged = _merged(new, old, now)
+    with contextlib.suppress(SyntaxFault, EditFault):
+        said, wanted = (_without_empty(_object(text, form), changes) for text in (merged or "", keyed))
+        return merged if merged and said == wanted else keyed
+    return keyed
+
+
 # ---- inside ------------------------------------------------------------------------------------------
+
+
+def _object(text: str, form: Format) -> dict[str, Any]:
+    return read(text, form) or {}
+
+
+def _lost(
+    before: Mapping[str, Any], after: Mapping[str, Any], above: KeyPath
+) -> Iterator[tuple[KeyPath, Any]]:
+    for key, value in before.items():
+        if key not in after:
+            yield (*above, key), value
+        elif is_object(value) and is_object(after[key]):
+            yield from _lost(value, after[key], (*above, key))
+
+
+def _merged(base: str, one: str, other: str) -> str | None:
+    """Returns a text with both changes, line by line; None where they touch the same lines."""
+    lines = base.splitlines(keepends=True)
+    changes = {
+        (start, end, "".join(after[first:last]))
+        for after in (one.splitlines(keepends=True), other.splitlines(keepends=True))
+        for kind, start, end, first, last in SequenceMatcher(None, lines, after).get_opcodes()
+        if kind != "equal"
+    }
+    made, at, inserted = "", 0, -1
+    for start, end, text in sorted(changes):
+        if start < at or end == inserted:
+            return None
+        inserted = end if start == end else -1
+        made += "".join(lines[at:start]) + text
+        at = end
+    return made + "".join(lines[at:])
 
 
 def _change(data: dict[str, Any], path: KeyPath, value: Any) -> None:

@@ -53,11 +53,7 @@ ON_KEYS: Final = ("enabled", "isActive")
 APPROVALS: Final = ("default_tools_approval_mode", "tools")
 """Names where Codex says which tools it asks about. A list under `tools` is Copilot's, of the only tools there are."""
 
-_MODES: Final = ("auto", "approve", "prompt", "writes", None)
-"""Names what Codex may say of its questions; None is nothing."""
-
-_MODES_HINT: Final = "Write auto, approve, prompt or writes; or use askTools."
-
+_FREE: Final = ("auto", "approve")
 _ASKING: Final = ("prompt", "writes")
 """Names Codex's modes that ask; `writes` does about tools that do not say that they only read, and here about all."""
 
@@ -244,29 +240,25 @@ def _entry(made: Normal, name: str, entry: Any) -> Any:
 
 
 def _take_approvals(made: Normal, name: str, entry: Mapping[str, Any], written: dict[str, Any]) -> None:
-    mode, tools = entry.get("default_tools_approval_mode"), entry.get("tools")
-    modes: dict[str, Any] = {}
-    for tool, value in tools.items() if is_object(tools) else ():
-        if is_object(value) and value.keys() <= {"approval_mode"}:
-            modes[tool] = value.get("approval_mode")
-        else:
-            message = "this may restrict the tool, and Cellblock does not know how"
-            path = (*made.origins[name], "tools", tool)
-            made.problems.append(Problem(path, message, "Use disabledTools or askTools.", at_key=True))
-    if tools is not None and not is_object(tools) and not is_array(tools):
+    tools = entry.get("tools", {})
+    if not is_object(tools) and not is_array(tools):
         path = (*made.origins[name], "tools")
         made.problems.append(Problem(path, "a list of tools is needed", "Use enabledTools.", at_key=True))
-    for tool, one in modes.items():
-        if one not in _MODES:
-            path = (*made.origins[name], "tools", tool)
-            made.problems.append(Problem(path, "this approval mode is not known", _MODES_HINT, at_key=True))
-    if mode not in _MODES:
-        made.problems.append(Problem(made.origins[name], "its approval mode is not known", _MODES_HINT))
-    asked = [tool for tool, one in modes.items() if one in _ASKING]
-    free = [tool for tool, one in modes.items() if one not in (*_ASKING, None)]
-    if mode in _ASKING and free:
+    modes: dict[str, Any] = {"*": entry.get(APPROVALS[0])}
+    for tool, one in tools.items() if is_object(tools) else ():
+        modes[tool] = one.get("approval_mode") if is_object(one) and one.keys() <= {"approval_mode"} else ""
+    for tool, mode in modes.items():
+        if mode not in (*_FREE, *_ASKING, None):
+            path = (*made.origins[name], *(APPROVALS[:1] if tool == "*" else ("tools", tool)))
+            message = "this may restrict tools, and Cellblock does not know how"
+            hint = "Write auto, approve, prompt or writes; or use askTools or disabledTools."
+            made.problems.append(Problem(path, message, hint, at_key=True))
+    asks_all = modes.pop("*") in _ASKING
+    free = [tool for tool, mode in modes.items() if mode in _FREE]
+    asked = [tool for tool, mode in modes.items() if mode in _ASKING]
+    if asks_all and free:
         _add_names(written, "autoApprove", free)
-    elif mode in _ASKING:
+    elif asks_all:
         asked = ["*"]
     if asked:
         _add_names(written, "askTools", asked)

@@ -63,6 +63,25 @@ def load_settings(path: str | os.PathLike[str] | None) -> Settings:
     return _settings(parse_source(source), source)
 
 
+def state_dir_in(path: str | os.PathLike[str]) -> Path:
+    """Returns the state directory that a configuration file names, whatever else is wrong in it, or the default.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        ConfigProblems: It is not valid, or names none that can be used.
+    """
+    source, key = read_source(path), (SECTION_KEY, "state_dir")
+    resolver = Resolver(Path(path))
+    given = resolver.resolve(value_at(parse_source(source), key), key)
+    problems = resolver.faults
+    if not problems:
+        try:
+            return Settings.model_validate({SECTION_KEY: {"state_dir": given}}).state_dir
+        except ValidationError as error:
+            problems = of_validation(error, Settings)
+    raise ConfigProblems(source.name, source.placed(problems))
+
+
 def parse_settings(raw: Mapping[str, Any], *, source: str = "the configuration") -> Settings:
     """Makes Settings from a parsed configuration.
 

@@ -171,14 +171,8 @@ class Resolver:
 
     def _kept(self, name: str) -> str:
         # Only where a reference names it: a keyring takes long to be found.
-        from cellblock.base.keyrings import (
-            KEYRING_SECONDS,
-            NAME,
-            NAME_RULE,
-            KeyringError,
-            NamedSecrets,
-            mark_of,
-        )
+        from cellblock.app.config.named_secrets import NAME, NAME_RULE, NamedSecrets, mark_of
+        from cellblock.base.keyrings import KEYRING_SECONDS, KeyringError
 
         if NAME.fullmatch(name) is None:
             raise _Unresolved("this is no name of a secret", NAME_RULE, unknown=True)
@@ -193,7 +187,7 @@ class Resolver:
             message = self._keyring_fault.message.removesuffix(".")
             raise _Unresolved(message[0].lower() + message[1:], self._keyring_fault.hint)
         if value is None:
-            raise _Unresolved(f"the keyring has no secret {name}", f"Run: cellblock secret set {name}.")
+            raise _Unresolved(f"there is no secret {name}", f"Run: cellblock secret set {name}.")
         return value
 
     def _input(self, wanted: str) -> str:

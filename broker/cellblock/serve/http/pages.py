@@ -28,7 +28,7 @@ from cellblock.base.database import StoreError
 from cellblock.base.json import mapped
 from cellblock.base.settings.sections import Dashboard, OAuthSettings
 from cellblock.base.visible import visible
-from cellblock.observe.facts import NOT_STARTED, BrokerFacts
+from cellblock.observe.facts import BrokerFacts
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics
 from cellblock.observe.view import View
 from cellblock.serve.http.bodies import read_body
@@ -126,10 +126,6 @@ class Servers:
     def __init__(self, facts: BrokerFacts, restart: Callable[[str], bool]) -> None:
         self._facts, self.restart = facts, restart
 
-    def not_started(self) -> dict[str, str]:
-        """Returns the servers whose entries refer to what is not there, each with why."""
-        return {row["name"]: row["reason"] for row in self._facts.upstreams() if row["state"] == NOT_STARTED}
-
     def row(self, name: str) -> dict[str, Any] | None:
         """Returns a server's state; None when there is no such server."""
         return next((row for row in self._facts.upstreams() if row["name"] == name), None)
@@ -203,10 +199,6 @@ class Pages:
         self._clock = clock
         self._logins = Logins(DASHBOARD_PATH, secure=secure, clock=clock)
         self._state: tuple[float, Response] | None = None
-
-    def not_started(self) -> dict[str, str]:
-        """Returns the servers that are not started, each with why; none where nobody may start one again."""
-        return {} if self._servers is None else self._servers.not_started()
 
     def routes(self, guards: Guards) -> list[Route]:
         """Returns the paths that are there, each behind its guards."""
@@ -295,8 +287,6 @@ async def _server_page(servers: Servers, request: Request) -> Response:
     name: str = request.path_params["name"]
     if request.method == "POST" and not servers.restart(name):
         return Response(None, HTTPStatus.NOT_FOUND)
-    if not name:
-        return json_page({"not_started": servers.not_started()})
     row = servers.row(name)
     return Response(None, HTTPStatus.NOT_FOUND) if row is None else json_page(row)
 

@@ -302,7 +302,7 @@ class HttpFrontend:
         async with keeping(config.outputs, service.store) as kept:
             web = self._make_web_server(app, on_serving)
             # Before connections are taken at the address, and until after: who reaches it finds the socket.
-            async with self._socket_front(server, service, version, pages, answer):
+            async with self._socket_front(server, service, version, answer):
                 self._activity.end()
                 with cancellations_unsaid():
                     await self._until_drained(server.open(kept), service, manager, web)
@@ -345,7 +345,7 @@ class HttpFrontend:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _socket_front(
-        self, server: FrontServer, service: RunService, version: str, pages: Pages, answer: Answer
+        self, server: FrontServer, service: RunService, version: str, answer: Answer
     ) -> contextlib.AbstractAsyncContextManager[object]:
         """Makes what serves `connect` on this machine; nothing where no socket can be made."""
         address = f"{self._options.address.host}:{self.port}"
@@ -364,7 +364,6 @@ class HttpFrontend:
             most=self._settings.max_sessions,
             version=version,
             config=config_mark(self._options.config),
-            not_started=pages.not_started,
             answer=answer,
         )
 

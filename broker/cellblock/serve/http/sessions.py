@@ -46,6 +46,7 @@ class _Session:
     name: str
     in_flight: int
     quiet_since: float
+    user: object = None
 
 
 class Sessions:
@@ -77,21 +78,22 @@ class Sessions:
         self._open[place] = _Session(opener.principal, opener.program, "", 1, now)
         return place
 
-    def longest_idle(self, opener: Caller) -> bytes | None:
-        """Returns the session of a principal that has been without a request or stream for longest; None for none."""
-        idle = (
-            (one.quiet_since, key)
+    def longest_idle(self, opener: Caller) -> tuple[bytes, object] | None:
+        """Returns the session of a principal that has been without a request or stream for longest, and as whom the SDK
+        knows its program; None for none."""
+        idle = [
+            (one.quiet_since, key, one.user)
             for key, one in self._open.items()
             if isinstance(key, bytes) and one.principal == opener.principal and not one.in_flight
-        )
-        return min(idle, default=(0.0, None))[1]
+        ]
+        return min(idle, key=lambda one: one[0])[1:] if idle else None
 
-    def opened(self, key: bytes, opener: Caller, now: float) -> None:
-        """Notes a session that the SDK has opened."""
+    def opened(self, key: bytes, opener: Caller, now: float, user: object = None) -> None:
+        """Notes a session that the SDK has opened for a user."""
         # The id lets its holder into the session: logs and the dashboard get another name for it.
         whose = f"{opener.principal} " if opener.principal.startswith(NAMED) else ""
         name = f"http {whose}session {hashlib.sha256(key).hexdigest()[:16]}"
-        self._open[key] = _Session(opener.principal, opener.program, name, 0, now)
+        self._open[key] = _Session(opener.principal, opener.program, name, 0, now, user)
         if len(self._open) > self._most:
             del self._open[next(iter(self._open))]
 
@@ -164,7 +166,7 @@ class SessionLimit:
         place = self.sessions.reserve(caller, self.clock())
         if place is None and (idle := self.sessions.longest_idle(caller)) is not None:
             # Of a client that has forgotten it: one that comes back is told 404, and begins a new one.
-            await self._end(idle, scope)
+            await self._end(*idle, scope)
             place = self.sessions.reserve(caller, self.clock())
         if place is None:
             raise busy(503, RETRY_SECONDS, TOO_MANY)
@@ -175,7 +177,7 @@ class SessionLimit:
                 for key, value in message.get("headers", ()):
                     if key.lower() == SESSION_HEADER:
                         self.sessions.forget(place)
-                        self.sessions.opened(value, caller, self.clock())
+                        self.sessions.opened(value, caller, self.clock(), scope.get("user"))
             await send(message)
 
         try:
@@ -183,7 +185,7 @@ class SessionLimit:
         finally:
             self.sessions.forget(place)
 
-    async def _end(self, session: bytes, scope: Scope) -> None:
+    async def _end(self, session: bytes, user: object, scope: Scope) -> None:
         self.sessions.forget(session)
 
         async def nothing() -> Message:
@@ -195,7 +197,8 @@ class SessionLimit:
         bare = [
             (key, value) for key, value in scope["headers"] if not key.startswith((b"content-", b"transfer-"))
         ]
-        asked = {**scope, "method": "DELETE", "headers": [*bare, (SESSION_HEADER, session)]}
+        # The SDK ends a session only for the program that opened it, and this one may be another of the principal's.
+        asked = {**scope, "user": user, "method": "DELETE", "headers": [*bare, (SESSION_HEADER, session)]}
         await self.app(asked, nothing, unsaid)
 
 

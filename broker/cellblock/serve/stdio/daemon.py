@@ -119,6 +119,8 @@ class Daemon:
         self.url = url
         self.address = local_address(url)
         self._state_dir, self._config = state_dir, config
+        self.facts: dict[str, Any] | None = None
+        """Holds what it has said of itself, where its socket was reached."""
         self._given = None if token_file is None else read_token(token_file)
         self._own = None if token_file is not None or state_dir is None else state_dir / FILE_NAME
         self._local, self._plain = is_loopback(parts.hostname), parts.scheme == "http"
@@ -317,6 +319,7 @@ class Daemon:
                 hint="Close an editor, or raise cellblock.http.max_sessions.",
             )
         self._check_config(facts.get("config"))
+        self.facts = facts
         return facts
 
     def _check_config(self, served: object) -> None:

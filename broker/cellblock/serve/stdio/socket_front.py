@@ -14,7 +14,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace, TracebackType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 import mcp_types as types
@@ -55,7 +55,18 @@ QUESTION_BITS: Final = 30
 taken for one to another question of the next daemon. Ids have 32 bits in some clients."""
 
 
-Answer = Callable[[Mapping[str, Any], asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+class Answer(Protocol):
+    """Answers the commands of this user."""
+
+    def warnings(self) -> list[str]:
+        """Returns what each is to tell its user of the daemon, a sentence each."""
+        ...
+
+    async def __call__(
+        self, asked: Mapping[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, /
+    ) -> None:
+        """Answers what a command asks in its first line, until it hangs up."""
+        ...
 
 
 class SocketFront:
@@ -71,8 +82,7 @@ class SocketFront:
         most: Bounds the sessions.
         version: Of Cellblock.
         config: As `config_mark` gives it.
-        not_started: Gives the servers that are not started, each with why.
-        answer: Answers what a command asks in its first line, until it hangs up; None where none is answered.
+        answer: Answers what commands ask.
     """
 
     def __init__(
@@ -87,14 +97,13 @@ class SocketFront:
         most: int,
         version: str,
         config: str,
-        not_started: Callable[[], Mapping[str, str]],
-        answer: Answer | None = None,
+        answer: Answer,
     ) -> None:
         self._answer = answer
         self._listening, self._server, self._service = listening, server, service
         self._in_flight, self._activity = in_flight, activity
         self._verifier, self._most = verifier, most
-        self._version, self._config, self._not_started = version, config, not_started
+        self._version, self._config = version, config
         self._sessions = TaskSet()
         self._serving: asyncio.Server | None = None
 
@@ -135,15 +144,14 @@ class SocketFront:
             if principal is None or refusal is not None:
                 writer.write(hello(version=self._version, refused=refusal))
                 return
-            facts: Mapping[str, str] = self._not_started() if principal == SUBJECT else {}
-            answers = self._answer is not None and token is None
-            known = {"config": self._config, "not_started": dict(facts), "answers": answers}
-            writer.write(hello(version=self._version, **known))
+            known = {"config": self._config, "answers": token is None}
+            warnings = self._answer.warnings() if principal == SUBJECT else []
+            writer.write(hello(version=self._version, warnings=warnings, **known))
             self._activity.begin()
             try:
                 if (asked := asked.get("ask")) is None:
                     await self._session(reader, writer, token, principal)
-                elif self._answer is not None and answers:
+                elif token is None:
                     # Whoever reaches the socket is the user.
                     with self._in_flight.one(Owner(principal, "command"), is_awaited=True) as exchange:
                         await exchange.within(self._answer(asked, reader, writer))

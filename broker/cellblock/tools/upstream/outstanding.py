@@ -19,14 +19,13 @@ from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel
 
 from cellblock.base.callbacks import tell
-from cellblock.base.json import is_array, is_object
 from cellblock.base.redaction import Redactor
-from cellblock.base.visible import visible, visible_schema
+from cellblock.base.visible import visible_schema, visible_tree
 from cellblock.tools.upstream.requester import CallOrigin, Requester
 
 NO_URL: Final = "Only plain URLs of http and https are opened."
 
-_BREAKS: Final = "\n\r\t"
+HIDDEN_CHOICE: Final = "A field or a choice of the form has characters that nobody sees."
 
 DOUBT_SECONDS: Final = 60.0
 """Sets for how long after a call was given up its server may still ask something for it."""
@@ -156,8 +155,11 @@ class Routing:
         if isinstance(params, types.ElicitRequestURLParams) and not _is_plain_url(params.url):
             return _refusal(types.INVALID_PARAMS, NO_URL)
         if "requestedSchema" in asked:
-            asked["requestedSchema"] = visible_schema(asked["requestedSchema"])
-        asked["message"] = f"{self.server}: {visible(asked['message'], keep=_BREAKS)}"
+            form = asked["requestedSchema"] = visible_schema(asked["requestedSchema"])
+            if visible_tree(form) != form:
+                # An answer has names and choices as they are, so that they are shown so.
+                return _refusal(types.INVALID_PARAMS, HIDDEN_CHOICE)
+        asked["message"] = f"{self.server}: {visible_tree(asked['message'])}"
         safe = type(params).model_validate(asked, by_name=False)
         return await self._ask(
             context, types.ElicitRequest(params=safe), lambda by, key: by.elicit(safe, key)
@@ -167,7 +169,7 @@ class Routing:
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Passes on a sampling request, which begins with the server's name."""
-        asked = _with_visible_texts(self._redacted(params))
+        asked = visible_tree(self._redacted(params))
         asked["systemPrompt"] = "\n".join([f"{self.server} asks:", asked.get("systemPrompt", "")]).strip()
         safe = type(params).model_validate(asked, by_name=False)
         return await self._ask(
@@ -183,7 +185,8 @@ class Routing:
         """Passes on a log message to the client whose call it is of, as far as that is known."""
         call = self._cause((params.meta or {}).get(CALL_META, 0))
         if isinstance(call, Outstanding) and call.by is not None:
-            told = self.redactor.tree(params.model_dump(mode="json", by_alias=True, exclude={"meta"}))
+            plain = self.redactor.tree(params.model_dump(mode="json", by_alias=True, exclude={"meta"}))
+            told = visible_tree(plain)
             tell(call.by.logged, types.LoggingMessageNotificationParams.model_validate(told, by_name=False))
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -248,20 +251,6 @@ def _is_plain_url(url: str) -> bool:
         return False
     of_web = parts.scheme in ("https", "http") and parts.hostname is not None
     return of_web and "@" not in parts.netloc and url.isascii() and url.isprintable()
-
-
-def _with_visible_texts(value: Any) -> Any:
-    """Returns what a model is asked with its texts visible, and its data as it is."""
-    if is_array(value):
-        return [_with_visible_texts(one) for one in value]
-    if not is_object(value):
-        return value
-    return {
-        key: visible(one, keep=_BREAKS)
-        if key in ("text", "systemPrompt") and isinstance(one, str)
-        else _with_visible_texts(one)
-        for key, one in value.items()
-    }
 
 
 def _refusal(code: int, message: str) -> types.ErrorData:

@@ -21,9 +21,9 @@ from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.client_references import literal, unescaped
 from cellblock.app.config.edit import KeyPath
 from cellblock.app.config.formats import slip_hint, slips, value_at
+from cellblock.app.config.named_secrets import NamedSecrets
 from cellblock.app.config.references import input_variable
 from cellblock.base.json import is_array, is_object, mapped
-from cellblock.base.keyrings import NamedSecrets
 from cellblock.base.loopback import is_loopback
 from cellblock.base.secret_values import looks_secret
 from cellblock.base.settings.problems import SECTION_KEY, dotted, of_validation

@@ -18,7 +18,8 @@ from cellblock.base.settings.problems import dotted
 from cellblock.base.terminal import Painter, spelled_out
 
 _CHANGES_CODE: Final = re.compile(
-    r"(?:LD|DYLD)_\w+|PATH|PYTHON\w+|NODE_\w+|BASH_ENV|ENV|(?:PERL5|RUBY)(?:LIB|OPT)|\w*JAVA\w*_OPTIONS|GIT_\w+",
+    r"(?:LD|DYLD)_\w+|PATH|PYTHON\w+|NODE_\w+|BASH_ENV|ENV|(?:PERL5|RUBY)(?:LIB|OPT)|GIT_\w+"
+    r"|(?:_|JDK_)?JAVA_(?:TOOL_)?OPTIONS",
     re.I,
 )
 """Matches variables that have a program run, or load, something else."""

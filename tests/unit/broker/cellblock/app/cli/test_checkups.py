@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import socket
-import ssl
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -18,7 +13,6 @@ from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.upstream.programs import environment_of, missing_command, missing_variable
 from support.certificates import certificate
-from support.http_server import serving
 
 
 @pytest.mark.parametrize(
@@ -177,41 +171,6 @@ def test_a_token_that_others_may_read(tmp_path: Path) -> None:
     assert "chmod 600" in (checkups.token_trouble(settings.state_dir) or "")
 
 
-class Living(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/livez" else 503)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Not to stderr."""
-
-
-@pytest.fixture
-def living() -> Iterator[str]:
-    with serving(Living) as address:
-        yield address
-
-
-def test_what_is_at_the_daemons_address(living: str) -> None:
-    assert checkups.daemon_state(living) == (f"one serves at {living}, not ready to run scripts", None)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        threading.Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
-        state, warning = checkups.daemon_state(address)
-        assert state.startswith("none: another program") and "Serve at another port" in (warning or "")
-    assert checkups.daemon_state(address) == (f"none at {address}", None)
-
-
-def test_a_daemon_over_tls_and_its_certificate(tmp_path: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate(tmp_path))
-    with serving(Living, context) as address:
-        state, warning = checkups.daemon_state(address)
-    assert "over TLS, not ready" in state
-    assert "Renew it, and restart the daemon" in (warning or "")
-
-
 def test_certificates(tmp_path: Path) -> None:
     for name in ("one", "other", "old", "new"):
         (tmp_path / name).mkdir()
@@ -225,6 +184,8 @@ def test_certificates(tmp_path: Path) -> None:
     assert "Renew it, before that" in (checkups.certificate_state(soon, of_soon)[1] or "")
     assert "was made for" in (checkups.certificate_state(cert, of_soon)[0] or "")
     old = certificate(tmp_path / "old", begin=now - 2 * day, end=now - day)
+    assert "and restart the daemon" in (checkups.served_certificate(old[0]) or "")
+    assert checkups.served_certificate(cert) is None
     assert "expired at" in (checkups.certificate_state(*old)[0] or "")
     new = certificate(tmp_path / "new", begin=now + day, end=now + 2 * day)
     assert "clock" in (checkups.certificate_state(*new)[0] or "")

@@ -220,7 +220,7 @@ def test_isolation_is_a_word() -> None:
         ({"default": 5_000}, 5_000, 600_000),
         ({"default": 900_000}, 900_000, 900_000),
         ({"maximum": 1_000}, 1_000, 1_000),
-        ({"maximum": 700_000}, 60_000, 700_000),
+        ({"maximum": 700_000}, 55_000, 700_000),
         ({"default": 1, "maximum": 2}, 1, 2),
     ],
 )
@@ -412,7 +412,7 @@ def test_the_page_says_what_the_code_does() -> None:
         for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
         if "mcpServers" in block
     )
-    assert parse_settings(example).cellblock.frontend.inline_bytes == 100_000
+    assert parse_settings(example).cellblock.frontend.inline_bytes == 20_000
 
 
 SERVERS = {"wiki": {"url": "https://wiki.example/mcp"}, "files": {"command": "files"}}

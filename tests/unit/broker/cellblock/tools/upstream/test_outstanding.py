@@ -46,7 +46,7 @@ class Person:
         """Nobody watches."""
 
     def logged(self, params: types.LoggingMessageNotificationParams) -> None:
-        """Nobody reads it."""
+        self.asked.append(params)
 
 
 def _context(call: Outstanding) -> Any:
@@ -71,14 +71,46 @@ async def test_texts_of_servers_are_plain_and_named() -> None:
             "systemPrompt": f"You are{HIDDEN}",
         }
     )
+    logged = types.LoggingMessageNotificationParams(
+        level="info", logger=f"l{HIDDEN}", data={f"k{HIDDEN}": [f"v{HIDDEN}"]}
+    )
     async with asyncio.timeout(30) as clock:
         with routing.call("x", {}, clock, CallOrigin(person)) as call:
             await routing.elicit(_context(call), form)
             await routing.sample(_context(call), sampled)
+            routing.logged(logged)
     shown = "".join(one.model_dump_json() for one in person.asked)
     assert not any(part in shown for part in ("\u202e", "\U000e0041", "\u200b", "\\u001b", "\\u0007")), shown
     assert person.asked[0].message.startswith("files: bank: a\n")
     assert person.asked[1].system_prompt.startswith("files asks:\nYou are")
+
+
+@pytest.mark.parametrize(
+    ("properties", "asked"),
+    [
+        ({"f": {"type": "string", "enum": ["a", "b"], "default": "a"}}, True),
+        ({"f": {"type": "string", "enum": ["می‌خواهم"]}}, True),
+        ({"f": {"type": "string", "enum": ["a", "b\u202e"]}}, False),
+        ({"f": {"type": "string", "oneOf": [{"const": "a\x1b[2J", "title": "A"}]}}, False),
+        ({"f": {"type": "array", "items": {"type": "string", "enum": ["a\U000e0041"]}}}, False),
+        ({"f\u200b": {"type": "string"}}, False),
+    ],
+)
+async def test_a_form_whose_choices_hide_something_is_not_shown(
+    properties: dict[str, Any], asked: bool
+) -> None:
+    person, routing = Person(), Routing("files", Redactor(ServerConfig(command="x")))
+    form = types.ElicitRequestFormParams.model_validate(
+        {
+            "mode": "form",
+            "message": "m",
+            "requestedSchema": {"type": "object", "properties": properties},
+        }
+    )
+    async with asyncio.timeout(30) as clock:
+        with routing.call("x", {}, clock, CallOrigin(person)) as call:
+            answer = await routing.elicit(_context(call), form)
+    assert isinstance(answer, types.ElicitResult) is asked is bool(person.asked), answer
 
 
 @pytest.mark.parametrize(

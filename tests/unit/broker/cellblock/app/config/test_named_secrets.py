@@ -16,6 +16,7 @@ from keyring.backends.fail import Keyring as NoKeyring
 
 from cellblock.app.cli.main import main
 from cellblock.app.config.load import load_settings
+from cellblock.app.config.named_secrets import mark_of
 from support.ring import Ring
 
 
@@ -50,7 +51,7 @@ def test_set_list_use_and_remove(
         "C  not set: cellblock secret set C  mcpServers.a.env.L",
     ]
     settings = load_settings(file)
-    assert settings.servers["a"].missing == "the keyring has no secret C"
+    assert settings.servers["a"].missing == "there is no secret C"
     assert "Run: cellblock secret set C." in settings.warnings[0]
     assert [mark.name for mark in settings.files] == ["A.b-1", "C"]
     command(monkeypatch, "secret", "set", "C", given=b"hunter2-c")
@@ -112,16 +113,33 @@ def test_a_keyring_that_hangs_is_asked_once_and_holds_nothing_but_its_servers(
     assert settings.servers["other"].missing is None
 
 
-def test_without_a_keyring_it_is_said_what_to_do(
+def test_without_a_keyring_secrets_are_in_encrypted_files(
     ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     keyring.set_keyring(NoKeyring())
-    assert command(monkeypatch, "secret", "set", "A", given=b"x") == 3
-    said = capfd.readouterr().err
-    assert "no keyring on this machine" in said and "${file:/path}" in said
     file = tmp_path / "c.json"
     file.write_text('{"mcpServers": {"a": {"command": "x", "args": ["${keyring:A}"]}}}')
-    assert "there is no keyring on this machine" in load_settings(file).warnings[0]
+    assert load_settings(file).servers["a"].missing == "there is no secret A"
+    assert command(monkeypatch, "secret", "set", "A", given=b"hunter2-one") == 0
+    assert "A is kept in encrypted files: there is no keyring." in capfd.readouterr().out
+    assert load_settings(file).servers["a"].args == ["hunter2-one"]
+    kept = mark_of("A")
+    assert kept.stat().st_mode & 0o777 == 0o600 and b"hunter2" not in kept.read_bytes()
+    # What was put into the place of another secret is none.
+    mark_of("B").write_bytes(kept.read_bytes())
+    mark_of("B").chmod(0o600)
+    file.write_text('{"mcpServers": {"a": {"command": "x", "args": ["${keyring:B}"]}}}')
+    assert "was changed after it was written" in (load_settings(file).servers["a"].missing or "")
+    assert command(monkeypatch, "secret", "remove", "A") == 0 and not kept.exists()
+    # With a keyring it moves there.
+    command(monkeypatch, "secret", "set", "A", given=b"hunter2-two")
+    keyring.set_keyring(ring)
+    command(monkeypatch, "secret", "set", "A", given=b"hunter2-three")
+    assert ring.entries["cellblock", "secret:A"] == "hunter2-three" and kept.read_bytes() == b""
+    # A daemon without the desktop's keyring says so.
+    file.write_text('{"mcpServers": {"a": {"command": "x", "args": ["${keyring:A}"]}}}')
+    keyring.set_keyring(NoKeyring())
+    assert "there is no keyring on this machine" in (load_settings(file).servers["a"].missing or "")
 
 
 def test_no_keyring_is_looked_for_where_no_reference_names_one(tmp_path: Path) -> None:
@@ -177,17 +195,6 @@ def test_an_import_moves_secrets_into_the_keyring_and_overwrites_none(
     assert json.loads(capfd.readouterr().out)["written"] is False
 
 
-def test_an_import_without_a_keyring_writes_nothing(
-    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    write_clients(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    keyring.set_keyring(NoKeyring())
-    file = tmp_path / "c.json"
-    assert command(monkeypatch, "import", "--config", str(file), "--secrets", "keyring", "--yes") == 3
-    assert "no keyring on this machine" in capfd.readouterr().err and not file.exists()
-
-
 def test_install_takes_servers_over_with_their_secrets_and_loses_none_of_a_name(
     ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,7 +204,8 @@ def test_install_takes_servers_over_with_their_secrets_and_loses_none_of_a_name(
     words = ("install", "cursor", "codex", "--take-over", "--yes", "--config", str(file))
     assert command(monkeypatch, *words, "--secrets", "keyring") == 0
     out = capfd.readouterr().out
-    assert "hunter2" not in out + file.read_text() and len(ring.entries) == 3
+    assert "hunter2" not in out + file.read_text()
+    assert sum(name.startswith("secret:") for _, name in ring.entries) == 3
     settings = load_settings(file)
     assert settings.servers["gh"].command == "gh" and settings.servers["gh"].env == {
         "GH_TOKEN": "hunter2-cursor"
