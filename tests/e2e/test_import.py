@@ -226,7 +226,8 @@ def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("answers", "written", "copied"), [("n\n", False, False), ("y\nn\n", True, False), ("y\ny\n", True, True)]
+    ("answers", "written", "copied"),
+    [("n\n", False, False), ("y\nn\nn\n", True, False), ("y\nn\ny\n", True, True)],
 )
 def test_a_person_is_asked(home: Path, answers: str, written: bool, copied: bool) -> None:
     said = in_terminal(home, answers, "--from", "cursor")
