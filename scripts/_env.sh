@@ -1,5 +1,8 @@
 # Sourced by the other scripts: makes sure that .venv and the workers' JavaScript bundle are there and current.
 #
+# NEEDS, set before: `product` (Cellblock alone: 1/4 of the bytes; an environment that has more will do), `nothing` (the
+# functions below), or unset: Cellblock with the development tools, which are added to a product that is there.
+#
 # Needs bash (3.2 is enough) and a Python >= 3.11 with venv; everything else comes from PyPI and, once for
 # `deno bundle`, npm. Run again with nothing changed it starts two short Python processes and no installer, and
 # needs no network. Progress goes to stderr, a line a step; pip's output to .venv/pip.log, shown when it fails.
@@ -113,16 +116,24 @@ VENV_INPUTS=("$ROOT/pyproject.toml" "$ROOT/scripts/constraints.txt" "$ROOT/scrip
   "$ROOT/scripts/typescript/pyproject.toml" "$ROOT/scripts/typescript/fetch_typescript.py"
   "$ROOT/scripts/typescript/cellblock_typescript/platforms.py")
 
+NEEDS="${NEEDS:-development}"
+
+# The stamp of the product alone begins with a word.
 venv_is_current() {
-  [ -x "$VENV/bin/cellblock" ] && [ -f "$VENV/stamp" ] &&
-    [ "$(cat "$VENV/stamp")" = "$(stamp_of "$VENV/bin/python" "$VENV" "${VENV_INPUTS[@]}")" ]
+  local stamp wanted
+  [ -x "$VENV/bin/cellblock" ] && stamp="$(cat "$VENV/stamp" 2>/dev/null)" || return 1
+  wanted="$(stamp_of "$VENV/bin/python" "$VENV" "${VENV_INPUTS[@]}")"
+  [ "$stamp" = "$wanted" ] || { [ "$NEEDS" = product ] && [ "$stamp" = "product $wanted" ]; }
 }
 
 install_venv() {
   venv_is_current && return # another run did it while this one waited
+  local build_requires extras="[dev]" kind=""
+  if [ "$NEEDS" = product ] && ! grep -qv "^product " "$VENV/stamp" 2>/dev/null; then
+    extras="" kind="product "
+  fi
   make_venv "$VENV" "$VENV/stamp"
-  say "installing cellblock and its development tools (.venv/pip.log)"
-  local build_requires
+  say "1/3 installing what Cellblock is built with: Deno, which also runs the scripts (.venv/pip.log)"
   build_requires="$("$VENV/bin/python" -c '
 import pathlib, sys, tomllib
 print("\n".join(tomllib.loads(pathlib.Path(sys.argv[1]).read_text())["build-system"]["requires"]))
@@ -131,17 +142,21 @@ print("\n".join(tomllib.loads(pathlib.Path(sys.argv[1]).read_text())["build-syst
   # The build's own tools go into the same venv: pinned by the same file, and Deno is not installed twice.
   pip_into "$VENV" -c "$ROOT/scripts/constraints.txt" -r "$VENV/build-requires.txt" || exit 1
   # The compiler's package is built here, too, and before: so no index is asked for it.
+  say "2/3 fetching the TypeScript compiler, which checks scripts before they run"
   PATH="$VENV/bin:$PATH" \
     pip_into "$VENV" -c "$ROOT/scripts/constraints.txt" --no-build-isolation "$ROOT/scripts/typescript" || exit 1
+  say "3/3 building Cellblock, and installing the libraries that it needs${extras:+, and the development tools (1 GB)}"
   PATH="$VENV/bin:$PATH" \
-    pip_into "$VENV" -c "$ROOT/scripts/constraints.txt" --no-build-isolation -e "${ROOT}[dev]" || exit 1
-  stamp_of "$VENV/bin/python" "$VENV" "${VENV_INPUTS[@]}" >"$VENV/stamp"
+    pip_into "$VENV" -c "$ROOT/scripts/constraints.txt" --no-build-isolation -e "${ROOT}${extras}" || exit 1
+  printf '%s%s\n' "$kind" "$(stamp_of "$VENV/bin/python" "$VENV" "${VENV_INPUTS[@]}")" >"$VENV/stamp"
 }
 
 # Deno's cache (esbuild for `deno bundle`, checked TypeScript) stays with the checkout: no HOME is needed, and
 # a changed TypeScript source can be bundled again without a network.
 export DENO_DIR="$VENV/deno-dir" DENO_NO_UPDATE_CHECK=1 DENO_NO_PROMPT=1
 
-venv_is_current || locked install_venv
-export VIRTUAL_ENV="$VENV" PATH="$VENV/bin:$PATH"
-"$VENV/bin/python" -I "$ROOT/scripts/build_js.py" --if-stale >&2
+if [ "$NEEDS" != nothing ]; then
+  venv_is_current || locked install_venv
+  export VIRTUAL_ENV="$VENV" PATH="$VENV/bin:$PATH"
+  "$VENV/bin/python" -I "$ROOT/scripts/build_js.py" --if-stale >&2
+fi

@@ -38,7 +38,8 @@ from cellblock.base.settings.settings import FrontendSettings, Settings
 from cellblock.run.large_results import compact
 from cellblock.run.policy.asking import Caller
 from cellblock.serve.answer import form_for
-from cellblock.serve.mcp.context import declarations_in_budget
+from cellblock.serve.mcp.context import declarations_in_budget, shown_chars
+from cellblock.serve.mcp.context import description as described
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.manual import instructions, manual, opening
 from cellblock.serve.run_output import tool_result
@@ -180,6 +181,9 @@ async def answers(count: Tokens) -> str:
         async with Broker(settings) as broker:
             await broker.settled()
             references, shown = FirstReferences(broker), FrontendSettings()
+            chars = shown_chars("claude-code", "2.1.330")
+            told = described(broker, broker.catalog, "a", chars=chars)
+            references.show("a", broker.catalog, told)
             declared = {"tracker": declare_server(broker.catalog.servers["tracker"])}
             for script in SCRIPTS.values():
                 code = f'import * as tracker from "@codemode/servers/tracker";\n{script}'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -217,20 +218,19 @@ def test_version_and_help(command: Any) -> None:
         assert option in helped.stdout
 
 
-def test_the_demo_shows_script_calls_and_response(command: Any, home: Path) -> None:
+def test_the_demo_shows_script_calls_answer_and_what_the_model_reads(command: Any, home: Path) -> None:
     outcome = command("demo")
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stderr == ""
-    for part in (
-        "@codemode/servers/tracker",
-        "@codemode/servers/local",
-        "call  tracker.list_issues",
-        '"toolTrace"',
-    ):
+    assert len(outcome.stdout.splitlines()) < 60
+    for part in ("@codemode/servers/tracker", "call  tracker.list_issues", "call  local.capacity"):
         assert part in outcome.stdout
-    response = json.loads(outcome.stdout[outcome.stdout.rindex("\n{") :])
-    assert response["result"]["open"] > 20
-    assert all(entry["ok"] for entry in response["toolTrace"] if entry["toolName"] != "get_issue")
+    answer = next(line for line in outcome.stdout.splitlines() if line.startswith("{"))
+    assert json.loads(answer)["open"] > 20
+    one_by_one, script = re.findall(r"answers?(?: of tools)?, ([\d,]+) characters", outcome.stdout)
+    assert int(script.replace(",", "")) == len(answer)
+    assert int(one_by_one.replace(",", "")) > 10 * len(answer)
+    assert re.search(r"── Next ─+\n  .*cellblock.* install claude-code", outcome.stdout)
     assert list(home.rglob("*")) == []
 
 
@@ -282,7 +282,7 @@ def test_lists_for_machines(command: Any, tmp_path: Path) -> None:
     assert list(types) == ["plain"] and 'module "@codemode/servers/plain"' in types["plain"]
     found = json.loads(command("search", "echo", "--json", "--config", config).stdout)
     assert found[0]["toolName"] == "echo"
-    pins = json.loads(command("approve", "plain", "--show", "--json", "--config", config).stdout)
+    pins = json.loads(command("pins", "approve", "plain", "--show", "--json", "--config", config).stdout)
     assert pins["server"] == "plain" and pins["approved"] == []
 
 

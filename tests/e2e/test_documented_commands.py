@@ -42,7 +42,7 @@ NOT_RUN: dict[str, str] = {
     r"^(uvx|pipx run|uv tool install) cellblock": "installs a release from the package index",
     r"bash scripts/test\b": "it runs this test",
     MEASURES: "measures for minutes, and means something on a quiet machine only",
-    r"python3 -m venv|ln -s .*/cellblock": "installs from the network",
+    r"bash scripts/install|-m cellblock.app.cli.demo": "test_install_lines.py runs it, in an empty root",
     r"scripts/(docs|release_)": "installs from the network; the release workflow runs scripts/release_check",
     r"^docker |^jq (.|\n)*default\.json": "needs a container engine; the release workflow has one",
     r"pip install 'cellblock\[otel\]'": "installs from the network; the tests have it",
@@ -89,6 +89,7 @@ TOOLS = {
 FOLDERS = (
     ".definitions",
     ".cursor",
+    ".config/cellblock",
     ".config/systemd/user",
     ".config/fish/completions",
     ".local/share/bash-completion/completions",
@@ -157,8 +158,10 @@ class World:
             definitions.write_text(json.dumps({"pages": [listed]}), encoding="utf-8")
             servers[name] = plain_server("--definitions", definitions)
         of_wiki = {"wiki": {"url": "http://127.0.0.1:9/mcp", "disabled": True}}
+        configuration = json.dumps({"mcpServers": {**servers, **of_wiki}, "cellblock": QUICK})
         files = {
-            "cellblock.json": json.dumps({"mcpServers": {**servers, **of_wiki}, "cellblock": QUICK}),
+            "cellblock.json": configuration,
+            ".config/cellblock/cellblock.json": configuration,
             ".cursor/mcp.json": json.dumps({"mcpServers": {"time": servers["time"]}}),
             "script.js": 'import { read_file } from "@codemode/servers/files"; await read_file({});',
             "fixed.js": 'import { read_file } from "@codemode/servers/files"; await read_file({}); // mended',
@@ -183,8 +186,13 @@ class World:
         if re.match(r"cellblock serve --http", command):
             self.serve(command)
             return
-        if re.match(r"cellblock (connect|top|dashboard|restart|logs)\b", command) and self.serving is None:
-            self.serve("cellblock serve --http --config cellblock.json")
+        if (
+            re.match(r"cellblock (connect|top|dashboard|restart|logs|status|stop)\b", command)
+            and self.serving is None
+        ):
+            # `status` and `stop` ask the daemon of the user's own file.
+            own = "" if re.match(r"cellblock (status|stop)", command) else " --config cellblock.json"
+            self.serve(f"cellblock serve --http{own}")
         if re.match(r"cellblock (connect|serve)", command):
             self.asks_its_name(command)
         elif re.match(r"cellblock (import|install)", command) and not re.search(

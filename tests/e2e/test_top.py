@@ -41,7 +41,7 @@ async def test_once_for_people_and_for_machines(served: Daemon) -> None:
     its_own = ("--url", served.url, "--state-dir", served.folder / "s")
     code, out, _ = await once(*its_own)
     assert code == 0 and "\x1b" not in out
-    assert "places" in out and "plain" in out and "ENDED" in out
+    assert "running" in out and "plain" in out and "ENDED" in out
     code, out, _ = await once("--json", *its_own)
     state = json.loads(out)
     assert code == 0

@@ -107,7 +107,7 @@ async def test_limits_hold_for_the_next_run_and_a_wrong_name_changes_nothing(tmp
 
     first = settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}, typecheck_timeout_ms=100)
     async with ready(first, tools=[one]) as broker:
-        with pytest.raises(ConfigError, match="called local"):
+        with pytest.raises(ConfigError, match="imported as"):
             broker.reconfigure(settings(tmp_path / "s", {"local": plain_server()}))
         assert set(broker.catalog.servers) == {"plain", "local"}
         smaller = settings(

@@ -229,7 +229,7 @@ async def test_a_server_that_fails_to_start_is_retried_with_backoff(
 ) -> None:
     starts = tmp_path / "starts"
     servers = {"late": plain_server("--fail-starts", 3, starts), "plain": plain_server()}
-    monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr("cellblock.tools.upstream.lifecycle.FIRST_PAUSE_SECONDS", 0.2)
     async with ready(settings(tmp_path / "state", servers)) as broker:
         assert "plain" in broker.catalog.servers
         await until(lambda: "late" in broker.catalog.servers, "the server is connected in the end")

@@ -189,7 +189,7 @@ async def test_an_authorization_server_that_is_away_ends_no_login(tmp_path: Path
 async def test_a_login_while_the_daemon_waits_is_seen_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 600.0)
+    monkeypatch.setattr("cellblock.tools.upstream.lifecycle.FIRST_PAUSE_SECONDS", 600.0)
     async with world(tmp_path) as place, ready(place.settings) as broker:
         reason = broker.catalog.unavailable["notes"]
         assert reason == "the server refused the connection: HTTP 401; run: cellblock auth login notes"

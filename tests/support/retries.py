@@ -7,15 +7,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from cellblock.tools.upstream import session
+from cellblock.tools.upstream import lifecycle
 
 
 @contextmanager
 def retrying(first: float, longest: float) -> Iterator[None]:
     """Has sessions that begin in the block wait so many seconds at first, and at most."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(session, "FIRST_PAUSE_SECONDS", first)
-        patched.setattr(session, "LONGEST_PAUSE_SECONDS", longest)
+        patched.setattr(lifecycle, "FIRST_PAUSE_SECONDS", first)
+        patched.setattr(lifecycle, "LONGEST_PAUSE_SECONDS", longest)
         yield
 
 

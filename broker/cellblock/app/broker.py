@@ -165,7 +165,7 @@ class Broker(Parts):
         return await self.parked_runs.resume(run_id, answer, self._principal_of(client))
 
     async def tool_definition(
-        self, api: Api, *, client: str = DEFAULT_CLIENT, budget: int | None = None
+        self, api: Api, *, client: str = DEFAULT_CLIENT, budget: int | None = None, chars: int | None = None
     ) -> dict[str, Any]:
         """Describes the tool `codemode_run` for a model, once the servers have had their time to connect.
 
@@ -174,12 +174,13 @@ class Broker(Parts):
             client: For whom: the description names what that client is granted.
             budget: Characters for TypeScript declarations; None: `frontend.declaration_chars`. With 0 it names the
                 functions alone; give `declarations` elsewhere then, such as in the system prompt.
+            chars: Characters of the whole description, for an API that takes no more, such as 1,024; None: any.
 
         Raises:
             InvalidRequest: There is no such API.
         """
         self._check_loop()
-        return await self._for_agents().definition(api, client, budget)
+        return await self._for_agents().definition(api, client, budget, chars)
 
     async def declarations(
         self,

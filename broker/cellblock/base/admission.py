@@ -54,7 +54,7 @@ class Room:
             )
         if self._waiting >= self._queue_size:
             raise Overloaded(
-                f"All places are taken and {self._waiting} runs wait, as many as may in all (pool.queue_size); "
+                f"No run can start now, and {self._waiting} runs wait, as many as may in all (pool.queue_size); "
                 f"{own} of them are this client's.",
                 hint="Try again in a few seconds, or raise pool.capacity and pool.queue_size.",
             )

@@ -57,7 +57,7 @@ class BrokerFacts:
         states: dict[str, tuple[str, str, int]] = {}
         for name, config in registry.servers.items():
             if session := registry.sessions.get(name):
-                states[name] = (session.state.value, session.reason[:MAX_REASON_CHARS], session.attempts)
+                states[name] = (session.state.value, session.reason[:MAX_REASON_CHARS], session.life.attempts)
             elif config.missing is not None and not config.disabled:
                 states[name] = (NOT_STARTED, config.missing[:MAX_REASON_CHARS], 0)
         local = by_name.get(LOCAL_SERVER)

@@ -16,7 +16,7 @@ from cellblock.base.errors import Certainty
 from cellblock.base.internal import internal
 from cellblock.run.response import LogEntry, RunResponse, TraceEntry
 
-NEVER_SENT = "never sent: the run had ended"
+NEVER_SENT = "not called: the run had ended before"
 
 
 def new_run_id() -> str:

@@ -18,7 +18,7 @@ from cellblock.run.media import Media
 from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
 from cellblock.serve.answer import form_for
-from cellblock.serve.mcp.context import Declared, declarations_in_budget, description, made_beside
+from cellblock.serve.mcp.context import declarations_in_budget, description, made_beside
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.surface import INPUT_SCHEMA
 from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME
@@ -80,13 +80,15 @@ class AgentTool:
         self._service = service
         self._references = FirstReferences(service)
 
-    async def definition(self, api: Api, client: str, budget: int | None) -> dict[str, Any]:
+    async def definition(
+        self, api: Api, client: str, budget: int | None, chars: int | None = None
+    ) -> dict[str, Any]:
         """Returns the tool's definition as an API takes it. Raises InvalidRequest for one that is not known."""
         _check(api)
         principal = self._service.policy.principal_of(client)
         catalog = await self._granted(principal)
-        declared = description(self._service, catalog, principal, budget=budget)
-        self._show(client, catalog, declared)
+        declared = description(self._service, catalog, principal, budget=budget, chars=chars)
+        self._references.show(client, catalog, declared)
         schema = json.loads(json.dumps(INPUT_SCHEMA))
         if api == "openai":
             # Not strict: the limits and grants of a request are objects with keys that may be left out.
@@ -122,7 +124,7 @@ class AgentTool:
             catalog = replace(catalog, servers={server_id: catalog.servers[server_id] for server_id in ids})
         chars = self._service.front_config.shown.declaration_chars if budget is None else budget
         declared = declarations_in_budget(catalog, chars)
-        self._show(client, catalog, declared)
+        self._references.show(client, catalog, declared)
         return declared.text
 
     async def answer(
@@ -169,9 +171,6 @@ class AgentTool:
             if isinstance(block, (ImageContent, AudioContent))
         ]
         return ToolAnswer("\n".join(texts), not response.ok, response.decoded(), declared, tuple(media))
-
-    def _show(self, client: str, catalog: Catalog, declared: Declared) -> None:
-        self._references.show(client, (catalog.servers[server_id] for server_id in declared.whole))
 
     def _catalog(self, principal: str) -> Catalog:
         grants, known = self._service.policy.grants_of(principal), self._service.known_catalog

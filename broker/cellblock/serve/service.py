@@ -47,13 +47,22 @@ OwnerOf = Callable[[Context], Owner]
 def client_name(context: Context) -> str:
     """Returns what the client of a request says that it is called; nothing proves it. Empty where it has not said
     it."""
+    return _said(context, "name")
+
+
+def client_version(context: Context) -> str:
+    """Returns what the client of a request says of its version; empty where it has not."""
+    return _said(context, "version")
+
+
+def _said(context: Context, key: str) -> str:
     if context.method == "initialize":
         info: object = (context.params or {}).get("clientInfo")
-        name: object = info.get("name") if is_object(info) else None
+        value: object = info.get(key) if is_object(info) else None
     else:
         known = context.session.client_params
-        name = known.client_info.name if known is not None else None
-    return name if isinstance(name, str) else ""
+        value = getattr(known.client_info, key) if known is not None else None
+    return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True, slots=True)

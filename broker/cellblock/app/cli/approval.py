@@ -189,7 +189,7 @@ def _chosen(
             near = map(shown, nearest_names(name, [tool.name for tool in listed], 1))
             raise ConfigError(
                 f"The server lists no tool {shown(name)}.",
-                hint=did_you_mean(near, "See `cellblock approve SERVER --show`."),
+                hint=did_you_mean(near, "See `cellblock pins approve SERVER --show`."),
             )
         # Approving what has not changed is no mistake: it may have been approved a moment ago.
         chosen += [tool for tool in found if tool.name in differences]

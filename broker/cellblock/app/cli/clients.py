@@ -23,7 +23,7 @@ from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own
 from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
 from cellblock.app.cli.importing.shown import entry_lines
 from cellblock.app.cli.parser import CLIENTS as CLIENT_NAMES
-from cellblock.app.cli.streams import write_json
+from cellblock.app.cli.streams import agreed, asks, write_json
 from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of, read
 from cellblock.app.config.formats import value_at
@@ -282,7 +282,7 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
 
 
 def _agreed(files: int, *, as_json: bool) -> bool:
-    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if as_json or not asks():
         raise ConfigError(
             "Nothing was written: nobody is there to be asked.",
             hint="Add --yes, or --print to see the entry.",
@@ -333,10 +333,9 @@ def import_servers(parsed: argparse.Namespace) -> int:
         sys.stdout.write(_import_text(search, plan, target.path, paint))
     copy: Path | None = None
     written = False
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not parsed.json
     if plan.added and not parsed.dry_run:
         if not parsed.yes:
-            if not asks:
+            if parsed.json or not asks():
                 raise ConfigError(
                     "Nothing was written: nobody is there to be asked.", hint="Add --yes, or --dry-run."
                 )
@@ -364,7 +363,7 @@ def _look(target: OwnFile, plan: Plan) -> None:
 
 def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:
     """Asks about each server that a project's file has, and returns those that are not wanted."""
-    if parsed.yes or parsed.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if parsed.yes or parsed.json or not asks():
         return []
     declined: list[tuple[Path, str]] = []
     for step in plan.steps:
@@ -375,13 +374,6 @@ def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:
             if not agreed(f"Take {name} over?"):
                 declined.append((step.found.file, step.found.name))
     return declined
-
-
-def agreed(question: str) -> bool:
-    try:
-        return input(f"{spelled_out(question)} [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def place_for(secrets: int) -> Place:

@@ -209,8 +209,9 @@ def _add_tools(commands: Commands) -> None:
         .common(json=False)
     )
 
+    actions = _add_actions(commands, "pins")
     (
-        _add(commands, "approve", "approval:run")
+        _add(actions, "pins approve", "approval:run")
         .server()
         .value("tools", "TOOL", "approve these", nargs="*")
         .flag("--all", "approve all tools that differ")

@@ -94,7 +94,7 @@ def _diagnostics(run: Data, width: int, paint: Painter) -> Iterator[str]:
 
 def _logs(run: Data, width: int, paint: Painter) -> Iterator[str]:
     if run["logsLeftOut"]:
-        yield paint(plain(f"  ({run['logsLeftOut']} earlier entries)", width), "dim")
+        yield paint(plain(f"  log entries that are not shown: {run['logsLeftOut']}", width), "dim")
     for entry in run["logs"]:
         head = f"{entry['timeMs']:>8} ms  {cell(entry['level'], 6)}"
         # In a narrow window the message goes below, not into a column of three letters.

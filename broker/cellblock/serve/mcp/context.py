@@ -9,15 +9,17 @@ declarations are an MCP resource, a discovery call or a first reference away (se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cellblock.base.errors import first_few
-from cellblock.serve.mcp.manual import manual, opening
+from cellblock.serve.mcp.manual import IN_SCRIPTS, OPENING_CHARS, by_use, manual, opening, shares
 from cellblock.serve.service import RunService
-from cellblock.tools.catalog.model import Catalog, ServerEntry
-from cellblock.types.typescript import ServerText, declare_shared
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.outputs import stated_output
+from cellblock.types.typescript import ServerText, bare, declare_shared
 
 RESOURCE_PREFIX: Final = "codemode://servers/"
 RESOURCE_SUFFIX: Final = ".d.ts"
@@ -32,21 +34,33 @@ KEPT_SERVERS: Final = 1_024
 """Bounds the servers whose declarations are kept."""
 
 
+SHOWN_CHARS: Final = {"claude-code": (((2, 1, 330), 4_096), ((0,), 2_048))}
+"""Maps names of clients that cut a tool's description to the characters that they show since a version
+(docs/clients.md)."""
+
+CUT_CHARS: Final = 48
+"""Allows for the mark that a client puts where it cuts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """Holds declarations as a client is given them. `whole` has the ids of the servers that are declared whole."""
+    """Holds what a client is told before it runs anything.
+
+    Attributes:
+        text: With declarations.
+        whole: The ids of the servers that are declared whole.
+        typed: The functions of other servers whose types are shown, by the server's id.
+    """
 
     text: str
     whole: frozenset[str] = frozenset()
+    typed: Mapping[str, Sequence[ToolEntry]] = field(default_factory=dict[str, Sequence[ToolEntry]])
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Holds what there is room for of one server: declarations, empty where there are none, and the functions left
-    out."""
-
-    text: str
-    rest: Sequence[str] = ()
+def shown_chars(name: str, version: str) -> int | None:
+    """Returns the characters of a tool's description that a client shows its model; None: all, as far as is known."""
+    own = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    return next((chars for since, chars in SHOWN_CHARS.get(name, ()) if own >= since), None)
 
 
 def resource_uri(server_id: str) -> str:
@@ -67,6 +81,8 @@ class _Texts:
     text: ServerText
     whole: str
     whole_shared: str
+    lines: Sequence[tuple[ToolEntry, str]]
+    """Has the types of each function without comments, those first that a first script needs."""
 
 
 _texts: Final[dict[str, list[_Texts]]] = {}
@@ -86,7 +102,8 @@ def _kept_texts(server: ServerEntry) -> _Texts | None:
 
 def _make(server: ServerEntry) -> _Texts:
     text = ServerText(server)
-    made = _Texts(server, text, text.whole(shared=False), text.whole(shared=True))
+    lines = [(tool, "\n".join(bare(tool, stated_output(server, tool)))) for tool in by_use(server.tools)]
+    made = _Texts(server, text, text.whole(shared=False), text.whole(shared=True), lines)
     if server.server_id not in _texts and len(_texts) >= KEPT_SERVERS:
         del _texts[next(iter(_texts))]
     _texts[server.server_id] = [made, *_texts.get(server.server_id, [])[: KEPT_TEXTS - 1]]
@@ -104,41 +121,6 @@ def text_of(server: ServerEntry) -> str:
     return (_kept_texts(server) or _make(server)).whole
 
 
-def shared_out(
-    needs: Mapping[str, int], room: int, some: Callable[[str, int], Part], used: Sequence[str] = ()
-) -> dict[str, Part | None]:
-    """Shares a budget out among servers: what was used is whole, as far as it goes, the latest first; the others share
-    what is left: whole where that is less than an equal share, else as much as the share has room for.
-
-    Args:
-        needs: Characters of each server's whole declarations, by id.
-        room: Characters for all.
-        some: A part of a server, within so many characters.
-        used: Ids of servers, those that matter most first.
-
-    Returns:
-        For each server its part; None: all of it.
-    """
-    parts: dict[str, Part | None] = {}
-    for server_id in used:
-        if needs.get(server_id, room + 1) <= room:
-            parts[server_id] = None
-            room -= needs[server_id]
-    rest = sorted((one for one in needs if one not in parts), key=lambda one: needs[one])
-    for place, server_id in enumerate(rest):
-        share = room // (len(rest) - place)
-        part = None if needs[server_id] <= share else some(server_id, share)
-        parts[server_id] = part
-        room -= needs[server_id] if part is None else len(part.text)
-    # A share that was too small for one function is left over.
-    for server_id in rest:
-        part = parts[server_id]
-        if part is not None and needs[server_id] <= room + len(part.text):
-            room -= needs[server_id] - len(part.text)
-            parts[server_id] = None
-    return parts
-
-
 def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = ()) -> Declared:
     """Returns declarations of the servers within a budget; functions that have no room by name.
 
@@ -152,26 +134,49 @@ def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = 
 
     made = {server_id: _kept_texts(server) or _make(server) for server_id, server in catalog.servers.items()}
 
-    def some(server_id: str, room: int) -> Part:
-        return Part(*made[server_id].text.within(room, shared=True))
-
     needs = {server_id: len(one.whole_shared) for server_id, one in made.items()}
-    shares = shared_out(needs, budget, some, used)
+    rooms = shares(needs, budget, used)
+    whole = frozenset(one for one in needs if rooms[one] == needs[one])
     texts: list[str] = []
     named: list[str] = []
     for server_id, server in catalog.servers.items():
-        part = shares[server_id]
-        text = made[server_id].whole_shared if part is None else part.text
+        one = made[server_id]
+        text, rest = (
+            (one.whole_shared, []) if server_id in whole else one.text.within(rooms[server_id], shared=True)
+        )
         if text:
             texts.append(text)
-        if part is not None:
-            named.append(_summary(server, part.rest))
+        if server_id not in whole:
+            named.append(_summary(server, rest))
     lines: list[str] = []
     if texts:
         lines += ["```ts", declare_shared() + "\n" + "\n".join(texts).rstrip(), "```"]
     if named:
         lines += ["More functions; getTool(id, name) or searchTools give a declaration:", *named]
-    return Declared("\n".join(lines), frozenset(one for one, part in shares.items() if part is None))
+    return Declared("\n".join(lines), whole)
+
+
+def types_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = ()) -> Declared:
+    """Returns types of functions in a line each within a budget, those that a first script needs first; the arguments
+    are as for `declarations_in_budget`."""
+    lines = {one: (_kept_texts(server) or _make(server)).lines for one, server in catalog.servers.items()}
+    heads = {server_id: f"// @codemode/servers/{server_id}" for server_id in lines}
+    needs = {
+        server_id: len(heads[server_id]) + sum(len(line) + 1 for _, line in own) + 1
+        for server_id, own in lines.items()
+    }
+    typed: dict[str, list[ToolEntry]] = {}
+    parts: list[str] = []
+    rooms = shares(needs, budget, used)
+    for server_id, own in lines.items():
+        left, texts = rooms[server_id] - len(heads[server_id]) - 1, list[str]()
+        for tool, line in own:
+            if len(line) + 1 <= left:
+                left -= len(line) + 1
+                texts.append(line)
+                typed.setdefault(server_id, []).append(tool)
+        parts += [heads[server_id], *texts] if texts else []
+    return Declared("\n".join(parts), typed=typed)
 
 
 def _summary(server: ServerEntry, names: Sequence[str]) -> str:
@@ -180,9 +185,14 @@ def _summary(server: ServerEntry, names: Sequence[str]) -> str:
 
 
 def description(
-    service: RunService, catalog: Catalog, principal: str, used: Sequence[str] = (), budget: int | None = None
+    service: RunService,
+    catalog: Catalog,
+    principal: str,
+    used: Sequence[str] = (),
+    budget: int | None = None,
+    chars: int | None = None,
 ) -> Declared:
-    """Returns the description for a client that is shown a catalog, and which servers it declares whole.
+    """Returns the description for a client that is shown a catalog, and what it declares.
 
     Args:
         service: The broker.
@@ -190,11 +200,26 @@ def description(
         principal: Whose grants these are.
         used: Ids of servers that the client has used, those that matter most first.
         budget: Characters for declarations; None: as configured.
+        chars: Characters of the description that the client shows; None: all. Of fewer than what is said, what a first
+            script needs least is left out, and nothing is said of that.
     """
     config = service.front_config
-    room = config.shown.declaration_chars if budget is None else budget
-    declared = declarations_in_budget(catalog, room, used)
     # Not by the catalog: that of a client without restrictions may be an older one, or a copy.
     named = None if service.policy.grants_of(principal) is None else catalog
     details = manual(config, named)
-    return Declared("\n\n".join([opening(catalog), details, declared.text]), declared.whole)
+    if chars is None:
+        declared = declarations_in_budget(
+            catalog, config.shown.declaration_chars if budget is None else budget, used
+        )
+        return replace(declared, text="\n\n".join([opening(catalog), details, declared.text]))
+    room = chars - CUT_CHARS
+    start = opening(catalog, min(room, OPENING_CHARS), IN_SCRIPTS)
+    room -= len(start) + 2
+    declared = types_in_budget(catalog, room, used)
+    room -= len(declared.text) + 2
+    kept: list[str] = []
+    for line in details.splitlines():
+        if len(line) + 1 <= room:
+            room -= len(line) + 1
+            kept.append(line)
+    return replace(declared, text="\n\n".join(filter(None, [start, declared.text, "\n".join(kept)])))

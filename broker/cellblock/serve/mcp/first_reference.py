@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from cellblock.base.errors import first_few
 from cellblock.base.kept import Newest
 from cellblock.run.response import RunResponse
+from cellblock.serve.mcp.context import Declared
 from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput, stated_output
@@ -50,10 +51,6 @@ WRONG_TYPES: Final = frozenset({"TYPE_ERROR", "SchemaValidationError"})
 LOOKED_BOUND_SECONDS: Final = 0.25
 """Bounds the wait for the results of the run to be looked at: then their types come with this response."""
 
-SHORT_SIGHTED: Final = frozenset({"claude-code"})
-"""Names clients, as they call themselves, of which it is known that they cut a tool's description before the
-declarations (docs/clients.md): what stands there has not been shown."""
-
 _WORD: Final = re.compile(r"[\w$]+")
 _SERVER: Final = re.compile(r"@codemode/servers/([a-z0-9-]+)")
 
@@ -68,7 +65,9 @@ class Known(NamedTuple):
 
 @dataclass(slots=True)
 class _Shown:
-    server: ServerEntry
+    """Holds what a client has been shown of a server; `server` is None until it has had all functions."""
+
+    server: ServerEntry | None
     functions: dict[str, Known] = field(default_factory=dict[str, Known])
 
 
@@ -90,14 +89,15 @@ class FirstReferences:
         self._service = service
         self._shown = Newest[tuple[str, str], _Shown](MAX_KEPT)
 
-    def show(self, client: str, servers: Iterable[ServerEntry]) -> None:
-        """Notes that a client has been shown declarations of servers, whole, by what is stated of outputs."""
-        for server in servers:
+    def show(self, client: str, catalog: Catalog, declared: Declared) -> None:
+        """Notes that a client has been shown declarations, by what is stated of outputs."""
+        for server_id in (*declared.whole, *declared.typed):
+            server, is_whole = catalog.servers[server_id], server_id in declared.whole
             known = {
-                tool.export_name: Known(tool, _types(stated_output(server, tool)), True)
-                for tool in server.tools
+                tool.export_name: Known(tool, _types(stated_output(server, tool)), is_whole)
+                for tool in (server.tools if is_whole else declared.typed[server_id])
             }
-            self._shown[client, server.server_id] = _Shown(server, known)
+            self._shown[client, server_id] = _Shown(server if is_whole else None, known)
 
     async def declarations_for(
         self, client: str, catalog: Catalog, response: RunResponse, code: object

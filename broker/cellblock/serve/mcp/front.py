@@ -80,8 +80,9 @@ class Front:
             if has in server.beside and (grants is None or grants.gives_whole(server))
         ]
 
-    def description(self, catalog: Catalog, principal: str) -> Declared:
-        """Describes `codemode.run`, for a client that is shown a catalog; in the profile `proxy`, all tools."""
+    def description(self, catalog: Catalog, principal: str, chars: int | None = None) -> Declared:
+        """Describes `codemode.run`, for a client that is shown a catalog, and as many characters of the description; in
+        the profile `proxy`, all tools."""
         # Not at the top: a client is greeted without it.
         if self.service.front_config.shown.profile == "proxy":
             from cellblock.serve.mcp.context import Declared
@@ -92,7 +93,7 @@ class Front:
             return Declared(json.dumps([mcp_definition(one, stated_output) for one in tools]))
         from cellblock.serve.mcp.context import description
 
-        return description(self.service, catalog, principal, self.uses.ranked(principal))
+        return description(self.service, catalog, principal, self.uses.ranked(principal), chars=chars)
 
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Greets a client (a middleware of the SDK): the instructions name only what the client is granted."""

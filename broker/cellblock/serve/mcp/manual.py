@@ -9,14 +9,17 @@ to use the tool, and repeat nothing of it.
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 from cellblock.base.settings.sections import ALL, ANSWER_BYTES, LimitSettings, Profile
+from cellblock.run.policy.grants import effect_of
 from cellblock.run.request import KEYS
 from cellblock.serve.service import FrontConfig
-from cellblock.tools.catalog.model import Catalog
+from cellblock.tools.catalog.model import Catalog, ToolEntry
 from cellblock.tools.catalog.modules import ERROR_CLASSES
 from cellblock.tools.catalog.naming import module_paths
 
@@ -39,11 +42,24 @@ RULES: Final = (
 )
 """Says what scripts get wrong most."""
 
-DECLARATIONS: Final = (
+AT_THE_END: Final = (
     "TypeScript declarations are at the end of this description; any others a script can read: "
+)
+
+IN_SCRIPTS: Final = "TypeScript declarations: a script can read them: "
+"""Begins the way to declarations where a client does not show the end of the description."""
+
+DECLARATIONS: Final = (
     'import { describe, searchTools } from "@codemode/discovery"; await describe("<id>", "<function>"), '
     'await searchTools("what it should do"); getTool gives schemas.'
 )
+
+READING: Final = frozenset(
+    ["count", "describe", "fetch", "find", "get", "list", "lookup", "query", "read", "search", "show"]
+)
+"""Holds first words of names of functions that only read, where nobody says so."""
+
+_WORD: Final = re.compile(r"([a-z\d])([A-Z])")
 
 ABSENT_CHARS: Final = 200
 """Bounds the characters for the ids of servers that are not connected."""
@@ -62,18 +78,50 @@ MORE_IDS: Final = "Their functions: listTools(id) of @codemode/discovery."
 HEADING: Final = 'Servers, as "@codemode/servers/<id>", and their functions:'
 
 
-def opening(catalog: Catalog) -> str:
-    """Writes purpose, example, rules, the way to declarations, and each server that may be named with its functions;
-    `OPENING_CHARS` at most."""
+def opening(catalog: Catalog, chars: int = OPENING_CHARS, ways: str = AT_THE_END) -> str:
+    """Writes purpose, example, rules, the way to declarations, and each server that may be named with its functions.
+
+    Args:
+        catalog: The servers.
+        chars: Bounds the text. Below `OPENING_CHARS` it has the first rule alone, and a short example.
+        ways: Says where declarations are.
+    """
     functions = {
-        server.server_id: [tool.export_name for tool in server.tools] for server in catalog.servers.values()
+        server.server_id: [tool.export_name for tool in by_use(server.tools)]
+        for server in catalog.servers.values()
     }
-    head = "\n".join([PURPOSE, "", *_example(functions), "", *RULES, DECLARATIONS, ""])
+    is_whole = chars >= OPENING_CHARS
+    rules = RULES if is_whole else RULES[:1]
+    head = "\n".join([PURPOSE, "", *_example(catalog, is_whole), "", *rules, ways + DECLARATIONS, ""])
     none = "No server is connected yet." if catalog.starting else "No server is connected."
     lines = [head, HEADING if functions else none]
-    end = absent(catalog, ABSENT_CHARS)
-    room = OPENING_CHARS - sum(len(line) + 1 for line in (*lines, *end))
+    end = absent(catalog, ABSENT_CHARS if is_whole else ABSENT_CHARS // 4)
+    room = chars - sum(len(line) + 1 for line in (*lines, *end))
     return "\n".join([*lines, *rows_within(functions, room), *end])
+
+
+def by_use(tools: Sequence[ToolEntry]) -> list[ToolEntry]:
+    """Returns tools with those first that a first script needs: reads before writes, one of each noun before two of the
+    same."""
+    nouns = Counter[tuple[bool, str]]()
+    ranks: dict[int, tuple[bool, int]] = {}
+    for place, tool in enumerate(tools):
+        words = words_of(tool.export_name)
+        noun = is_reading(tool), words[-1].removesuffix("s")
+        ranks[place] = not noun[0], nouns[noun]
+        nouns[noun] += 1
+    return [tools[place] for place in sorted(ranks, key=lambda place: (ranks[place], place))]
+
+
+def is_reading(tool: ToolEntry) -> bool:
+    """Says whether a tool only reads, by what is stated of it or by its name."""
+    effect = effect_of(tool)
+    return effect == "read" if effect else words_of(tool.export_name)[0] in READING
+
+
+def words_of(name: str) -> list[str]:
+    """Returns the words of a function's name, at least one, in lower case."""
+    return _WORD.sub(r"\1 \2", name).replace("_", " ").lower().split() or [name]
 
 
 def left_out(catalog: Catalog) -> list[str]:
@@ -123,15 +171,36 @@ def rows_within(functions: Mapping[str, Sequence[str]], room: int) -> list[str]:
     least = {server_id: len(_row(server_id, names, 0)) + 1 for server_id, names in functions.items()}
     if sum(least.values()) > room:
         return [listed_within(list(functions), room - len(MORE_IDS) - 1), MORE_IDS]
-    shown = dict.fromkeys(functions, "")
-    # Who needs least comes first: what it leaves of its share goes to the others.
-    by_need = sorted(functions, key=lambda server_id: len(_row(server_id, functions[server_id], room)))
-    spare = room - sum(least.values())
-    for place, server_id in enumerate(by_need):
-        own = least[server_id] + spare // (len(by_need) - place)
-        shown[server_id] = _row(server_id, functions[server_id], own - 1)
-        spare -= len(shown[server_id]) + 1 - least[server_id]
-    return list(shown.values())
+    more = {
+        server_id: len(_row(server_id, names, room)) + 1 - least[server_id]
+        for server_id, names in functions.items()
+    }
+    shared = shares(more, room - sum(least.values()))
+    return [
+        _row(server_id, names, least[server_id] + shared[server_id] - 1)
+        for server_id, names in functions.items()
+    ]
+
+
+def shares(needs: Mapping[str, int], room: int, used: Sequence[str] = ()) -> dict[str, int]:
+    """Shares characters out among servers: what was used has what it needs, as far as it goes, the latest first; the
+    others have what they need where that is less than an equal share of what is left, else the share.
+
+    Args:
+        needs: Characters that each server needs, by id.
+        room: Characters for all.
+        used: Ids of servers, those that matter most first.
+    """
+    got: dict[str, int] = {}
+    for server_id in used:
+        if needs.get(server_id, room + 1) <= room:
+            got[server_id] = needs[server_id]
+            room -= needs[server_id]
+    rest = sorted((one for one in needs if one not in got), key=lambda one: needs[one])
+    for place, server_id in enumerate(rest):
+        got[server_id] = max(0, min(needs[server_id], room // (len(rest) - place)))
+        room -= got[server_id]
+    return got
 
 
 def _row(server_id: str, names: Sequence[str], room: int) -> str:
@@ -149,23 +218,24 @@ def _row(server_id: str, names: Sequence[str], room: int) -> str:
     return line.removesuffix(":") if line.endswith(":") else line + end
 
 
-def _example(functions: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns four lines that call a real function, if there is one whose name leaves room for the rest."""
-    server_id, name = next(
-        (
-            (server_id, name)
-            for server_id, names in functions.items()
-            for name in names
-            if len(server_id) + len(name) <= NAME_CHARS
-        ),
-        ("files", "read_file"),
-    )
-    return [
+def _example(catalog: Catalog, is_whole: bool) -> list[str]:
+    """Returns lines that call a real function, if there is one whose name leaves room for the rest: one that reads, if
+    there is."""
+    named = [
+        (not is_reading(tool), server.server_id, tool.export_name)
+        for server in catalog.servers.values()
+        for tool in by_use(server.tools)
+        if len(server.server_id) + len(tool.export_name) <= NAME_CHARS
+    ]
+    # The first of the least: the order of the file.
+    _, server_id, name = min(named, key=lambda one: one[0], default=(False, "files", "read_file"))
+    lines = [
         f'import {{ {name} }} from "@codemode/servers/{server_id}";',
         f"const value = await {name}({{ /* as its declaration says */ }});",
         "console.log(typeof value); // logs come back, too: print little",
         "globalThis.__codemode_result__ = { value }; // any JSON value: only what matters",
     ]
+    return lines if is_whole else [*lines[:2], "globalThis.__codemode_result__ = { value };"]
 
 
 UNWRAPPING: Final = (

@@ -20,9 +20,16 @@ from cellblock.run.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
 from cellblock.run.response import RunResponse
 from cellblock.serve.answer import form_for
 from cellblock.serve.kept_resources import PREFIX, TEMPLATE, read_resource, resources_of
-from cellblock.serve.mcp.context import made_beside, resource_uri, server_of_uri, text_of
+from cellblock.serve.mcp.context import (
+    Declared,
+    made_beside,
+    resource_uri,
+    server_of_uri,
+    shown_chars,
+    text_of,
+)
 from cellblock.serve.mcp.extended import TOOLS, ExtendedTools
-from cellblock.serve.mcp.first_reference import SHORT_SIGHTED, FirstReferences
+from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.run_tool import RunTool
@@ -30,7 +37,7 @@ from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.mcp.tool_name import TOOL_NAME, ToolNames
 from cellblock.serve.run_output import has_error, tool_result
-from cellblock.serve.service import Context, client_name
+from cellblock.serve.service import Context, client_name, client_version
 
 DECLARATION_TYPE: Final = "text/typescript"
 
@@ -146,12 +153,11 @@ class Surface:
         catalog = self._front.known_catalog(context)
         await made_beside(catalog)
         owner = self._front.owner_of(context)
-        declared = self._front.description(catalog, owner.principal)
-        if client_name(context) not in SHORT_SIGHTED:
-            shown = (catalog.servers[server_id] for server_id in declared.whole)
-            self._references.show(owner.client, shown)
+        name, version = client_name(context), client_version(context)
+        declared = self._front.description(catalog, owner.principal, shown_chars(name, version))
+        self._references.show(owner.client, catalog, declared)
         run = types.Tool(
-            name=self._names.shown_to(client_name(context)),
+            name=self._names.shown_to(name),
             title="Run a script against MCP servers",
             description=declared.text,
             input_schema=INPUT_SCHEMA,
@@ -231,7 +237,7 @@ class Surface:
         server = known.servers.get(server_of_uri(uri) or "")
         if server is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}; list the resources first.")
-        self._references.show(owner.client, [server])
+        self._references.show(owner.client, known, Declared("", frozenset([server.server_id])))
         contents = types.TextResourceContents(uri=uri, mime_type=DECLARATION_TYPE, text=text_of(server))
         return types.ReadResourceResult(contents=[contents])
 

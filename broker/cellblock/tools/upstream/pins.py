@@ -203,7 +203,7 @@ class PinStore:
     def _unusable(self, server: str, what: str) -> PinError:
         return PinError(
             f"The pin file {self.shelf.where(server)} {what}.",
-            hint=f"Mend it, or make it anew with `cellblock approve {shlex.quote(server)} --all`.",
+            hint=f"Mend it, or make it anew with `cellblock pins approve {shlex.quote(server)} --all`.",
         )
 
 

@@ -31,10 +31,10 @@ from cellblock.tools.catalog.naming import (
 from cellblock.tools.catalog.requests import CAPABILITIES, READ, Kind, RequestEntry
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import PythonTool, read_tool
-from cellblock.tools.upstream.connecting import State
 from cellblock.tools.upstream.definitions import left_out
 from cellblock.tools.upstream.entries import Entry
 from cellblock.tools.upstream.installs import LOOK_SECONDS
+from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts, as_pinned
 from cellblock.tools.upstream.pin_review import Review, Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
@@ -171,7 +171,7 @@ class Registry:
         if self._reviewer is None:
             return
         for name, session in [*self.sessions.items()]:
-            if session.first.pending and self.sessions.get(name) is session:
+            if session.starting and self.sessions.get(name) is session:
                 pinned = await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name])
                 if pinned and self.sessions.get(name) is session:
                     self._last_known[name] = as_pinned(pinned)
@@ -265,7 +265,7 @@ class Registry:
     @property
     def starting(self) -> bool:
         """Says whether a server is in its first attempt to connect."""
-        return any(session.first.pending for session in self.sessions.values())
+        return any(session.starting for session in self.sessions.values())
 
     async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
         """Waits until servers are installed whose programs do that when they start (`npx`, `uvx`), and connected.
@@ -280,7 +280,7 @@ class Registry:
         while names := [
             name
             for name, one in self.sessions.items()
-            if one.first.pending
+            if one.starting
             and one.installing
             and (code is None or self._paths[name] in code or _NAMES_ANY in code)
         ]:
@@ -293,7 +293,7 @@ class Registry:
                     )
             await asyncio.sleep(LOOK_SECONDS)
         waited_for = [
-            session.first.over(inf, at_most=self._settings.for_server(name).connect_timeout_ms / 1000)
+            session.settled(inf, at_most=self._settings.for_server(name).connect_timeout_ms / 1000)
             for name, session in self.sessions.items()
             if name in began
         ]
@@ -315,9 +315,9 @@ class Registry:
             at_most: Seconds from now.
         """
         waited_for = [
-            session.first.over(STARTUP_WAIT_SECONDS if bound is None else bound, at_most=at_most)
+            session.settled(STARTUP_WAIT_SECONDS if bound is None else bound, at_most=at_most)
             for name, session in self.sessions.items()
-            if session.first.pending and (ids is None or name in ids or self._paths[name] in ids)
+            if session.starting and (ids is None or name in ids or self._paths[name] in ids)
         ]
         if waited_for:
             await asyncio.gather(*waited_for)
@@ -339,7 +339,9 @@ class Registry:
             if used is None or name in used or self._paths[name] in used
         }
         shown = self.sessions if used is not None and _NAMES_ANY in used else named
-        reading = {name: asyncio.create_task(one.fresh()) for name, one in shown.items() if one.stale}
+        reading = {
+            name: asyncio.create_task(one.tools.fresh()) for name, one in shown.items() if one.tools.stale
+        }
         # One that is away is tried at once where a script names it (section 3.2.3).
         away = [session for session in named.values() if session.state is State.WAITING]
         awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
@@ -495,7 +497,7 @@ class Registry:
         lacking = frozenset(unavailable)
         for name, session in self.sessions.items():
             path = self._paths[name]
-            if not session.first.pending:
+            if not session.starting:
                 self._last_known.pop(name, None)
             facts = session.facts or self._last_known.get(name)
             if facts is not None:
@@ -508,7 +510,7 @@ class Registry:
             servers[self._local_entry.server_id] = known[self._local_entry.server_id] = self._local_entry
         version = self.catalog.version + 1
         ids = {name: path for name, path in self._paths.items() if name in self.servers}
-        starting = frozenset(ids[name] for name, session in self.sessions.items() if session.first.pending)
+        starting = frozenset(ids[name] for name, session in self.sessions.items() if session.starting)
         self.catalog = Catalog(version, servers, unavailable, ids=ids, starting=starting, lacking=lacking)
         never = {path: reason for path, reason in unavailable.items() if path not in known}
         self.known_catalog = Catalog(version, known, never, ids=ids, starting=starting, lacking=lacking)
@@ -516,7 +518,7 @@ class Registry:
 
     def _entry(self, name: str, facts: ServerFacts) -> ServerEntry:
         held = self._entries.get(name)
-        revision = self.sessions[name].revision
+        revision = self.sessions[name].resources.revision
         if held is not None and held[0] is facts:
             if held[1].revision != revision:
                 held = self._entries[name] = facts, replace(held[1], revision=revision)

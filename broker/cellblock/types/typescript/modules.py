@@ -272,7 +272,7 @@ class ServerText:
             body += "\n" + fixed.untyped
         if f"{JSON_TEXT}<" in body:
             body += "\n" + fixed.json_text
-        facts = [f"Functions, unless they say otherwise: [{', '.join(common)}]"] if common else []
+        facts = [f"Annotations, unless a function has its own: [{', '.join(common)}]"] if common else []
         return f"{module_start(server, facts, about=self._with_meta)}{body}{self._footer}}}\n"
 
 

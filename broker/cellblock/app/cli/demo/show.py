@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -12,7 +13,10 @@ from pathlib import Path
 
 from cellblock import Broker, LogEntry, Observer, TraceEntry, tool
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
+from cellblock.app.cli.importing.known import own_command
 from cellblock.app.config.load import parse_settings
+from cellblock.record.journal import Journal
+from cellblock.run.policy.asking import Caller
 
 SCRIPT = Path(__file__).parent / "plan_week.js"
 
@@ -35,17 +39,29 @@ async def _show(state_dir: Path) -> int:
     code = SCRIPT.read_text(encoding="utf-8")
     _heading("The script")
     print(code)
+    journal = Journal()
     async with Broker(settings, tools=[capacity, finish_date]) as broker:
         await broker.settled()
-        _heading("Servers")
-        for server in broker.catalog.servers.values():
-            tools = ", ".join(tool.export_name for tool in server.tools)
-            print(f"  @codemode/servers/{server.server_id}: {tools}")
-        _heading("Live")
-        response = await broker.run(code, observer=Observer(on_log=_print_log, on_call=_print_call))
-    _heading("The response")
-    print(json.dumps(response.as_json(), indent=2))
+        _heading("Its calls")
+        caller = Caller(observer=Observer(on_log=_print_log, on_call=_print_call))
+        response = (await broker.run_request({"code": code}, caller, journal=journal)).decoded()
+    _heading("Its answer")
+    print(json.dumps(response.result))
+    for found in response.diagnostics:
+        print(found.message)
+    answers = [len(call.answer) for call in journal.snapshot().calls]
+    _heading("What the model reads")
+    print(f"  call by call  {len(answers)} answers of tools, {_size(sum(answers))}")
+    print(f"  this script   1 answer, {_size(len(json.dumps(response.result)))}")
+    _heading("Next")
+    print(
+        f"  {shlex.join(own_command())} install claude-code   # or another client: install --help names them"
+    )
     return EXIT_OK if response.ok else EXIT_NO
+
+
+def _size(characters: int) -> str:
+    return f"{characters:,} characters (about {round(characters / 4):,} tokens)"
 
 
 def _heading(text: str) -> None:

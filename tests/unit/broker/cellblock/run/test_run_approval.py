@@ -101,7 +101,7 @@ async def test_a_run_that_ends_meanwhile(make_world: MakeWorld, how: str) -> Non
         response = await task
         assert codes(response) == {"timeout": ["SANDBOX_LIMIT"], "done": [], "lost": ["HOST_LOST"]}[how]
         assert response.tool_trace[0].ok is False
-        assert response.tool_trace[0].error == "never sent: the run had ended"
+        assert response.tool_trace[0].error == "not called: the run had ended before"
     # Nothing is said of a clock that is no more.
     assert asked_of[0].clock == ["pause"]
 

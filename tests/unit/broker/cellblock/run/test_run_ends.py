@@ -37,7 +37,7 @@ async def test_a_call_that_comes_as_its_run_is_stopped_was_never_sent(make_world
     closing = asyncio.ensure_future(world.executor.close())
     response = await settled(task)
     await settled(closing)
-    assert [entry.error for entry in response.tool_trace] == ["never sent: the run had ended"]
+    assert [entry.error for entry in response.tool_trace] == ["not called: the run had ended before"]
     assert "0 completed, 0 in flight (may have run), 1 not started" in response.diagnostics[0].message
 
 

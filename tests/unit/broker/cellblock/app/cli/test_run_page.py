@@ -61,7 +61,7 @@ def test_more_calls_than_are_kept_are_counted() -> None:
 
 def test_logs_are_whole_with_their_level_and_left_out_ones_are_counted() -> None:
     lines = lines_of("CONSOLE", 120, logs=201)
-    assert lines[0] == "  (1 earlier entries)"
+    assert lines[0] == "  log entries that are not shown: 1"
     assert "1 ms  warn  entry 1 " in lines[1]
     # The text's second line stands below, under the first.
     assert lines[2].strip() == "live ·gnp" and lines[2].index("live") == lines[1].index("entry")
@@ -109,7 +109,7 @@ def test_it_fits_any_window_and_texts_control_nothing(
 def test_what_it_says() -> None:
     text = "\n".join(render(state(), 140, 0, Painter(None)))
     assert (
-        "places  1/16    queue 2 of 256    warm 3/4    booting 1    hosts 1    3 parked, waiting for you"
+        "running  1/16    queue 2 of 256    warm 3/4    booting 1    hosts 1    3 parked, waiting for you"
         in text
     )
     assert "7 (1 with an error)    1.5/s    p50 4.2 ms  p95 9.9 ms  p99 120 ms    queue p95 9.9 ms" in text

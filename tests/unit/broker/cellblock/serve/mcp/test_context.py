@@ -48,7 +48,7 @@ def test_servers_that_fit_are_declared_whole() -> None:
 
 def test_a_server_beyond_the_budget_is_named_with_its_functions_and_its_resource() -> None:
     large, small = server("large", [f"tool_{number}" for number in range(50)]), server("small", ["one"])
-    budget = len(declare_server(small, shared=True))
+    budget = 2 * len(declare_server(small, shared=True))
     text = declarations_in_budget(catalog_of(large, small), budget).text
     assert 'declare module "@codemode/servers/small"' in text
     assert 'declare module "@codemode/servers/large"' not in text

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from cellblock.run.response import RunResponse, TraceEntry, error_diagnostic
+from cellblock.serve.mcp.context import Declared
 from cellblock.serve.mcp.first_reference import MAX_CHARS, MAX_LINES_CHARS, FirstReferences
 from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -120,6 +121,10 @@ async def test_a_failed_import_brings_nothing_of_other_servers(place: str, serve
 
 
 async def test_what_the_description_had_is_not_sent_again() -> None:
-    client = Client({"crm": [tool("find")]})
-    client.references.show("me", client.catalog.servers.values())
-    assert await client.given("crm.find()", "crm") == {}
+    client = Client({"crm": [tool("find")], "desk": [tool("close"), tool("open")]})
+    close, _ = client.catalog.servers["desk"].tools
+    declared = Declared("", frozenset(["crm"]), {"desk": [close]})
+    client.references.show("me", client.catalog, declared)
+    assert await client.given("crm.find()", "crm", fails_as="TYPE_ERROR") == {}
+    assert "close" not in (await client.given("desk.close()", "desk"))["desk"]
+    assert "Does close." in (await client.given("desk.close()", "desk", fails_as="TYPE_ERROR"))["desk"]

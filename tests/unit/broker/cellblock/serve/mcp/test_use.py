@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +20,15 @@ from cellblock.run.policy.policy import Policy
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp import first_reference, use
 from cellblock.serve.mcp.first_reference import FirstReferences
-from cellblock.serve.mcp.manual import OPENING_CHARS, PURPOSE, RULES, listed_within, opening, rows_within
+from cellblock.serve.mcp.manual import (
+    OPENING_CHARS,
+    PURPOSE,
+    RULES,
+    by_use,
+    listed_within,
+    opening,
+    rows_within,
+)
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.mcp.use import (
     FILE_NAME,
@@ -157,16 +166,32 @@ async def test_once_for_each_state_of_a_servers_tools(tmp_path: Path) -> None:
         assert "function more(" in (await brought(client, "a,b"))["a"]
 
 
-@pytest.mark.parametrize(("name", "sees"), [("claude-code", False), ("some-other", True)])
-async def test_a_description_shows_declarations_to_those_who_pass_it_on(
-    tmp_path: Path, name: str, sees: bool
+@pytest.mark.parametrize(
+    ("name", "version", "chars", "typed"),
+    [
+        ("claude-code", "2.1.329", 2_048, False),
+        ("claude-code", "2.1.330 (beta)", 4_096, True),
+        ("claude-code", "3.0", 4_096, True),
+        ("some-other", "1", 20_000, True),
+    ],
+)
+async def test_a_description_is_as_long_as_its_client_shows_and_what_it_has_is_not_sent_again(
+    tmp_path: Path, name: str, version: str, chars: int, typed: bool
 ) -> None:
-    service = Naming(tmp_path, server("a", "one"))
-    about = Implementation(name=name, version="1")
+    service = Naming(
+        tmp_path, server("a", "write_one", "get_one"), server("b", *(f"get_{n}" for n in range(99)))
+    )
+    about = Implementation(name=name, version=version)
     async with Client(FrontServer(service, version="1").open(), mode="legacy", client_info=about) as client:  # type: ignore[arg-type]
         [tool] = (await client.list_tools()).tools
-        assert 'declare module "@codemode/servers/a"' in (tool.description or "")
-        assert list(await brought(client, "a")) == ([] if sees else ["a"])
+        text = tool.description or ""
+        assert len(text) <= chars and 'import { get_one } from "@codemode/servers/a"' in text
+        assert "- a: get_one, write_one" in text and ("function get_one(" in text) is typed
+        assert ("at the end of this description" in text) is (name == "some-other")
+        assert list(await brought(client, "a//get_one()")) == ([] if typed else ["a"])
+        # What had no room comes at its first reference.
+        if name == "claude-code":
+            assert "function get_98(" in (await brought(client, "b//get_98()"))["b"]
 
 
 async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_path: Path) -> None:
@@ -176,9 +201,8 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
 
     async def told(name: str) -> str:
         about = Implementation(name=name, version="1")
-        async with Client(
-            FrontServer(service, version="1").open(), mode="legacy", client_info=about
-        ) as client:  # type: ignore[arg-type]
+        front = FrontServer(service, version="1").open()  # type: ignore[arg-type]
+        async with Client(front, mode="legacy", client_info=about) as client:
             before = await client.list_tools()
             await brought(client, "b" if name == "editor" else "")
             assert (await client.list_tools()).tools == before.tools
@@ -277,3 +301,24 @@ def test_the_example_calls_what_there_is() -> None:
         catalog_of({"one": ["x" * 99], "two": ["b"]})
     )
     assert "No server is connected." in opening(catalog_of({}))
+
+
+def test_reads_come_before_writes_and_one_of_each_noun_before_two_of_the_same() -> None:
+    names = "create_issue get_issue list_issues listUsers drop look_at find_projects"
+    tools = [ToolEntry(name, name) for name in names.split()]
+    tools += [
+        ToolEntry("audit", "audit", annotations={"readOnlyHint": True}),
+        ToolEntry("get_rid", "get_rid"),
+    ]
+    tools[-1] = replace(tools[-1], annotations={"readOnlyHint": False})
+    order = "get_issue listUsers find_projects audit list_issues create_issue drop look_at get_rid"
+    assert [tool.export_name for tool in by_use(tools)] == order.split()
+    many = catalog_of({"a": ["write_one"], "b": ["write_two", "get_two"]})
+    assert 'import { get_two } from "@codemode/servers/b";' in opening(many)
+
+
+@pytest.mark.parametrize("chars", [1_000, 1_500, OPENING_CHARS])
+def test_a_short_one_names_every_server_and_ends_where_its_client_cuts(chars: int) -> None:
+    text = opening(catalog_of({f"s{n}": [f"get_{m}" for m in range(20)] for n in range(6)}, "wiki"), chars)
+    assert len(text) <= chars and RULES[0] in text and "describe(" in text
+    assert all(f"- s{n} (20): get_0" in text for n in range(6)) and "Not connected: wiki." in text

@@ -60,7 +60,7 @@ def test_warn_offers_what_differs_and_says_so_once(tmp_path: Path, caplog: pytes
     assert names(review) == (["a", "b", "c"], [])
     assert set(review.differing) == {"a", "c"}
     [warning] = review.warnings
-    assert "a, c" in warning and "cellblock approve s" in warning
+    assert "a, c" in warning and "cellblock pins approve s" in warning
     assert len([record for record in caplog.records if "approve" in record.getMessage()]) == 1
 
 

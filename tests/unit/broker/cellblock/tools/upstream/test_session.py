@@ -16,7 +16,7 @@ import pytest
 from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.upstream.connecting import STEADY_SECONDS, Backoff, State
+from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Holding, Pace
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.tools.upstream.stdio import stdio_wire
@@ -60,7 +60,7 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
     config = ServerConfig(command=sys.executable, args=["-I", "-c", SILENT, silent_at])
     settings = UpstreamSettings(connect_timeout_ms={"*": bounds[0]}).for_server("silent")
     monkeypatch.setattr("cellblock.tools.upstream.listing.LIST_SECONDS", bounds[1] / 1000)
-    monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 60.0)
+    monkeypatch.setattr("cellblock.tools.upstream.lifecycle.FIRST_PAUSE_SECONDS", 60.0)
     session = UpstreamSession(
         "silent", config, settings, max_message_bytes=1 << 20, log_dir=tmp_path, on_change=lambda: None
     )
@@ -76,8 +76,8 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
 async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.tools.upstream.session.FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr("cellblock.tools.upstream.session.LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("cellblock.tools.upstream.lifecycle.FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("cellblock.tools.upstream.lifecycle.LONGEST_PAUSE_SECONDS", 0.02)
     loop = asyncio.get_running_loop()
     settings = UpstreamSettings().for_server("none")
     with socket.socket() as bound:
@@ -94,33 +94,11 @@ async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(
             began = loop.time()
             await session.close()
             slowest = max(slowest, loop.time() - began)
-            ran += session.attempts
+            ran += session.life.attempts
             assert slowest < CLOSE_BOUND_SECONDS / 2, f"{slowest:.1f} s to close at moment {moment}"
             assert session.state is State.CLOSED
         left = [task for task in asyncio.all_tasks() if task.get_name() == "upstream none"]
         assert (left, ran >= MOMENTS) == ([], True)
-
-
-def test_pauses_double_to_the_longest_and_start_over_after_a_steady_connection() -> None:
-    backoff = Backoff(0.5, 3.0, chance=lambda: 0.0)
-    assert [backoff.pause(0) for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
-    assert backoff.pause(STEADY_SECONDS - 0.1) == 3.0, "a connection that dies at once is a failure, too"
-    assert backoff.pause(STEADY_SECONDS) == 0.5
-    assert backoff.pause(0) == 1.0
-    assert backoff.pause(0.1, served=True) == 0.5, "one that ends after an answer is none"
-    assert backoff.pause(0) == 1.0
-
-
-def test_chance_takes_up_to_half() -> None:
-    assert Backoff(2.0, 2.0, chance=lambda: 1.0).pause(0) == 1.0
-    pauses = {Backoff(2.0, 2.0).pause(0) for _ in range(50)}
-    assert len(pauses) > 10
-    assert all(1.0 <= pause <= 2.0 for pause in pauses)
-
-
-def test_a_first_pause_over_the_longest_is_kept() -> None:
-    backoff = Backoff(5.0, 1.0, chance=lambda: 0.0)
-    assert [backoff.pause(0), backoff.pause(0)] == [5.0, 5.0]
 
 
 def test_bursts_with_pauses_between_them_are_no_flood_whatever_their_size() -> None:

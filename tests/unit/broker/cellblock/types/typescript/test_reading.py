@@ -153,11 +153,13 @@ def test_annotations_of_most_tools_are_said_once() -> None:
         tool("write", annotations={"readOnlyHint": False, "openWorldHint": False, "idempotentHint": True})
     )
     text = read(*tools)
-    assert text.startswith("/** S Functions, unless they say otherwise: [!openWorldHint, readOnlyHint] */\n")
+    assert text.startswith(
+        "/** S Annotations, unless a function has its own: [!openWorldHint, readOnlyHint] */\n"
+    )
     assert "/** [!readOnlyHint, idempotentHint] */\nfunction write(" in text
     # The title says only the name again, but for the other tools.
     assert '/** [title: "T1"] */\nfunction t0(' in text and "\n\nfunction t1(" in text
-    assert "otherwise" not in read(*tools, tool("none"))
+    assert "has its own" not in read(*tools, tool("none"))
 
 
 def test_where_an_output_is_known_from_stays() -> None:

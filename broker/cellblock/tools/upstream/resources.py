@@ -1,4 +1,5 @@
-"""Beside tools a server lists resources, their templates and prompts: each list is read when somebody asks for it."""
+"""What a server has beside tools: resources, their templates and prompts, each list read when somebody asks for it; and
+the subscriptions to resources, made again on each connection."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from mcp.client.session import ClientSession
 from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
-from cellblock.base.redaction import Redactor
 from cellblock.tools.catalog.requests import CAPABILITIES, Kind
 from cellblock.tools.upstream import failures
+from cellblock.tools.upstream.connecting import Link, Upstream
 from cellblock.tools.upstream.entries import Entries, Entry, list_entries
 from cellblock.tools.upstream.listing import LIST_SECONDS
 
@@ -27,22 +28,29 @@ NEWS_SECONDS: Final = 0.25
 """Sets the pause between two words of a server that its lists have changed: in a loop, it does not keep ours busy."""
 
 
-class Beside:
+class Resources:
     """Holds what one server lists beside tools.
 
     Args:
-        server: Its name.
-        redactor: Keeps its secrets out of logs.
+        server: The server.
         on_change: Called when what was listed has become old.
+        followed: The URIs whose updates are wanted.
+        on_update: Called with a URI when one of these has changed.
 
     Attributes:
-        revision: Counts how often that was so.
+        revision: Counts how often what was listed has become old.
     """
 
-    def __init__(self, server: str, redactor: Redactor, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        server: Upstream,
+        on_change: Callable[[], None],
+        followed: set[str],
+        on_update: Callable[[str], object] | None,
+    ) -> None:
         self.revision = 0
-        self._server, self._redactor = server, redactor
-        self._on_change = on_change
+        self.followed = followed
+        self._server, self._on_change, self._on_update = server, on_change, on_update
         self._known: dict[Kind, Entries] = {}
         self._turns: defaultdict[Kind, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._news: asyncio.TimerHandle | None = None
@@ -82,7 +90,36 @@ class Beside:
         if self._news is not None:
             self._news.cancel()
 
+    def note_update(self, uri: str) -> None:
+        """Takes the word of the server that a resource has changed."""
+        if uri in self.followed:
+            tell(self._on_update, uri)
+
+    async def follow(self, link: Link) -> None:
+        """Subscribes again, on a new connection, to the resources that the one before was subscribed to."""
+        self.note_change()
+        for uri in [*self.followed]:
+            request = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+            if await self._asked(link.client, request):
+                tell(self._on_update, uri)
+
+    async def unfollow(self, uri: str, session: ClientSession | None) -> None:
+        """Ends the subscription to a resource, as far as the server does."""
+        self.followed.discard(uri)
+        request = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
+        await self._asked(session, request)
+
     # ---- inside --------------------------------------------------------------------------------------
+
+    async def _asked(
+        self, session: ClientSession | None, request: types.SubscribeRequest | types.UnsubscribeRequest
+    ) -> bool:
+        with contextlib.suppress(MCPError, ValidationError, TimeoutError):
+            async with asyncio.timeout(self._server.bounds.call_timeout_ms / 1000):
+                if session is not None:
+                    await session.send_request(request, types.EmptyResult)
+                    return True
+        return False
 
     async def _listed(self, kind: Kind, session: ClientSession, before: Entries | None) -> Entries:
         """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
@@ -93,11 +130,11 @@ class Beside:
             listing.found = before.found if before is not None else []
             if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:
                 listing.notes.append(
-                    f"Its {listing.what} list cannot be read: {failures.reason_of(error, self._redactor)}."
+                    f"Its {listing.what} list cannot be read: {failures.reason_of(error, self._server.redactor)}."
                 )
         for note in listing.notes:
             if before is None or note not in before.notes:
-                logger.warning("upstream %s: %s", self._server, self._redactor.text(note))
+                logger.warning("upstream %s: %s", self._server.name, self._server.redactor.text(note))
         return listing
 
     def _is_news(self) -> None:
