@@ -31,7 +31,7 @@ from cellblock.tools.upstream.server_logins import kept_logins
 CONTEXT_CHARS: Final = 40
 """Bounds the unchanged text shown on each side of a change."""
 
-LOOK_SECONDS: Final = 20.0
+LOOK_SECONDS: Final = 10.0
 """Bounds how long servers that were just written may take to show themselves; later, their first start pins them."""
 
 _ABSENT: Final = object()

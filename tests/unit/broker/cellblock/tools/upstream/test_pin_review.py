@@ -88,7 +88,8 @@ async def test_the_introduction_of_a_server_without_tools_is_pinned(tmp_path: Pa
     one = reviewer(tmp_path, "quarantine")
     await one.prepare("s", CONFIG, lists[0])
     assert names(one.review("s", CONFIG, [introduction("Says b")])) == ([], ["its introduction"])
-    for offered, seen in zip(lists, (([""], []), (["a", ""], []), (["a", ""], ["b"])), strict=True):
+    expected: list[tuple[list[str], list[str]]] = [([""], []), (["a", ""], []), (["a", ""], ["b"])]
+    for offered, seen in zip(lists, expected, strict=True):
         await one.prepare("s", CONFIG, offered)
         assert names(one.review("s", CONFIG, offered)) == seen
 
