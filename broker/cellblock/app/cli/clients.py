@@ -104,8 +104,8 @@ def install(parsed: argparse.Namespace) -> int:
     if not parsed.json:
         for step in steps:
             sys.stdout.write(_install_text(step, target.path, paint, uninstall=parsed.uninstall))
-    if changed and not parsed.yes and not _agreed(len(changed), as_json=parsed.json):
-        sys.stdout.write("Nothing was written.\n")
+    files = f"{len(changed)} file{'' if len(changed) == 1 else 's'}"
+    if changed and not _confirmed(parsed, f"Write {files}?", "--print to see the entry"):
         return EXIT_OK
     if plan.added:
         if plan.secrets and parsed.secrets is None and not parsed.yes:
@@ -281,13 +281,18 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
     return "\n".join(lines) + "\n"
 
 
-def _agreed(files: int, *, as_json: bool) -> bool:
-    if as_json or not asks():
+def _confirmed(parsed: argparse.Namespace, question: str, otherwise: str) -> bool:
+    """Asks, unless --yes says it. Raises ConfigError: Nobody is there to be asked; `otherwise` shows what would be."""
+    if parsed.yes:
+        return True
+    if parsed.json or not asks():
         raise ConfigError(
-            "Nothing was written: nobody is there to be asked.",
-            hint="Add --yes, or --print to see the entry.",
+            "Nothing was written: nobody is there to be asked.", hint=f"Add --yes, or {otherwise}."
         )
-    return agreed(f"Write {files} file{'' if files == 1 else 's'}?")
+    if said := agreed(question):
+        return said
+    sys.stdout.write("Nothing was written.\n")
+    return False
 
 
 def _done(step: Step, copy: Path | None, paint: Painter, *, uninstall: bool) -> str:
@@ -334,16 +339,10 @@ def import_servers(parsed: argparse.Namespace) -> int:
     copy: Path | None = None
     written = False
     if plan.added and not parsed.dry_run:
-        if not parsed.yes:
-            if parsed.json or not asks():
-                raise ConfigError(
-                    "Nothing was written: nobody is there to be asked.", hint="Add --yes, or --dry-run."
-                )
-            if not agreed(f"Write {len(plan.added)} servers to {target.path}?"):
-                sys.stdout.write("Nothing was written.\n")
-                return EXIT_OK
-            if plan.secrets and not parsed.copy_secrets and parsed.secrets is None:
-                plan = planned(secrets=place_for(plan.secrets))
+        if not _confirmed(parsed, f"Write {len(plan.added)} servers to {target.path}?", "--dry-run"):
+            return EXIT_OK
+        if plan.secrets and not parsed.yes and not parsed.copy_secrets and parsed.secrets is None:
+            plan = planned(secrets=place_for(plan.secrets))
         copy, written = add_servers(target, plan), True
     if parsed.json:
         report = {"written": written, "backup": None if copy is None else str(copy)}
