@@ -323,4 +323,5 @@ def _version(output: ToolOutput | None) -> object:
     """Gives what of an answer about an output makes its types."""
     if output is None:
         return None
-    return output.source, output.version, output.document is not None, output.text, output.result
+    is_certain = output.samples != 1
+    return output.source, output.version, is_certain, output.document is not None, output.text, output.result

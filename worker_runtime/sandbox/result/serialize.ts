@@ -104,11 +104,40 @@ interface Job {
  */
 export function formatLog(args: unknown[], maxBytes: number): string {
   const job: Job = { writer: newWriter(maxBytes + LONGEST_CHARACTER), open: new p.SafeSet() };
-  for (let i = 0; i < args.length && !job.writer.full; i++) {
+  const used = args.length > 1 && typeof args[0] === "string" ? writeFormat(job, args[0], args) : 0;
+  for (let i = used; i < args.length && !job.writer.full; i++) {
     if (i > 0) write(job.writer, " ");
     writeArgument(job, args[i]);
   }
   return job.writer.text;
+}
+
+/** Writes the first argument with those that `%s`, `%d` and their like in it stand for; returns how many it has used. */
+function writeFormat(job: Job, format: string, args: unknown[]): number {
+  let used = 1;
+  let from = 0;
+  let at = p.indexOf(format, "%");
+  while (at >= 0 && !job.writer.full) {
+    const sign = format[at + 1];
+    const is = sign === "%" || (used < args.length && sign !== undefined && p.indexOf("sdifjoOc", sign) >= 0);
+    if (is) {
+      write(job.writer, p.slice(format, from, at));
+      from = at + 2;
+      if (sign === "%") write(job.writer, "%");
+      else writeFormatted(job, sign, args[used++]);
+    }
+    at = p.indexOf(format, "%", at + (is ? 2 : 1));
+  }
+  write(job.writer, p.slice(format, from));
+  return used;
+}
+
+function writeFormatted(job: Job, sign: string, value: unknown): void {
+  if (sign === "c") return;
+  if (sign !== "d" && sign !== "i" && sign !== "f") return writeArgument(job, value);
+  const number = typeof value === "number" || typeof value === "string" ? p.toNumber(value) : NaN;
+  if (typeof value === "bigint") return write(job.writer, p.toText(value));
+  write(job.writer, p.toText(sign === "i" ? number - number % 1 : number));
 }
 
 function writeArgument(job: Job, value: unknown): void {

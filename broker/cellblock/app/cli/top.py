@@ -129,7 +129,7 @@ def _head(state: Data, width: int, paint: Painter) -> Iterator[str]:
 
 def _server_line(server: Data, width: int, paint: Painter) -> str:
     calls, took = sum(server["calls"].values()), server["latency"]
-    failed = calls - server["calls"].get("ok", 0)
+    failed = sum(server["calls"].get(outcome, 0) for outcome in ("failed", "uncertain"))
     values = (server["tools"], calls, failed, milliseconds(took["p50"]), milliseconds(took["p95"]), "")
     fixed = plain(_row(((server["name"], _name_columns(width)), *_below(_SERVER, values))), width)
     ready = server["state"] == "ready"

@@ -196,9 +196,7 @@ class TypeChecker:
                 plain=plain if script.closed else frozenset[Tool](),
             )
             counted = judged() if len(code) < INLINE_CHARS else await asyncio.to_thread(judged)
-            about_output = any(
-                complaint.code in MEMBER | CHARACTERS or complaint.choices for complaint in counted
-            )
+            about_output = any(complaint.code in MEMBER | CHARACTERS for complaint in counted)
             observed = self.declarations.observed(script.catalog, script.names) if about_output else {}
             faults = await find_faults(counted, script, declarations, observed, warm)
             if warm.checks >= MAX_CHECKS:

@@ -36,8 +36,7 @@ _LITERAL: Final = rf"(?:{_QUOTED}|{_OTHERS})"
 # A text or a comment without an end is taken to the end, so that no other search begins within it.
 _ENDED: Final = rf"(?:{_QUOTED}?|{_OTHERS})"
 _UNION: Final = re.compile(rf"/\*(?:[^*]|\*(?!/))*+(?:\*/)?|{_ENDED}(?:\s*+\|\s*+{_ENDED})*+", re.DOTALL)
-_PRINTED: Final = re.compile(rf"(?:{_LITERAL}|\.\.\. \d+ more \.\.\.)(?: \| |$)")
-_CUT: Final = re.compile(r"\.\.\. \d+ more \.\.\.")
+_PRINTED: Final = re.compile(rf"{_LITERAL}(?: \| |$)")
 
 _EQUALITIES: Final = frozenset(["==", "!=", "===", "!=="])
 _JOINED: Final = frozenset(["||", "&&"])
@@ -90,40 +89,22 @@ class Comparisons:
         for value, union, of in ((one, other, operands[1]), (other, one, operands[0])):
             printed = _literals(union)
             if printed and _TEXT.fullmatch(value) is not None:
-                choices = self._choices(
-                    value,
-                    printed,
-                    cut=_CUT.search(union) is not None,
-                    again=self._is_again(node, of, value),
-                )
+                choices = self._choices(value, printed)
                 if choices and not self._is_own(of) and not _is_covered(node, of, value, choices):
                     return Foreign(value, choices, of)
         return None
 
-    def _is_again(self, node: Node, of: Node, value: str) -> bool:
-        """Says whether the same text was compared with this value before: then an `if` may have taken it out of the
-        type."""
-        text = re.escape(value[1:-1].encode())
-        same = rb"(?<![\w$.])" + re.escape(_text(of)) + rb"\s*[!=]==?\s*[\"'`]" + text + rb"[\"'`]"
-        return re.search(same, _text(self._root)[: node.start_byte - self._root.start_byte]) is not None
-
-    def _choices(
-        self, value: str, printed: frozenset[str], *, cut: bool, again: bool = False
-    ) -> tuple[str, ...]:
-        """Gives the texts of the declared enum that a type is, or is what is left of; none where it has the
+    def _choices(self, value: str, printed: frozenset[str]) -> tuple[str, ...]:
+        """Gives the texts of the declared enum that a type is, or is what an `if` has left of; none where it has the
         value."""
         if self._unions is None:
             found = {match[0] for match in _UNION.finditer(self._declarations)}
             self._unions = [frozenset(_each(text)) for text in sorted(found) if text[0] != "/"]
-        # One that is whole is not what an `if` has left of another.
-        whole = [printed] if len(printed) > 1 and printed in self._unions else []
-        # But what is left of one may happen to be another, where the same was asked before.
-        homes = (not again and whole) or [union for union in self._unions if printed <= union]
-        if not homes and not cut and all(any(one in union for union in self._unions) for one in printed):
-            homes = [printed]
-        if len(printed) == 1 or homes == [printed] != whole:
+        homes = [union for union in self._unions if printed <= union]
+        are_declared = all(any(one in union for union in self._unions) for one in printed)
+        if len(printed) == 1 or (not homes and are_declared):
             # Tags of several objects, or what is left of them.
-            homes += [union for union in self._unions if value in union]
+            homes = [*(homes or [printed]), *(union for union in self._unions if value in union)]
         if not homes or any(value in union for union in homes):
             return ()
         return tuple(sorted(one for one in min(homes, key=len) if one.startswith('"')))
@@ -152,7 +133,7 @@ def _literals(union: str) -> frozenset[str]:
         if part is None:
             return frozenset()
         at = part.end()
-    return frozenset(_each(_CUT.sub("", union)))
+    return frozenset(_each(union))
 
 
 def _each(union: str) -> list[str]:

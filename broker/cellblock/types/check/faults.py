@@ -27,8 +27,10 @@ from cellblock.types.check.hints import (
     takes_any_key,
     wants_a_list,
 )
+from cellblock.types.check.printed_types import members_of
 from cellblock.types.check.session import CompilerSession
 from cellblock.types.check.verdict import (
+    ADDED_TEXT,
     ARGUMENT,
     BRACKETS,
     CHARACTERS,
@@ -60,6 +62,7 @@ _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^
 _OF_LISTS: Final = frozenset(
     ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
 )
+_IF_JSON: Final = "if it holds JSON, use JSON.parse first"
 _BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
 
 
@@ -132,21 +135,24 @@ async def find_faults(
             break
         if not script.closed and complaint.code in MEMBER | CHARACTERS and _of_few(script, observed):
             continue
+        if complaint.code == ADDED_TEXT and not script.closed:
+            continue
         if complaint.code == SPREAD and not await _spreads_json_text(complaint, script, warm):
             continue
-        asked = complaint.code in MEMBER or complaint.code in KEY
+        asked = complaint.code in MEMBER | KEY and not complaint.name.isdigit()
         names = await warm.names_at(complaint.position, script.typescript) if asked else []
         members = [name for name in names if name != complaint.name]
         slip = complaint.code in KEY and is_slip(complaint.name, members)
         if script.closed and complaint.code in KEY and not slip and takes_any_key(complaint, script.catalog):
-            continue
-        if complaint.choices and _only_observed(complaint, script, observed):
             continue
         message = message_of(complaint) + (f" (In {places} places.)" if places > 1 else "")
         line = line_of(script.code, complaint.line)
         hint = hint_of(complaint, members, script.catalog, script.names, declarations, line)
         if complaint.code in MEMBER and hint is not None:
             hint += of_observed(complaint, script.code, observed)
+            seen = observed.get(complaint.tool[1]) if complaint.tool is not None else None
+            if seen is not None and seen.document is None:
+                hint = hint.replace(_IF_JSON, "no result was JSON")
         at = complaint.line, complaint.column
         is_text = is_json_text(complaint.receiver or "") or complaint.code == NUMBERED
         tool = _tool_of(complaint, script.catalog)
@@ -175,16 +181,6 @@ def _tool_of(complaint: Complaint, catalog: Catalog) -> tuple[str, str] | None:
         server.by_export.get(complaint.tool[1]) if server is not None and complaint.tool is not None else None
     )
     return (server.server_id, tool.tool_name) if server is not None and tool is not None else None
-
-
-def _only_observed(complaint: Complaint, script: Script, observed: Mapping[str, ToolOutput]) -> bool:
-    """Says whether the values that are compared with may be tags that results happened to have: others may come."""
-    known = [
-        json.dumps([output.schema, output.document])
-        for name, output in observed.items()
-        if name in script.code
-    ]
-    return any(all(choice in text for choice in complaint.choices) for text in known)
 
 
 async def _also_undeclared(complaint: Complaint, script: Script, warm: CompilerSession) -> list[Complaint]:
@@ -220,6 +216,10 @@ def message_of(complaint: Complaint) -> str:
         of = f" of `{complaint.subject}`" if complaint.subject else ""
         return _cut(
             f"The comparison with {complaint.name} is in vain: the declared values{of} have no such one."
+        )
+    if complaint.code == ADDED_TEXT:
+        text = (
+            f"`{complaint.name[:MAX_NAMED_CHARS]}` is text: added to a number, its characters are appended."
         )
     if complaint.code in NAME:
         text = f"Cannot find name '{complaint.name}'."
@@ -271,12 +271,15 @@ def hint_of(
     suggested = found[1] if found else None
     if complaint.choices:
         return _comparison_hint(complaint)
+    if complaint.code == ADDED_TEXT:
+        return f"Add `Number({complaint.subject or '…'})`."
     if is_json_text(complaint.receiver or ""):
         return _json_text_hint(complaint)
     if complaint.code == NUMBERED:
         return f'Take its lines: `{complaint.subject or "…"}.split("\\n")`.'
     if complaint.code in MEMBER:
-        return _member_hint(complaint, members, suggested)
+        known = members or list(members_of(complaint.receiver or "", declarations, complaint.module))
+        return _member_hint(complaint, known, suggested)
     if complaint.code in EXPORT:
         return _export_hint(complaint, catalog, imports, suggested)
     if complaint.code in NAME:
@@ -329,7 +332,8 @@ def _member_hint(complaint: Complaint, members: Sequence[str], suggested: str | 
     if receiver == "string" or receiver.endswith("[]"):
         return _hint_of_language(receiver, wanted, members)
     if len(members) == 1 and members[0] in WRAPPERS and (wanted in _OF_LISTS or wanted.isdigit()):
-        return f"The array is in `{members[0]}`: read `.{members[0]}.{wanted}`."
+        read = f"[{wanted}]" if wanted.isdigit() else f".{wanted}"
+        return f"The array is in `{members[0]}`: read `.{members[0]}{read}`."
     likely = likely_members(wanted, members) if members else [suggested] if suggested else []
     what = "The module" if receiver.startswith("typeof import") else receiver
     if not re.fullmatch(r"The module|[\w$]{1,60}", what):
@@ -348,7 +352,7 @@ def _hint_of_language(receiver: str, wanted: str, members: Sequence[str]) -> str
     start = did_you_mean([f"`{likely}`"] if likely else [])
     if array:
         return start or f"It is an array: read `{wanted}` of its elements."
-    return f"{start} It is text: if it holds JSON, use JSON.parse first.".strip()
+    return f"{start} It is text: {_IF_JSON}.".strip()
 
 
 def _export_hint(

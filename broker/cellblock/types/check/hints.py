@@ -153,7 +153,7 @@ def takes_any_key(complaint: Complaint, catalog: Catalog) -> bool:
             declared = schema.get("properties")
             if schema.get("additionalProperties") in ({}, True) and isinstance(declared, Mapping):
                 keys = set(cast("Mapping[str, object]", declared))
-                if known.types.keys() == keys or (known.cut and known.types.keys() <= keys):
+                if known.keys() == keys:
                     return True
     return False
 
@@ -169,14 +169,14 @@ def _unknown_hint(
     """Gives the hint about a property that the type at its place does not have."""
     element = element_of(kind)
     known = members_of(kind, declarations, complaint.module)
-    named = listed(list(known.types), cut=known.cut)
+    named = listed(list(known))
     if element is not None:
-        start = _pass_array(complaint.owner, of_objects=bool(known.types))
-        return f"{start} Each element takes: {named}." if known.types else start
+        start = _pass_array(complaint.owner, of_objects=bool(known))
+        return f"{start} Each element takes: {named}." if known else start
     taker = f"`{complaint.owner}` takes" if complaint.owner else "The tool takes"
     if not complaint.module.startswith(SERVERS_PREFIX) and not complaint.owner:
         taker = "It takes"
-    takes = f" {taker}: {named}." if known.types else ""
+    takes = f" {taker}: {named}." if known else ""
     near = suggested if suggested != name else None
     if members and near not in members:
         near = next(iter(nearest_names(name, members, limit=1)), None)
@@ -185,7 +185,7 @@ def _unknown_hint(
         where = ".".join(place)
         belongs = f"each element of `{where[:-2]}`" if where.endswith("[]") else f"`{where}`"
         return f"`{name}` belongs into {belongs}.{takes}"
-    likely = near or likely_member(name, members or [member for member in known.types if member != name])
+    likely = near or likely_member(name, members or [member for member in known if member != name])
     if likely:
         return f"Did you mean `{likely}`?{takes}"
     return takes.strip() or f"Leave `{name}` out."
@@ -196,12 +196,12 @@ def _array_hint(complaint: Complaint) -> str | None:
     deepest = complaint.message.splitlines()[-1].strip()
     several = _missing_properties(deepest)
     if several is not None and element_of(several[0]) is not None and "length" in several[1].split(", "):
-        of_objects = bool(members_of(several[0]).types)
+        of_objects = bool(members_of(several[0]))
     else:
         types = _not_an_array(deepest)
         if types is None or element_of(types[1]) is None or element_of(types[0]) is not None:
             return None
-        of_objects = bool(members_of(types[1]).types)
+        of_objects = bool(members_of(types[1]))
     inner = _OF_PROPERTY.findall(complaint.message)
     return _pass_array(inner[-1] if inner else complaint.owner, of_objects=of_objects)
 
@@ -281,9 +281,9 @@ def _edits(one: str, other: str) -> int:
     return last[-1]
 
 
-def listed(names: Sequence[str], *, cut: bool = False) -> str:
-    """Gives the first of some names; `cut` says that there are more than these."""
-    return ", ".join([*names[:MAX_NAMED], *(["…"] if cut or len(names) > MAX_NAMED else [])])
+def listed(names: Sequence[str]) -> str:
+    """Gives the first of some names."""
+    return ", ".join([*names[:MAX_NAMED], *["…"] * (len(names) > MAX_NAMED)])
 
 
 def likely_member(wanted: str, members: Sequence[str]) -> str | None:

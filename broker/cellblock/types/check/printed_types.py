@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 MAX_TYPE_CHARS: Final = 20_000
@@ -34,17 +33,6 @@ _MEMBER: Final = re.compile(
 _NAMED: Final = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
-    """Describes the members of an object type, each with its type, in the order of the text.
-
-    `cut` says whether the compiler has left some out.
-    """
-
-    types: dict[str, str]
-    cut: bool = False
-
-
 def element_of(text: str) -> str | None:
     """Gives the type of an array's elements, or None where it is no array."""
     text = text.strip()
@@ -58,9 +46,9 @@ def is_union(text: str) -> bool:
     return len(_split(text[:MAX_TYPE_CHARS], "|")) > 1
 
 
-def members_of(text: str, declarations: str = "", module: str = "") -> Members:
-    """Gives the top-level members of an object type, or of all the object types of a union; index signatures
-    are none.
+def members_of(text: str, declarations: str = "", module: str = "") -> dict[str, str]:
+    """Gives the top-level members of an object type, or of all the object types of a union, each with its type; index
+    signatures are none.
 
     Args:
         text: A type as it is printed or declared; of an array, that of its elements is read.
@@ -68,21 +56,19 @@ def members_of(text: str, declarations: str = "", module: str = "") -> Members:
         module: The one of the declarations that comes first.
     """
     found: dict[str, str] = {}
-    cut = False
     for part in _alternatives(text[:MAX_TYPE_CHARS], declarations, module):
         for written in _split(part[1:-1], ";,"):
             member = _MEMBER.fullmatch(written)
             if member is not None:
                 found.setdefault(member["plain"] or member["quoted"], member["type"].strip())
-            cut |= written.startswith("...")
-    return Members(found, cut)
+    return found
 
 
 def nested_place(name: str, text: str, declarations: str = "", module: str = "") -> list[str] | None:
     """Gives the one member of a type that has a member `name` below it, as the names on the way there, `[]` at
     the end of those of arrays; None where there is none, or more than one equally near. Arguments as of
     `members_of`."""
-    level: list[tuple[list[str], dict[str, str]]] = [([], members_of(text, declarations, module).types)]
+    level: list[tuple[list[str], dict[str, str]]] = [([], members_of(text, declarations, module))]
     left = MAX_READ
     for _ in range(MAX_NESTED):
         below: list[tuple[list[str], dict[str, str]]] = []
@@ -90,7 +76,7 @@ def nested_place(name: str, text: str, declarations: str = "", module: str = "")
             for key, kind in list(types.items())[: max(left, 0)]:
                 left -= 1
                 here = f"{key}[]" if element_of(kind) is not None else key
-                below.append(([*way, here], members_of(kind, declarations, module).types))
+                below.append(([*way, here], members_of(kind, declarations, module)))
         found = [way for way, types in below if name in types]
         if found:
             return found[0] if len(found) == 1 else None

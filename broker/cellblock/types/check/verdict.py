@@ -15,7 +15,7 @@ from tree_sitter import Node
 
 from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
-from cellblock.script.trees import field
+from cellblock.script.trees import field, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.parsed import ParsedScript, Tool, literal_around
 from cellblock.types.check.printed_types import is_union
@@ -38,6 +38,12 @@ SPREAD: Final = 2698
 NUMBERED: Final = 0
 """Names a finding of our own: the characters of a text that holds JSON are read by number, or by `for … in`; or it is
 asked whether the text is an array."""
+
+ADDED: Final = frozenset({2322, 2769})
+"""Name the findings of a text where a number has been so far; 2322 is of arguments, too."""
+
+ADDED_TEXT: Final = -1
+"""Names a finding of our own among these: a text is added to a number."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
@@ -77,6 +83,7 @@ _NOT_TO_BE_SAID: Final = (
     "Target requires ",
     "is optional in type",
 )
+_NO_NUMBER: Final = "Type 'string' is not assignable to type 'number'."
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _EITHER: Final = r"([A-Za-z_$][\w$]*)\??\.[\w$]+\s*(?:\?\?|\|\|)\s*\1(?![\w$.])"
 _ERASED: Final = frozenset(
@@ -131,7 +138,7 @@ class Complaint:
     """Lists, of a comparison, what the declared enum has, as JSON writes it."""
 
     tool: Tool | None = None
-    """Names, of a text that holds JSON, the tool that it is from, where that is known."""
+    """Names, of a text, the tool that it is from, where that is known."""
 
     other_keys: tuple[tuple[str, int, int], ...] = ()
     """Lists, of an undeclared key, the literal's other keys, each with its line and column from 0. The compiler
@@ -173,7 +180,7 @@ def judge(
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
-    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS
+    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED
     found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
     if not found and not texts and not plain:
         return []
@@ -216,7 +223,7 @@ def _complaint(
     name = source.code[first:last]
     if number == BRACKETS:
         index = field(node, "index")
-        if index is None or index.type != "string":
+        if index is None or index.type not in ("string", "number"):
             return None
         node, (line, column) = index, source.position(index)
     at = source.places.place(line + 1, column + 1)
@@ -233,6 +240,8 @@ def _complaint(
         # The compiler takes it for an import, which the sandbox does not.
         specifier = _SPECIFIER.search(message)
         return replace(made, code=REQUIRE, name="require", module=specifier[1] if specifier else "")
+    if message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
+        return replace(made, code=ADDED_TEXT, name=source.text(added), subject=_short(added, source))
     if may_compare(number, node):
         foreign = comparisons.foreign(message, node)
         if foreign is None:
@@ -254,7 +263,7 @@ def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: 
         return None
     # Of a union, the type that lacks the member is named last.
     last = [found[2] for found in _ON_TYPE.finditer(made.message)][-1]
-    read = _read_of(node)
+    read, is_text = _read_of(node), last == "string" or is_json_text(last)
     line, column = made.position
     return replace(
         made,
@@ -263,7 +272,7 @@ def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: 
         # What could stand in a text is asked for in it, not in front of it.
         position=(line, column + (node.type == "string")),
         subject=_subject(node, source),
-        tool=source.json_texts.tool(read) if is_json_text(last) or is_json_text(match[2]) else None,
+        tool=source.json_texts.tool(read) if is_json_text(match[2]) or is_text else None,
         element_at=source.position(read)
         if read is not None and read.type == "subscript_expression"
         else None,
@@ -293,6 +302,17 @@ def _of_argument(made: Complaint, node: Node, source: ParsedScript) -> Complaint
         owner=_owner(node, source, of_member=is_key),
         other_keys=source.other_keys(node) if is_key else (),
     )
+
+
+def _added(node: Node) -> Node | None:
+    """Gives what is added to a number: by `+=`, as `total = total + …`, or in the callback of `reduce`."""
+    around = node if node.type == "binary_expression" else node.parent
+    if around is not None and around.type == "assignment_expression":
+        around = field(around, "right")
+    if around is None or operator_of(around) not in ("+", "+="):
+        return None
+    added = field(around, "right")
+    return None if added is None or added.type in ("string", "template_string") else added
 
 
 def _may_be_in_itself(read: Node | None, source: ParsedScript) -> bool:

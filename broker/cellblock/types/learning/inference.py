@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 from operator import itemgetter
@@ -18,13 +17,9 @@ from cellblock.types.learning.shape import (
     ANYTHING,
     MAX_DEPTH,
     MAX_NAMES,
-    MAX_VARIANTS,
     NAME,
     NOTHING,
-    TAG,
-    TAGS,
     Fields,
-    Objects,
     Property,
     Shape,
 )
@@ -92,12 +87,8 @@ class _Reader:
             number="number" if floats else "integer" if integers else "",
             formats=_formats(strings) if strings else None,
             items=self.column(list(chain.from_iterable(lists)), depth + 1) if lists else None,
-            objects=self._objects(dicts, depth) if dicts else None,
+            objects=self._fields(dicts, depth) if dicts else None,
         )
-
-    def _objects(self, rows: Sequence[dict[str, Any]], depth: int) -> Objects:
-        tag, groups = _by_tag(rows)
-        return Objects(tag, {value: self._fields(group, depth) for value, group in groups.items()})
 
     def _fields(self, rows: Sequence[dict[str, Any]], depth: int) -> Fields:
         names = dict.fromkeys(chain.from_iterable(rows))
@@ -129,29 +120,3 @@ def _only(kind: type, values: Sequence[Any], kinds: set[type]) -> Sequence[Any]:
 
 def _formats(strings: Sequence[str]) -> frozenset[str]:
     return frozenset(name for name, pattern in FORMATS.items() if all(map(pattern.fullmatch, strings)))
-
-
-def _by_tag(rows: Sequence[dict[str, Any]]) -> tuple[str | None, dict[str, Sequence[dict[str, Any]]]]:
-    """Gives rows by the value of the one tag property that all have; in one group when there is no such property."""
-    together: dict[str, Sequence[dict[str, Any]]] = {"": rows}
-    tag = next((name for name in TAGS if _is_tag(rows[0].get(name))), None)
-    if tag is None:
-        return None, together
-    names = set(chain.from_iterable(rows))
-    earlier = [name for name in TAGS[: TAGS.index(tag)] if name in names]
-    groups = defaultdict[Any, list[dict[str, Any]]](list)
-    column = [row.get(tag) for row in rows]
-    values = set(map(type, column))
-    if values != {str} or len(distinct := dict.fromkeys(cast("list[str]", column))) > MAX_VARIANTS:
-        return None, together
-    if not all(map(TAG.match, distinct)) or any(_is_tag(row.get(name)) for name in earlier for row in rows):
-        return None, together
-    if len(distinct) == 1:
-        return tag, {next(iter(distinct)): rows}
-    for value, row in zip(column, rows, strict=True):
-        groups[value].append(row)
-    return tag, dict(groups)
-
-
-def _is_tag(value: object) -> bool:
-    return type(value) is str and TAG.match(value) is not None

@@ -236,9 +236,12 @@ class Learner:
                 changed = "; ".join(held.changes_to(merged))
                 text = "what %s.%r returns has changed (version %d): %s"
                 logger.info(text, server, name, merged.version, changed)
-        # One that was not looked at has confirmed nothing; and while something may fade, all count.
-        elif not merged.fading.news:
+        elif merged.shape.refreshed(merged.fading.recent) == merged.shape:
+            # One that was not looked at has confirmed nothing.
             self._paces.unchanged(server, name, seen.samples * (1 + len(offer.body) // BYTES_OF_ONE_SAMPLE))
+        else:
+            # Something may fade: then all count.
+            self._paces.changed(server, name)
 
     def _observed(self, offer: Offer) -> Observation:
         declared, given = offer.tool.output_schema, offer.tool.given

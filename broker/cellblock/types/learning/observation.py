@@ -13,24 +13,10 @@ from cellblock.types.learning.shape import NOTHING, Shape, bounded, join, of_all
 
 MAX_DISAGREEMENT_CHARS: Final = 300
 
-PATIENCE: Final = 50
-"""Sets the number of results after which what none of them shows has faded, where something new was among them."""
+WINDOW: Final = 50
+"""Sets the number of results after which what none of them shows has faded, at first."""
 
-STEADY: Final = 4
-"""Multiplies the patience where nothing is new: what is rare, such as a field for errors, may just not have been
-met."""
-
-MAX_PATIENCE: Final = 64 * PATIENCE
-
-WEEK_SECONDS: Final = 7 * 24 * 3600.0
-"""Has the seconds of a week: a result counts once more for each week since its window began."""
-
-MAX_WEIGHT: Final = 5.0
-"""Bounds the weight of one result: at least ten are needed, however rarely a tool is used."""
-
-MAX_NEWS: Final = 8
-"""Bounds the new things of which each begins the window anew; with more, as where names are data, it must end all the
-same."""
+MAX_WINDOW: Final = 64 * WINDOW
 
 
 class ToolKey(NamedTuple):
@@ -124,73 +110,28 @@ class Forms:
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    """Holds how far the fading of one tool has come: a type says what results are like now, and older ones become a
-    note.
+    """Holds how far the fading of one tool has come: a type says what results are like now.
 
-    Results are looked at in windows. What is known weighs less with each result that does not show it, the more so the
-    longer that is, and goes when a window has weighed `patience` against it. What comes back has gone too early: the
-    patience doubles, so shapes that take turns settle on a type that has all of them.
+    Results are looked at in windows, and what a whole window does not show goes. The next window is twice as long, so
+    that shapes that take turns settle on a type that has all of them.
 
     Attributes:
         recent: What the results of this window looked like.
-        weight: What they count together.
-        since: When the window began, in seconds since the epoch; 0 when it has not.
-        news: New things since everything known was last seen in one window; 0: nothing is expected to fade soon.
-        patience: Weight after which what was not seen fades, with news.
-        ever: All that was known before something faded; empty when nothing has.
-        faded: When that was, last.
+        count: Their number.
+        window: After how many it ends.
     """
 
     recent: Forms = Forms()
-    weight: float = 0.0
-    since: float = 0.0
-    news: int = 0
-    patience: int = PATIENCE
-    ever: Forms = Forms()
-    faded: float = 0.0
+    count: int = 0
+    window: int = WINDOW
 
-    def after(self, known: Forms, seen: Forms, samples: int, at: float) -> tuple[Forms, Fading]:
-        """Gives what is known after some results, and how far the fading then has come.
-
-        Args:
-            known: What was known before.
-            seen: The results.
-            samples: Their number.
-            at: When they came.
-        """
-        joined = known.joined(seen)
-        if joined != known:
-            made = self._with_news(seen, samples, at)
-        else:
-            since = self.since or at
-            counts = min(1 + max(0.0, at - since) / WEEK_SECONDS, MAX_WEIGHT)
-            recent = self.recent.joined(seen)
-            made = replace(self, recent=recent, weight=self.weight + samples * counts, since=since)
-            if made.weight < made._limit and recent == self.recent:
-                return joined, made
-        left = joined.refreshed(made.recent)
-        if left == joined:
-            made = replace(made, news=0)
-        if made.weight < made._limit:
-            return joined, made
-        made = replace(made, recent=Forms(), weight=0.0, since=0.0, news=min(made.news, 1))
-        if left != joined:
-            made = replace(made, ever=made.ever.joined(joined), faded=at)
-        return left, made
-
-    @property
-    def _limit(self) -> int:
-        return self.patience * (1 if self.news else STEADY)
-
-    def _with_news(self, seen: Forms, samples: int, at: float) -> Fading:
-        came_back = self.ever.joined(seen) == self.ever
-        patience = min(2 * self.patience, MAX_PATIENCE) if came_back else self.patience
-        if self.news >= MAX_NEWS:
-            recent = self.recent.joined(seen)
-            return replace(self, recent=recent, weight=self.weight + samples, patience=patience)
-        return replace(
-            self, recent=seen, weight=float(samples), since=at, news=self.news + 1, patience=patience
-        )
+    def after(self, known: Forms, seen: Forms, samples: int) -> tuple[Forms, Fading]:
+        """Gives what is known after some results, and how far the fading then has come."""
+        joined, recent, count = known.joined(seen), self.recent.joined(seen), self.count + samples
+        if count < self.window:
+            return joined, Fading(recent, count, self.window)
+        left = joined.refreshed(recent)
+        return left, Fading(window=self.window if left == joined else min(2 * self.window, MAX_WINDOW))
 
 
 NOT_FADING: Final = Fading()
@@ -212,7 +153,7 @@ class Observation(Forms):
         disagreement: How the newest of them does not fit; it quotes no value.
         sample: The newest small result, where keeping samples was asked for.
         given: How results fit what the user gives.
-        fading: What is about to fade of it, and what has.
+        fading: What is about to fade of it.
         by: Whose the results are, as `shape.of_all` says.
     """
 
@@ -239,7 +180,7 @@ class Observation(Forms):
 
     def begun(self) -> Observation:
         """Makes the observation the first that is known of a tool."""
-        return replace(self, fading=Fading(self.shape, float(self.samples), self.last_seen))
+        return replace(self, fading=Fading(self.shape, self.samples))
 
     def merged(self, newer: Observation) -> Observation:
         """Gives what is known after newer results: old shapes fade. Versions count its changes."""
@@ -247,7 +188,7 @@ class Observation(Forms):
             return self.together(newer).begun()
         if not newer.samples:
             return self.together(newer)
-        forms, fading = self.fading.after(self.shape, newer.shape, newer.samples, newer.last_seen)
+        forms, fading = self.fading.after(self.shape, newer.shape, newer.samples)
         made = replace(self._counted(newer)._formed(forms), fading=fading)
         return replace(made, version=self.version + 1) if forms != self.shape else made
 

@@ -23,9 +23,6 @@ from cellblock.types.learning.overlay import ToolOverlay, overlay_file, read_ove
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.shape import NOTHING, join
 
-MAX_CHANGES: Final = 5
-"""Bounds the differences from older results that a note names."""
-
 
 def refined(
     settings: SchemaSettings, overlays: Mapping[str, Mapping[str, ToolOverlay]], server: str, tool: ToolEntry
@@ -168,7 +165,7 @@ def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:
     declared = "" if tool.output_schema is not None else "; not declared by the server"
     made = ToolOutput(
         source="observed",
-        note=f"{_observed_from(seen)}{declared}.{_faded(seen)}",
+        note=f"{_observed_from(seen)}{declared}.",
         schema=None if value == NOTHING else to_schema(value),
         document=to_schema(seen.document) if has_document else None,
         text=seen.texts,
@@ -250,15 +247,6 @@ def _observed_from(seen: Observation) -> str:
     days = first if first == last else f"{first} to {last}"
     more = f" ({seen.skipped} more were too large to look at)" if seen.skipped else ""
     return f"Observed from {count}, {days}{more}"
-
-
-def _faded(seen: Observation) -> str:
-    changes = seen.fading.ever.changes_to(seen.shape) if seen.fading.faded else []
-    if not changes:
-        return ""
-    more = f"; and {len(changes) - MAX_CHANGES} more" if len(changes) > MAX_CHANGES else ""
-    first = "; ".join(changes[:MAX_CHANGES])
-    return f" Changed by {_day(seen.fading.faded)}; older results had another shape ({first}{more})."
 
 
 def _day(at: float) -> str:

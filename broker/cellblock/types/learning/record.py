@@ -6,16 +6,15 @@ Keys are only ever added: a row of an older Cellblock lacks the newer ones, and 
 from __future__ import annotations
 
 import json
-import math
+from functools import reduce
 from typing import Any
 
 from cellblock.base.json import is_array, is_object
 from cellblock.types.learning.observation import (
-    MAX_NEWS,
-    MAX_PATIENCE,
+    MAX_WINDOW,
     NOT_FADING,
     NOT_GIVEN,
-    PATIENCE,
+    WINDOW,
     Fading,
     Forms,
     GivenCheck,
@@ -25,16 +24,13 @@ from cellblock.types.learning.shape import (
     ANYTHING,
     MAX_DEPTH,
     MAX_NAMES,
-    MAX_VARIANTS,
     NAME,
     NOTHING,
-    TAG,
-    TAGS,
     Fields,
     Number,
-    Objects,
     Property,
     Shape,
+    join_fields,
 )
 
 
@@ -53,16 +49,9 @@ def encoded(seen: Observation) -> str:
         body["sample"] = seen.sample
     fading = seen.fading
     if fading != NOT_FADING:
-        body["fading"] = {
-            # Most often what is known.
-            "recent": 1 if fading.recent == seen.shape else _forms(fading.recent),
-            "weight": fading.weight,
-            "since": fading.since,
-            "news": fading.news,
-            "patience": fading.patience,
-        }
-        if fading.faded:
-            body["fading"] |= {"ever": _forms(fading.ever), "faded": fading.faded}
+        # Most often what is known.
+        recent = 1 if fading.recent == seen.shape else _forms(fading.recent)
+        body["fading"] = {"recent": recent, "count": fading.count, "window": fading.window}
     return json.dumps(body, separators=(",", ":"))
 
 
@@ -108,12 +97,8 @@ def _fading(data: dict[str, Any], known: Forms) -> Fading:
     recent: object = data.get("recent", {})
     return Fading(
         recent=known if recent == 1 else _formed(as_object(recent)),
-        weight=_number(data.get("weight")),
-        since=_number(data.get("since")),
-        news=min(max(int(data.get("news", 0)), 0), MAX_NEWS),
-        patience=min(max(int(data.get("patience", PATIENCE)), PATIENCE), MAX_PATIENCE),
-        ever=_formed(as_object(data.get("ever", {}))),
-        faded=_number(data.get("faded")),
+        count=min(max(int(data.get("count", 0)), 0), MAX_WINDOW),
+        window=min(max(int(data.get("window", WINDOW)), WINDOW), MAX_WINDOW),
     )
 
 
@@ -126,10 +111,7 @@ def _given(data: object) -> GivenCheck:
     return GivenCheck(str(of), int(checked), int(misfits), str(newest))
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
-
-
+_MAX_KINDS = 12
 _NUMBERS: dict[object, Number] = {"i": "integer", "n": "number"}
 
 
@@ -149,8 +131,7 @@ def encode_shape(shape: Shape) -> dict[str, Any]:
     if shape.items is not None:
         data["i"] = encode_shape(shape.items)
     if shape.objects is not None:
-        variants = {value: _encode_fields(fields) for value, fields in shape.objects.variants.items()}
-        data["o"] = {"t": shape.objects.tag, "v": variants}
+        data["o"] = {"t": None, "v": {"": _encode_fields(shape.objects)}}
     return data
 
 
@@ -202,14 +183,12 @@ def _decode(data: object, depth: int) -> Shape:
     )
 
 
-def _decode_objects(data: object, depth: int) -> Objects:
-    known = as_object(data)
-    tag, variants = known.get("t"), as_object(known.get("v"))
-    if not 1 <= len(variants) <= MAX_VARIANTS or (tag is not None and tag not in TAGS):
-        raise ValueError("no variants")
-    if not all((TAG.match(value) if tag else value == "") for value in variants):
-        raise ValueError("a variant that is no tag")
-    return Objects(tag, {value: _decode_fields(fields, depth) for value, fields in variants.items()})
+def _decode_objects(data: object, depth: int) -> Fields:
+    # Older ones kept objects of several kinds, by a tag.
+    kinds = as_object(as_object(data).get("v")).values()
+    if not 1 <= len(kinds) <= _MAX_KINDS:
+        raise ValueError("no kinds of objects")
+    return reduce(join_fields, [_decode_fields(fields, depth) for fields in kinds])
 
 
 def _decode_fields(data: object, depth: int) -> Fields:

@@ -1,4 +1,4 @@
-"""Shows shapes: as JSON Schema 2020-12, with maps and unions told apart by a tag; and what differs between two of them.
+"""Shows shapes: as JSON Schema 2020-12; and what differs between two of them.
 
 Objects are closed (`additionalProperties: false`): the schema says what was seen, so that a property that never was
 there is an error in a script that is checked against it.
@@ -7,10 +7,10 @@ there is an error in a script that is checked against it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
-from cellblock.types.learning.shape import NOTHING, Fields, Objects, Shape, collapsed, join, join_fields
+from cellblock.types.learning.shape import NOTHING, Fields, Shape, join
 
 MAX_CHANGES: Final = 20
 """Bounds the sentences about one change; a log line is read by people."""
@@ -35,7 +35,7 @@ def to_schema(shape: Shape) -> dict[str, Any]:
     plain: list[str] = []
     members: list[dict[str, Any]] = []
     if shape.objects is not None:
-        members += _objects(shape.objects)
+        members.append(_fields(shape.objects))
     if shape.items is not None:
         inside = to_schema(shape.items)
         members.append({"type": "array", "items": inside} if inside else {"type": "array"})
@@ -54,66 +54,8 @@ def to_schema(shape: Shape) -> dict[str, Any]:
     return members[0] if len(members) == 1 else {"anyOf": members}
 
 
-def _objects(objects: Objects) -> list[dict[str, Any]]:
-    if objects.tag is None:
-        return [_fields(collapsed(objects))]
-    groups = _kinds(objects.variants)
-    if len(groups) == 1 or any(fields.is_map for _, fields in groups):
-        return [_fields(collapsed(objects))]
-    return [_tagged(objects.tag, values, fields) for values, fields in groups]
-
-
-def _tagged(tag: str, values: list[str], fields: Fields) -> dict[str, Any]:
-    schema = _fields(fields, map_allowed=False)
-    literal = {"const": values[0]} if len(values) == 1 else {"enum": sorted(values)}
-    schema["properties"] = {tag: literal, **{k: v for k, v in schema["properties"].items() if k != tag}}
-    return schema
-
-
-def _kinds(variants: Mapping[str, Fields]) -> list[tuple[list[str], Fields]]:
-    """Groups variants by kind; those that no key tells apart count as one."""
-    groups: list[tuple[list[str], Fields]] = []
-    for value, fields in sorted(variants.items()):
-        alike = [group for group in groups if not _apart(group[1], fields)]
-        values = [value]
-        for group in alike:
-            groups.remove(group)
-            values += group[0]
-            fields = join_fields(fields, group[1])
-        groups.append((values, fields))
-    return groups
-
-
-def _apart(one: Fields, other: Fields) -> bool:
-    """Says whether a key is always in one kind of object and never in another, or holds another kind of value."""
-    if one.is_map or other.is_map or one.other != NOTHING or other.other != NOTHING:
-        return False
-    for here, there in ((one, other), (other, one)):
-        for name, held in here.properties.items():
-            if name not in there.properties and held.required:
-                return True
-    return any(
-        name in other.properties and not _overlap(held.shape, other.properties[name].shape)
-        for name, held in one.properties.items()
-    )
-
-
-def _overlap(one: Shape, other: Shape) -> bool:
-    return (
-        one.anything
-        or other.anything
-        or NOTHING in (one, other)
-        or (one.null or other.null)
-        or (one.boolean and other.boolean)
-        or bool(one.number and other.number)
-        or (one.formats is not None and other.formats is not None)
-        or (one.items is not None and other.items is not None)
-        or (one.objects is not None and other.objects is not None)
-    )
-
-
-def _fields(fields: Fields, *, map_allowed: bool = True) -> dict[str, Any]:
-    if fields.is_map or (map_allowed and _is_map_like(fields)):
+def _fields(fields: Fields) -> dict[str, Any]:
+    if fields.is_map or _is_map_like(fields):
         rest = fields.other
         for held in fields.properties.values():
             rest = join(rest, held.shape)
@@ -156,8 +98,7 @@ def _kind(shape: Shape) -> tuple[object, ...]:
     """Gives what alike shapes have in common: their kinds of values, and the required names of objects."""
     names: frozenset[str] | None = None
     if shape.objects is not None:
-        fields = collapsed(shape.objects)
-        names = frozenset(name for name, held in fields.properties.items() if held.required)
+        names = frozenset(name for name, held in shape.objects.properties.items() if held.required)
     return (
         shape.anything,
         shape.boolean,
@@ -170,11 +111,33 @@ def _kind(shape: Shape) -> tuple[object, ...]:
 
 def changes(before: Shape, after: Shape) -> list[str]:
     """Gives one sentence for each place that differs, by its path; `[]` when the shapes are equal."""
+    old, new = dict(_places("", before)), dict(_places("", after))
     found: list[str] = []
-    _compare("", before, after, found)
-    if not found and before != after:
-        found.append("/: the kinds of objects differ")
+    gone = "?"
+    for place in dict.fromkeys([*old, *new]):
+        # What is inside of a place that is new or gone is not said again.
+        if old.get(place) == new.get(place) or place.startswith(f"{gone}/"):
+            continue
+        if place in old and place in new:
+            found.append(f"{place or '/'}: was {old[place]}, is {new[place]}")
+        else:
+            gone = place
+            found.append(f"{place}: {'new' if place in new else 'gone'}")
     return found[:MAX_CHANGES]
+
+
+def _places(path: str, shape: Shape, mark: str = "") -> Iterator[tuple[str, str]]:
+    """Gives each place in a shape, and what is there."""
+    formats = f" ({', '.join(sorted(shape.formats))})" if shape.formats else ""
+    is_map = shape.objects is not None and shape.objects.is_map
+    yield path, f"{mark}{kinds(shape)}{formats}{' with any names' * is_map}"
+    if shape.items is not None:
+        yield from _places(f"{path}/*", shape.items)
+    if shape.objects is not None:
+        for name, held in shape.objects.properties.items():
+            yield from _places(f"{path}/{name}", held.shape, "" if held.required else "optional ")
+        if shape.objects.other != NOTHING:
+            yield from _places(f"{path}/(other names)", shape.objects.other)
 
 
 def kinds(shape: Shape) -> str:
@@ -193,32 +156,3 @@ def kinds(shape: Shape) -> str:
         if there
     ]
     return " or ".join(names) or "nothing"
-
-
-def _compare(path: str, before: Shape, after: Shape, found: list[str]) -> None:
-    if before == after or len(found) >= MAX_CHANGES:
-        return
-    place = path or "/"
-    if kinds(before) != kinds(after):
-        found.append(f"{place}: was {kinds(before)}, is {kinds(after)}")
-    elif before.formats != after.formats:
-        was, now = (", ".join(sorted(one.formats or ())) or "any" for one in (before, after))
-        found.append(f"{place}: the format was {was}, is {now}")
-    if before.items is not None and after.items is not None:
-        _compare(f"{path}/*", before.items, after.items, found)
-    if before.objects is None or after.objects is None:
-        return
-    old, new = collapsed(before.objects), collapsed(after.objects)
-    if new.is_map and not old.is_map:
-        found.append(f"{place}: has too many names for fields, is a map")
-        return
-    for name in [*old.properties, *(name for name in new.properties if name not in old.properties)]:
-        here = f"{path}/{name}"
-        was, now = old.properties.get(name), new.properties.get(name)
-        if was is None or now is None:
-            found.append(f"{here}: {'new' if was is None else 'gone'}")
-            continue
-        if was.required != now.required:
-            found.append(f"{here}: {'always there' if now.required else 'optional'}")
-        _compare(here, was.shape, now.shape, found)
-    _compare(f"{path}/(other names)", old.other, new.other, found)

@@ -2,8 +2,8 @@
 
 Every value that a shape was made from fits it, and all that it is joined into. What is not kept (a name, a depth, the
 values past a budget) leaves it wider, never wrong. Only `refreshed` takes something away: what newer ones do not show.
-No value is kept; only names of properties, kinds, formats, and the short tags that tell the members of a union apart,
-each with who has shown it. That is no part of what a shape says: equal ones may differ in it.
+No value is kept; only kinds, formats, and names of properties, each with who has shown it. That is no part of what a
+shape says: equal ones may differ in it.
 `join` is associative, commutative and idempotent, with `NOTHING` as its neutral element.
 """
 
@@ -20,9 +20,6 @@ MAX_DEPTH: Final = 24
 MAX_NAMES: Final = 128
 """Bounds the property names kept for one kind of object; with more it is a map, and only its values are described."""
 
-MAX_VARIANTS: Final = 12
-"""Bounds the tags that one union is split by; with more its members are one shape."""
-
 MAX_SHAPES: Final = 1_000
 """Bounds the shapes in one merged shape: about 40 KiB of declaration. Past it the deepest levels become `ANYTHING`."""
 
@@ -30,26 +27,6 @@ NAME: Final = re.compile(r"(?!__proto__\Z)[A-Za-z_$][A-Za-z0-9_$]{0,63}\Z")
 """Holds the property names that are kept, of at most 64 characters. A server chooses its names freely, and they are
 shown to an agent: a name that is no identifier can be a sentence. `__proto__` is a key that JavaScript gives its own
 meaning."""
-
-TAGS: Final = (
-    "type",
-    "kind",
-    "__typename",
-    "_type",
-    "object",
-    "variant",
-    "event",
-    "action",
-    "op",
-    "status",
-    "state",
-    "role",
-)
-"""Holds the properties that tell the members of a union apart, by convention; the first one that an object has counts.
-Values of no other property are ever kept."""
-
-TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,39}\Z")
-"""Holds the values that can be a tag: names of kinds, not texts."""
 
 Number = Literal["", "integer", "number"]
 
@@ -79,16 +56,8 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Objects:
-    """Holds objects split by the value of their property `tag`, or all under `""` when `tag` is None."""
-
-    tag: str | None
-    variants: Mapping[str, Fields]
-
-
-@dataclass(frozen=True, slots=True)
 class Shape:
-    """Holds what values looked like. Equal shapes say the same; the order of names and variants does not count.
+    """Holds what values looked like. Equal shapes say the same; the order of names does not count.
 
     Attributes:
         anything: Nothing is known about some of the values: they can be anything.
@@ -103,17 +72,16 @@ class Shape:
     number: Number = ""
     formats: frozenset[str] | None = None
     items: Shape | None = None
-    objects: Objects | None = field(default=None)
+    objects: Fields | None = None
 
     def children(self) -> Iterator[Shape]:
         """Gives the shapes directly inside."""
         if self.items is not None:
             yield self.items
         if self.objects is not None:
-            for fields in self.objects.variants.values():
-                for one in fields.properties.values():
-                    yield one.shape
-                yield fields.other
+            for one in self.objects.properties.values():
+                yield one.shape
+            yield self.objects.other
 
 
 NOTHING: Final = Shape()
@@ -154,7 +122,7 @@ def join(one: Shape, other: Shape) -> Shape:
         number=one.number if _RANKS[one.number] >= _RANKS[other.number] else other.number,
         formats=_either(one.formats, other.formats, frozenset[str].intersection),
         items=_either(one.items, other.items, join),
-        objects=_either(one.objects, other.objects, _objects),
+        objects=_either(one.objects, other.objects, join_fields),
     )
 
 
@@ -172,14 +140,6 @@ def join_fields(one: Fields, other: Fields) -> Fields:
         rest,
         by=of_all(one.by, other.by),
     )
-
-
-def collapsed(objects: Objects) -> Fields:
-    """Gives the fields of all variants as those of one kind of object."""
-    first, *others = objects.variants.values()
-    for fields in others:
-        first = join_fields(first, fields)
-    return first
 
 
 def bounded(shape: Shape, maximum: int = MAX_SHAPES) -> Shape:
@@ -202,23 +162,13 @@ def _cut(shape: Shape, depth: int) -> Shape:
         return ANYTHING if shape.items is not None or shape.objects is not None else shape
     objects = shape.objects
     if objects is not None:
-        objects = Objects(
-            objects.tag,
-            {
-                value: Fields(
-                    {
-                        name: replace(held, shape=_cut(held.shape, depth - 1))
-                        for name, held in fields.properties.items()
-                    },
-                    _cut(fields.other, depth - 1),
-                    fields.is_map,
-                    fields.by,
-                )
-                for value, fields in objects.variants.items()
-            },
-        )
+        properties = {
+            name: replace(held, shape=_cut(held.shape, depth - 1))
+            for name, held in objects.properties.items()
+        }
+        objects = replace(objects, properties=properties, other=_cut(objects.other, depth - 1))
     items = None if shape.items is None else _cut(shape.items, depth - 1)
-    return Shape(shape.anything, shape.null, shape.boolean, shape.number, shape.formats, items, objects)
+    return replace(shape, items=items, objects=objects)
 
 
 def _either(one: _T | None, other: _T | None, both: Callable[[_T, _T], _T | None]) -> _T | None:
@@ -237,23 +187,11 @@ def _property(one: Property | None, other: Property | None) -> Property:
     return replace(held, required=False)
 
 
-def _objects(one: Objects, other: Objects) -> Objects:
-    if one.tag == other.tag:
-        variants = dict(one.variants)
-        for value, fields in other.variants.items():
-            held = variants.get(value)
-            variants[value] = fields if held is None else join_fields(held, fields)
-        if len(variants) <= MAX_VARIANTS:
-            return Objects(one.tag, variants)
-        return Objects(None, {"": collapsed(Objects(one.tag, variants))})
-    return Objects(None, {"": join_fields(collapsed(one), collapsed(other))})
-
-
 def refreshed(old: Shape, recent: Shape) -> Shape:
     """Gives a shape without what newer results do not show: between both, true of all that `recent` was made from.
 
-    What these are silent about stays: the inside of arrays that were empty, what is beside null, maps, and the members
-    of a union that a tag tells apart. So does what costs a script little: null, and no format.
+    What these are silent about stays: the inside of arrays that were empty, what is beside null, and maps. So does what
+    costs a script little: null, and no format.
 
     Args:
         old: True of all results.
@@ -272,23 +210,13 @@ def refreshed(old: Shape, recent: Shape) -> Shape:
         number=old.number if recent.number else "",
         formats=old.formats if recent.formats is not None else None,
         items=items,
-        objects=_refreshed_objects(old.objects, recent.objects),
+        objects=_refreshed_fields(old.objects, recent.objects),
     )
 
 
-def _refreshed_objects(old: Objects | None, recent: Objects | None) -> Objects | None:
+def _refreshed_fields(old: Fields | None, recent: Fields | None) -> Fields | None:
     if old is None or recent is None:
         return recent
-    if old.tag is None:
-        return Objects(None, {"": _refreshed_fields(old.variants[""], collapsed(recent))})
-    variants = {
-        value: _refreshed_fields(fields, recent.variants[value]) if value in recent.variants else fields
-        for value, fields in old.variants.items()
-    }
-    return Objects(old.tag, variants)
-
-
-def _refreshed_fields(old: Fields, recent: Fields) -> Fields:
     if old.is_map or (not recent.properties and recent.other == NOTHING):
         return old
     newer = recent.properties
@@ -303,14 +231,9 @@ def _refreshed_fields(old: Fields, recent: Fields) -> Fields:
 
 
 def shared(shape: Shape, own: Collection[str]) -> Shape:
-    """Gives what may be shown of a shape: names that several principals have shown, and those of `own`; values of `own`
-    alone. What is left out is true of all names."""
-    objects = shape.objects
-    if objects is not None:
-        if not all(fields.by in own for fields in objects.variants.values()):
-            objects = Objects(None, {"": collapsed(objects)})
-        variants = {value: _shared_fields(fields, own) for value, fields in objects.variants.items()}
-        objects = Objects(objects.tag, variants)
+    """Gives what may be shown of a shape: names that several principals have shown, and those of `own`. What is left
+    out is true of all names."""
+    objects = None if shape.objects is None else _shared_fields(shape.objects, own)
     items = None if shape.items is None else shared(shape.items, own)
     return replace(shape, items=items, objects=objects)
 

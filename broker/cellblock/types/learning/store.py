@@ -235,7 +235,7 @@ class Memory:
 
     Attributes:
         known: What is known of each tool.
-        revision: Counts up whenever that changes in more than counts and dates.
+        revision: Counts up whenever that changes in more than counts and dates, and with a second result.
     """
 
     def __init__(self, store: Store | None, forgotten: Callable[[ToolKey], None]) -> None:
@@ -291,7 +291,8 @@ class Memory:
             steps.append(seen)
         else:
             steps[-1] = steps[-1].together(seen)
-        if held is None or held.shape != merged.shape:
+        # Of one result alone less is certain than of two.
+        if held is None or held.samples == 1 or held.shape != merged.shape:
             self.revision += 1
         return merged
 

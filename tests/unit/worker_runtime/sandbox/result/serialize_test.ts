@@ -44,7 +44,6 @@ const CASES: [string, unknown[], string][] = [
   ["undefined, null, booleans", [undefined, null, true, false], "undefined null true false"],
   ["numbers by String()", [-0, 1e21, NaN, -Infinity, 0.1], "0 1e+21 NaN -Infinity 0.1"],
   ["bigint and symbol", [10n, Symbol("x"), Symbol()], "10 Symbol(x) Symbol()"],
-  ["format specifiers are text", ["%s %d %o %c", 1], "%s %d %o %c 1"],
   [
     "functions",
     [function named() {}, () => {}, Point],
@@ -201,6 +200,13 @@ const CASES: [string, unknown[], string][] = [
       name: { get: thrower("n") },
     }),
   ], "Error"],
+  ["a format", ["%s has %d rows%%", "users", 3], "users has 3 rows%"],
+  ["a format of numbers", ["%i %f %d %d", "2.7", "2.7", {}, 10n], "2 2.7 NaN 10"],
+  ["a format of objects, and a style", ["%c%j %o", "color: red", { a: 1 }, [1]], '{"a":1} [1]'],
+  ["a format with too little and too much", ["%s %s %x", 1], "1 %s %x"],
+  ["what is behind a format", ["%s", 1, { a: 1 }, "b"], '1 {"a":1} b'],
+  ["a text alone is none", ["100%% of %s"], "100%% of %s"],
+  ["signs that are none", ["50% off", 1], "50% off 1"],
 ];
 
 for (const [what, args, message] of CASES) {

@@ -6,9 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput, stated_output
-from cellblock.types.check.checker import TypeChecker
+from cellblock.tools.catalog.model import ToolEntry
 from cellblock.types.check.faults import TypeFault
 
 from .conftest import Check, catalog_of
@@ -34,23 +32,6 @@ OTHER = {
     "properties": {"state": {"description": 'Once "Closed" | "gone".', "enum": ["OPEN", "CLOSED", "Closed"]}},
     "required": ["state"],
 }
-BLOCKS = {
-    "type": "array",
-    "items": {
-        "anyOf": [
-            {
-                "type": "object",
-                "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-                "required": ["type"],
-            },
-            {
-                "type": "object",
-                "properties": {"type": {"const": "link"}, "url": {"type": "string"}},
-                "required": ["type"],
-            },
-        ]
-    },
-}
 TOOLS = (
     ToolEntry(
         "list",
@@ -67,22 +48,7 @@ TOOLS = (
         },
     ),
     ToolEntry("other", "other", input_schema={"type": "object"}, output_schema=OTHER),
-    ToolEntry("blocks", "blocks", input_schema={"type": "object"}),
 )
-
-
-def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-    """What is stated, and what one tool was observed to answer."""
-    if tool.tool_name == "blocks":
-        return ToolOutput("observed", "", schema=BLOCKS, samples=9)
-    return stated_output(server, tool)
-
-
-@pytest.fixture(scope="module")
-def checker(shared_checker: TypeChecker) -> TypeChecker:
-    """One compiler for all of these."""
-    shared_checker.declarations.outputs = outputs
-    return shared_checker
 
 
 @pytest.fixture
@@ -161,8 +127,6 @@ QUIET = [
     "switch (i.status) { case 'Closed': case 'closed': case 'done': f(); break; default: } function f() {}",
     "console.log(['done', 'closed'].includes(i.status), ['Closed'].includes(i.status), new Set(['x']).has(i.status));",
     "console.log(String(i.status) === 'Closed', i.status.toLowerCase() === 'Closed', `${i.status}` === 'Closed');",
-    # Tags that results happened to have.
-    "for (const block of await t.blocks({})) if (block.type === 'image') console.log(block);",
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,19 +72,6 @@ async def test_what_was_observed_shows_in_discovery_with_its_provenance() -> Non
     listed = Discovery(world.catalog, world.outputs).answer("listTools", ["files", {"detail": "full"}])
     assert listed[0]["outputSchema"] == schema
     assert "outputSchema" not in Discovery(world.catalog, world.outputs).answer("listTools", ["files"])[0]
-
-
-async def test_an_old_shape_is_a_note() -> None:
-    world = await World(tool()).saw(
-        (0, "value", {"title": "x"}), *[(0, "value", {"name": "x", "id": 1})] * 50
-    )
-    schema = world.schema()
-    assert (schema["properties"].keys(), schema["required"]) == ({"name", "id"}, ["name", "id"])
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    assert schema["description"].endswith(
-        f" Changed by {day}; older results had another shape (/title: gone; /name: always there; /id: always there)."
-    )
-    assert "older results had another shape (/title: gone" in world.types()
 
 
 async def test_what_clients_cache_never_changes_by_it() -> None:
@@ -281,8 +267,8 @@ PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
 @pytest.mark.parametrize(
     ("by", "meets", "learn", "shown", "hidden"),
     [
-        (("", ""), ("cli", "token", "stdio:x"), True, "hiv flu alice_medical Ignore_rules ident", ""),
-        (("oauth:a", "oauth:a"), ("oauth:a",), True, "hiv flu alice_medical Ignore_rules ident", ""),
+        (("", ""), ("cli", "token", "stdio:x"), True, "alice_medical Ignore_rules ident", ""),
+        (("oauth:a", "oauth:a"), ("oauth:a",), True, "alice_medical Ignore_rules ident", ""),
         # Nobody is shown what one alone has shown, and nobody any value.
         (
             ("oauth:a", "oauth:b"),
@@ -298,7 +284,7 @@ PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
         # What 0.1.0 has learnt may be anybody's.
         ((None, "oauth:b"), ("oauth:b",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
         ((None, "oauth:b"), ("oauth:b", "oauth:c"), True, "", "ident hiv flu alice Ignore 2001-01"),
-        ((None, "cli"), ("cli",), True, "hiv flu alice_medical Ignore_rules ident", ""),
+        ((None, "cli"), ("cli",), True, "alice_medical Ignore_rules ident", ""),
         # The user says so of a server; values stay out.
         (
             ("oauth:a",) * 2,

@@ -148,9 +148,7 @@ def test_kills_while_it_writes(path: Path) -> None:
         before = held
 
 
-@pytest.mark.parametrize(
-    "body", ['{"value": {"o": 1}}', '{"skipped": 1e999}', '{"fading": {"weight": 1%s}}' % ("0" * 400)]
-)
+@pytest.mark.parametrize("body", ['{"value": {"o": 1}}', '{"skipped": 1e999}', '{"fading": {"count": "x"}}'])
 def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
     store = observations(LocalStore(path.parent))
     store.merge({KEY: seen(1), ToolKey("mail", "read", "0"): seen(2)})
