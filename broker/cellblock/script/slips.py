@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_FENCED: Final = re.compile(
-    r"(?P<before>(?:(?!```).*\n){0,20}?)[ \t]*(?P<fence>```|~~~)"
-    r"[ \t]*[\w+#.-]*[ \t]*(?=\r?\n)"
-    r"(?P<code>(?:(?![ \t]*(?P=fence)).*(?:\n|\Z))*+)(?:[ \t]*(?P=fence)[ \t]*(?=\r?\n|\Z)(?P<after>[^`]*))?\Z",
-    re.IGNORECASE,
-)
+_OPENING: Final = re.compile(r"[ \t]*+(?:```|~~~)[ \t]*+[\w+#.-]*+[ \t]*+\r?")
+
+MOST_PROSE: Final = 20
+"""Bounds the lines before a fence."""
+
 _HIDDEN: Final = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _ENTITY: Final = re.compile(r"&(?:lt|gt|amp|quot|apos|#39);")
 
@@ -25,12 +24,19 @@ def unfenced(code: str) -> str:
     """Gives a script without the one Markdown fence around it, and without the prose around that; its lines stay where
     they are. No script begins a line with three backticks, and only prose stands before such a line without a comment.
     """
-    if "```" not in code and "~~~" not in code:
+    lines = code.split("\n")
+    opening = next((at for at, line in enumerate(lines[: MOST_PROSE + 1]) if _OPENING.fullmatch(line)), None)
+    if opening is None:
         return code
-    found = _FENCED.match(code)
-    if found is None or (found["before"].strip() and (found["fence"] == "~~~" or _is_code(found["before"]))):
+    fence, prose, inside = lines[opening].strip()[:3], "\n".join(lines[:opening]), lines[opening + 1 :]
+    if prose.strip() and (fence == "~~~" or _is_code(prose)):
         return code
-    return re.sub(r"[^\r\n]", "", found["before"]) + found["code"]
+    closing = next((at for at, line in enumerate(inside) if line.strip().startswith(fence)), None)
+    if closing is not None:
+        if inside[closing].strip() != fence or any("`" in line for line in inside[closing + 1 :]):
+            return code
+        inside[closing:] = [""]
+    return "\n".join(["" for _ in range(opening + 1)] + inside)
 
 
 def _is_code(text: str) -> bool:

@@ -36,8 +36,13 @@ HASH_CHARS: Final = 8
 
 
 _TELLS: Final = re.compile(r"^(?!For further information).*error", re.IGNORECASE)
-_CLASS_ALONE: Final = re.compile(r"[\w.]*(?:Error|Exception|Exit|Interrupt)\w*:?")
+_NAME_ALONE: Final = re.compile(r"[\w.]++:?")
+_CLASS_WORDS: Final = ("Error", "Exception", "Exit", "Interrupt")
 _COUNT: Final = re.compile(r"\d+ validation errors? for ")
+
+
+def _is_class_alone(line: str) -> bool:
+    return _NAME_ALONE.fullmatch(line) is not None and any(word in line for word in _CLASS_WORDS)
 
 
 def upstream_log(log_dir: Path, name: str) -> Path:
@@ -55,7 +60,7 @@ def last_said(text: str) -> str | None:
     # Behind its error, Node has the stack and its version.
     told = [at for at, line in enumerate(lines) if _TELLS.search(line)] or [len(lines) - 1]
     at = told[-1]
-    while at + 1 < len(lines) and _CLASS_ALONE.fullmatch(lines[at]):
+    while at + 1 < len(lines) and _is_class_alone(lines[at]):
         at += 1
     return shorten(" ".join(lines[at : at + 3]) if _COUNT.search(lines[at]) else lines[at])
 

@@ -49,7 +49,7 @@ from cellblock.types.typescript.types import (
 
 _MAX_ANNOTATIONS: Final = 20
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
-_COMMENT: Final = re.compile(r"/\*\*.*?\*/", re.S)
+_COMMENT: Final = re.compile(r"/\*\*.*?(?:\*/|\Z)", re.S)
 _STATEMENT: Final = re.compile(r"\n(?=(?:type|function) )")
 _NO_TYPE: Final = TypeText("")
 
