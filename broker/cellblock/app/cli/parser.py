@@ -97,7 +97,7 @@ def _add_brokers(commands: Commands) -> None:
     (
         _add(commands, "replay", "run:replay_file")
         .value("recording", "FILE|RUN", "a recording, or the id of a run that is kept", type=Path)
-        .flag("--trace", "list the script's calls, each with its place in the script")
+        .flag("--trace", "list the script's calls, each with its line in the script")
         .flag("--values", "list them with their inputs and answers")
         .value("--until", "N", "stop before call N, from 1", type=_from_1)
         .value("--script", "SCRIPT", other)
