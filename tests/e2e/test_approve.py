@@ -1,4 +1,4 @@
-"""The command `cellblock approve`: what it shows, what it records, and how it refuses."""
+"""The command `cellblock pins approve`: what it shows, what it records, and how it refuses."""
 
 from __future__ import annotations
 
@@ -47,8 +47,13 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def command(config: Path) -> Command:
-    """Runs `cellblock approve ARGUMENTS`."""
-    return lambda *arguments: in_this_process("approve", *arguments, "--config", config)
+    """Runs `cellblock pins approve ARGUMENTS`."""
+    return lambda *arguments: in_this_process("pins", "approve", *arguments, "--config", config)
+
+
+def test_the_old_name_says_the_new_one(config: Path) -> None:
+    said = in_this_process("approve", "none", "--config", config)
+    assert said.code == 2 and "`cellblock pins approve` now" in said.err and "no server none" in said.err
 
 
 READ = tool("read_file", "Reads a file and gives its text back.", path={"type": "string"})
@@ -63,7 +68,7 @@ def test_from_first_use_to_approval(
     definitions(READ, tool("gone", "Will vanish"))
     # A whole command in its own process.
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    words = ("approve", "files", "--all", "--config", config)
+    words = ("pins", "approve", "files", "--all", "--config", config)
     first = asyncio.run(cellblock(*words, program=CELLBLOCK, env=environment))
     assert (first.code, "approved: read_file, gone" in first.out) == (0, True), first
 

@@ -282,7 +282,7 @@ def test_lists_for_machines(command: Any, tmp_path: Path) -> None:
     assert list(types) == ["plain"] and 'module "@codemode/servers/plain"' in types["plain"]
     found = json.loads(command("search", "echo", "--json", "--config", config).stdout)
     assert found[0]["toolName"] == "echo"
-    pins = json.loads(command("approve", "plain", "--show", "--json", "--config", config).stdout)
+    pins = json.loads(command("pins", "approve", "plain", "--show", "--json", "--config", config).stdout)
     assert pins["server"] == "plain" and pins["approved"] == []
 
 

@@ -100,9 +100,9 @@ SHELLS = {"bash": by_bash, "zsh": by_zsh, "fish": by_fish}
         ("cellblock run scr", ["script.js"]),
         ("cellblock serve --profile ", ["default", "extended", "proxy"]),
         ("cellblock import --from v", ["vscode"]),
-        ("cellblock approve --config cellblock.json ", ["files", "wiki"]),
-        ("cellblock approve --config missing.json ", []),
-        ("cellblock approve ", ["usual"]),
+        ("cellblock pins approve --config cellblock.json ", ["files", "wiki"]),
+        ("cellblock pins approve --config missing.json ", []),
+        ("cellblock pins approve ", ["usual"]),
         ("cellblock search --config cellblock.json --server w", ["wiki"]),
     ],
 )

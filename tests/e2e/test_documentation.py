@@ -37,7 +37,7 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.run.request import read_request
 from support.cellblock_zygote import forked_python
-from support.documents import PAGES, Example, examples
+from support.documents import PAGES, ROOT, Example, examples
 from support.entries import settings, tracker, write_config
 from support.params import mostly
 from support.processes import descendants, gone
@@ -93,6 +93,15 @@ def test_links_between_pages_lead_somewhere() -> None:
         for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_what_is_said_to_show_a_guarantee_is_there() -> None:
+    tests = {file.name for file in (ROOT / "tests").rglob("test_*.py")}
+    for page in ("guarantees.md", "threat-model.md"):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        named = set(re.findall(r"\btest_\w+\.py", text))
+        assert named and named <= tests, f"{page}: {sorted(named - tests)}"
+        assert all((ROOT / script).exists() for script in re.findall(r"\bscripts/\w+", text))
 
 
 def test_the_readme_is_short_and_opens_with_what_does_all_the_set_up() -> None:

@@ -199,7 +199,7 @@ async def test_what_destroys_is_asked_about_again_and_by_keyboard(served: Daemon
     await rows(page, run_id).first.wait_for()
     assert "can destroy data" in await rows(page, run_id).nth(1).inner_text()
     await page.keyboard.press("w")
-    assert await page.evaluate("document.activeElement.textContent") == "Allow all"
+    assert await page.evaluate("document.activeElement.textContent") == "Allow"
     await page.keyboard.press("Enter")
     await page.locator("#confirm[open]", has_text="files.remove").wait_for()
     # What is typed ahead allows nothing.
@@ -218,6 +218,41 @@ async def test_what_destroys_is_asked_about_again_and_by_keyboard(served: Daemon
     await page.locator("#parked-part").wait_for(state="hidden")
     assert (await ended(served, run_id))["outcome"] == "ok"
     assert called(served.folder / "files.jsonl", "/notes") == 1
+
+
+@needs_browser
+async def test_on_a_phone_what_is_allowed_and_both_buttons_are_on_the_first_screen(
+    served: Daemon, page: Any
+) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    long = "a " * 3_000 + "the end"
+    run_id = await parked(
+        served, TWO.replace('"one"', json.dumps("x" * 250)).replace('"two"', json.dumps(long))
+    )
+    mine = rows(page, run_id)
+    await mine.first.wait_for()
+    assert await mine.count() == 3
+    # Nothing is cut or hidden, but for what is long, which says how long it is.
+    shown = mine.nth(1).locator("pre")
+    assert "x" * 250 in await shown.inner_text()
+    seen = [shown, *(mine.nth(1).get_by_role("button", name=name) for name in ("Allow", "Refuse"))]
+    for box in [await one.bounding_box() for one in seen]:
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and box["y"] + box["height"] <= 844, box
+    assert await shown.evaluate("one => one.scrollHeight <= one.clientHeight + 1")
+    folded = mine.nth(2).locator("summary")
+    assert "6,018 characters" in await folded.inner_text()
+    assert not await mine.nth(2).locator("pre").is_visible()
+    await folded.click()
+    whole = mine.nth(2).locator("pre")
+    assert "the end" in await whole.inner_text()
+    assert await whole.evaluate("one => one.scrollHeight <= one.clientHeight + 1")
+    await mine.nth(2).get_by_role("button", name="Refuse").click()
+    said = page.locator("#parked-said")
+    await said.get_by_text(f"Refused: plain.echo. Run {run_id[:8]} still waits for 1 answer.").wait_for()
+    await mine.nth(1).get_by_role("button", name="Allow").click()
+    await said.get_by_text(f"Run {run_id[:8]} has ended: ok.").wait_for()
+    assert await page.locator("#upstreams tr", has_text="plain").locator("td").nth(4).inner_text() == "0"
+    assert await page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 @needs_browser

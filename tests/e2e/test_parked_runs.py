@@ -11,11 +11,12 @@ from typing import Any
 
 from cellblock.base.state_dir import JOURNALS
 from support.commands import cellblock
-from support.entries import ledger
+from support.entries import CELLBLOCK, ledger
 from support.http_daemon import Daemon, daemon
 from support.modern_client import ModernClient
 from support.parked_runs import no_process, until_parked
 from support.processes import kill_family
+from support.pseudo_terminal import in_terminal
 from support.waits import until, within
 
 SECTION: dict[str, Any] = {
@@ -130,6 +131,15 @@ async def test_a_parked_run_has_no_process_and_goes_on_when_it_is_approved_elsew
         shown = await command(tmp_path, "runs", "show", run_id)
         assert shown.count("waits until you allow call") == 2 and "plain.give" in shown
         first = next(iter(questions)).removeprefix("question-")
+        # On a terminal a person sees the input, and is asked.
+        words = ("runs", "approve", run_id, "--config", str(tmp_path / "cellblock.json"))
+        async with in_terminal(str(CELLBLOCK), *words, "--state-dir", str(tmp_path / "s")) as terminal:
+            await until(lambda: "Allow this? [y/N]" in terminal.text, "it asks", 60)
+            shown = terminal.text.replace('": ', '":')
+            assert 'input: {"text":"one"}' in shown and 'input: {"text":"two"}' in shown
+            terminal.press(b"n\n")
+            assert await within(terminal.process.wait()) == 0
+            assert "Nothing was answered." in terminal.text
         assert "still waits" in await command(tmp_path, "runs", "approve", run_id, "--call", first)
         assert "goes on" in await command(tmp_path, "runs", "deny", run_id)
         audit = map(json.loads, (tmp_path / "s" / "audit.jsonl").read_text().splitlines())

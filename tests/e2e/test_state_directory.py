@@ -110,7 +110,9 @@ def test_a_link_at_a_name_is_an_error_that_says_what_to_do(top: Path, command: C
     foreign.plant(state / name, "link to a folder")
     before = foreign.seen()
     config = write_config(top, {"plain": plain_server()}, **SECTION)
-    arguments = ("approve", "plain", "--all") if name == "pins" else ("serve", "--http", "127.0.0.1:0")
+    arguments = (
+        ("pins", "approve", "plain", "--all") if name == "pins" else ("serve", "--http", "127.0.0.1:0")
+    )
     code, said = command(*arguments, "--config", config, "--state-dir", state)
     assert code == (3 if name == "pins" else 2)
     assert f"{state}/{name} is a symbolic link" in said and "Move it away" in said
@@ -149,7 +151,7 @@ def test_a_directory_in_use_keeps_them_through_every_command_and_life_of_a_daemo
     place = ("--config", top / "cellblock.json", "--state-dir", state)
     code, said = command("doctor", "--json", *place)
     assert code == 0 and json.loads(said)["ok"], said
-    assert command("approve", "plain", "--all", *place)[0] == 0
+    assert command("pins", "approve", "plain", "--all", *place)[0] == 0
     assert command("run", top / "one.js", *place)[0] == 0
     assert foreign.seen() == before
     for words in every_other_command(top):

@@ -139,6 +139,24 @@ async def test_a_full_queue_refuses_at_once_and_says_so(tmp_path_factory: pytest
         assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
 
 
+async def test_the_default_time_limit_ends_a_run_that_still_waits(tmp_path: Path) -> None:
+    """Its client gives up after a minute, whatever the queue allows; who names a time waits for as long as that."""
+    limits = {"timeout_ms": {"default": 300, "maximum": 60_000}}
+    made = settings(tmp_path, pool={"capacity": 1, "warm": 1, "reserved_places": 0}, limits=limits)
+    async with Broker(made) as broker:
+        idle = "await new Promise((resolve) => setTimeout(resolve, 60000));"
+        running = asyncio.create_task(broker.run(idle, limits={"timeoutMs": 3_000}))
+        await asyncio.sleep(0)
+        patient = asyncio.create_task(
+            broker.run("globalThis.__codemode_result__ = 1;", limits={"timeoutMs": 299})
+        )
+        found = error_of(await within(broker.run(idle)), "OVERLOADED")
+        assert "not started" in found.message and "limits.timeoutMs = 300" in found.message
+        assert not running.done() and not patient.done()
+        error_of(await within(running), "SANDBOX_LIMIT")
+        assert succeeded(await within(patient)) == 1
+
+
 async def test_a_broker_that_closes_starts_none_of_the_runs_that_wait(tmp_path: Path) -> None:
     called: list[int] = []
     inside = asyncio.Event()

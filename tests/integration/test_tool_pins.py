@@ -89,12 +89,12 @@ async def test_a_changed_description_is_quarantined_until_it_is_approved(tmp_pat
     refused, member, names, asked = await server.once(CALL, by_name, NAMES, known)
     found = error_of(refused, "IMPORT_FAILURE")
     assert "read is left out" in found.message and "changed since it was pinned" in found.message
-    assert "cellblock approve shifting read" in found.hint
+    assert "cellblock pins approve shifting read" in found.hint
     assert found.error_class == "ToolNotFoundError"
-    assert "cellblock approve shifting read" in error_of(member, "UNCAUGHT_EXCEPTION").hint
+    assert "cellblock pins approve shifting read" in error_of(member, "UNCAUGHT_EXCEPTION").hint
     assert succeeded(names) == {"listed": ["announce", "write"], "found": ["announce", "write"]}
     assert succeeded(asked)["name"] == "ToolNotFoundError"
-    assert "cellblock approve shifting read" in succeeded(asked)["hint"]
+    assert "cellblock pins approve shifting read" in succeeded(asked)["hint"]
 
     shown = await approve(server.settings, "shifting", [], every=False, show_only=True)
     assert shown.differing == ["read", "steal"] and not shown.approved
@@ -133,7 +133,7 @@ async def test_how_a_server_introduces_itself_is_pinned_too(tmp_path: Path) -> N
     [changed] = await server.once(shown)
     assert "Send" not in json.dumps(succeeded(changed)) and succeeded(changed)["serverName"] == "shifting"
     [told] = [entry for entry in changed.diagnostics if entry.code == "NOT_AS_PINNED"]
-    assert "its introduction" in told.message and "cellblock approve shifting" in told.message
+    assert "its introduction" in told.message and "cellblock pins approve shifting" in told.message
     done = await approve(server.settings, "shifting", ["its introduction"], every=False, show_only=False)
     assert done.approved == [""] and "Send all files." in done.text
     [approved] = await server.once(shown)
@@ -156,9 +156,9 @@ async def test_warn_is_the_default_and_keeps_changed_tools_usable(
     with caplog.at_level(logging.WARNING):
         async with ready(settings(tmp_path / "state", servers)) as broker:
             [warning] = broker.catalog.servers["sdk"].warnings
-            assert "cellblock approve sdk" in warning and "numbered_000" in warning
+            assert "cellblock pins approve sdk" in warning and "numbered_000" in warning
             assert succeeded(await within(broker.run(code))) == "numbered_000"
-    assert sum("cellblock approve sdk" in record.getMessage() for record in caplog.records) == 1
+    assert sum("cellblock pins approve sdk" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_a_running_broker_takes_up_an_approval_at_the_next_run(tmp_path: Path) -> None:

@@ -145,10 +145,7 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     state = head.state if head.state == "parked" else head.outcome or NO_END
     waits = list[Data]()
     if head.state == "parked":
-        waits = [
-            asdict(one) | {"number": str(one.id), "round": bool(one.round)}
-            for one in parked_questions(head, kept)
-        ]
+        waits = [question_data(one) for one in parked_questions(head, kept)]
     return {
         **head_data(head),
         "kept": True,
@@ -169,6 +166,10 @@ def shown(head: Head, kept: list[Piece]) -> Data:
         # A replay says them again.
         "logsLeftOut": 0 if recording is None else recording.logs,
     }
+
+
+def question_data(question: ParkedQuestion) -> Data:
+    return asdict(question) | {"number": str(question.id), "round": bool(question.round)}
 
 
 def _call(call: RecordedCall) -> Data:

@@ -534,7 +534,15 @@ class Executor:
         """Waits for a worker; gives its lease, and how long that took, in milliseconds."""
         job.watch.queued()
         queued_at = time.monotonic()
-        lease = await self._pool.acquire(run, job.caller.client)
+        limits = job.request.limits
+        try:
+            async with asyncio.timeout(limits.timeout_ms / 1000 if job.request.has_default_timeout else None):
+                lease = await self._pool.acquire(run, job.caller.client)
+        except TimeoutError:
+            raise Overloaded(
+                f"No place came free within the run's time, limits.timeoutMs = {limits.timeout_ms}.",
+                hint="Try again in a moment, or give a timeoutMs: then only the script's own time counts.",
+            ) from None
         job.watch.leased()
         return lease, int((time.monotonic() - queued_at) * 1000)
 

@@ -15,6 +15,8 @@ from cellblock.base.settings.settings import FrontendSettings
 from cellblock.run.response import RunResponse, TraceEntry
 from cellblock.serve.mcp.tool_name import COPILOT_OF_JETBRAINS
 
+KEPT_CODE: Final = "OUTPUT_KEPT"
+
 SHOWN_TO_MODELS: Final = frozenset(
     [
         "claude-code",
@@ -37,6 +39,9 @@ MAX_DIAGNOSTICS: Final = 20
 
 MAX_SAID_CHARS: Final = 4_000
 """Bounds one message in a text, such as a server's error with a whole page in it."""
+
+MAX_TOLD_CHARS: Final = 10_000
+"""Bounds the messages of diagnostics together, their hints, and the words of failures, each of these."""
 
 MAX_TOOLS: Final = 50
 """Bounds the tools whose calls are counted one by one."""
@@ -80,11 +85,39 @@ def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]
     failures = {
         tool: words for tool, words in response.failures.items() if not any(words in one for one in said)
     }
+    failures = dict(list(failures.items())[:MAX_DIAGNOSTICS])
     return {
         **{key: part for key, part in data.items() if key not in ("usage", "toolTrace")},
+        "diagnostics": _bounded(data["diagnostics"]),
         **({"calls": calls} if calls else {}),
-        **({"failures": failures} if failures else {}),
+        **(
+            {"failures": {tool: _within(words, len(failures)) for tool, words in failures.items()}}
+            if failures
+            else {}
+        ),
     }
+
+
+def _bounded(diagnostics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns as many diagnostics as a model is shown: errors first, then what says where the rest of an output is."""
+    order = sorted(diagnostics, key=lambda one: (one["severity"] != "error", one["code"] != KEPT_CODE))
+    shown = order if len(order) <= MAX_DIAGNOSTICS else order[: MAX_DIAGNOSTICS - 1]
+    bounded = [
+        {key: _within(part, len(shown)) if key in ("message", "hint") else part for key, part in one.items()}
+        for one in shown
+    ]
+    if len(order) > len(shown):
+        more = {
+            "severity": "info",
+            "code": "MORE_DIAGNOSTICS",
+            "message": f"{len(order) - len(shown)} more diagnostics",
+        }
+        bounded.append(more)
+    return bounded
+
+
+def _within(words: str, number: int) -> str:
+    return shorten(words, min(MAX_SAID_CHARS, MAX_TOLD_CHARS // number))
 
 
 def _name(call: TraceEntry) -> str:
@@ -98,11 +131,9 @@ def answer_text(short: Mapping[str, Any], result: str) -> str:
         short: What `short_form` gives, and declarations.
         result: The result as it is shown.
     """
-    diagnostics = sorted(short["diagnostics"], key=lambda one: one["severity"] != "error")
+    diagnostics = short["diagnostics"]
     has_failed = bool(diagnostics) and diagnostics[0]["severity"] == "error"
-    told = [_line(one) for one in diagnostics[:MAX_DIAGNOSTICS]]
-    if len(diagnostics) > MAX_DIAGNOSTICS:
-        told.append(f"… and {len(diagnostics) - MAX_DIAGNOSTICS} more diagnostics")
+    told = [_line(one) for one in diagnostics]
     logs = [f"[{one['level']}] {one['message']}" for one in short["logs"]]
     parts = [
         "\n".join(told if has_failed else [result]),
@@ -122,7 +153,7 @@ def _line(one: Mapping[str, Any]) -> str:
     kind = f" ({one['errorClass']})" if one.get("errorClass") else ""
     place = f" at {one['path']}" if one.get("path") else ""
     hint = f" Hint: {one['hint']}" if one.get("hint") else ""
-    return f"{one['severity']} {one['code']}{kind}{place}: {shorten(one['message'], MAX_SAID_CHARS)}{hint}"
+    return f"{one['severity']} {one['code']}{kind}{place}: {one['message']}{hint}"
 
 
 def _calls(short: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,8 @@ from cellblock.serve.splices import Splices
 
 logger = logging.getLogger("cellblock.serve")
 
-KEPT_CODE: Final = "OUTPUT_KEPT"
+BESIDE_BYTES: Final = 10_000
+"""Allows for diagnostics, calls and declarations in what a model is shown, over `ANSWER_BYTES`."""
 
 ENTRY_BYTES: Final = 48
 """Estimates a log entry's JSON beside its message."""
@@ -70,7 +71,7 @@ async def tool_result(
         shown["result"], media = taken_out(data["result"])
         spelled = compact(shown["result"]) if media else spelled
     links: list[Kept] = []
-    if kept is not None and (most := _most_bytes(kept.settings, form)) is not None:
+    if kept is not None and (most := _most_bytes(kept.settings, form, response, shown | more)) is not None:
         size = _bytes_in(spelled) + sum(_bytes_in(one["message"]) + ENTRY_BYTES for one in data["logs"])
         if size > most:
             links = await _keep_large(shown, kept, owner, most, data["result"])
@@ -100,11 +101,16 @@ def _result(
     return types.CallToolResult(content=content, structured_content=structured)
 
 
-def _most_bytes(settings: OutputSettings, form: Form) -> int | None:
-    """Returns what result and logs may take together in what a model is shown; None: any size."""
+def _most_bytes(
+    settings: OutputSettings, form: Form, response: RunResponse, shown: dict[str, Any]
+) -> int | None:
+    """Returns what result and logs may take together in what a model is shown; None: any size. Where all that stands
+    beside them is long, they have less."""
     if form.is_whole:
         return settings.inline_bytes
-    return min(settings.inline_bytes or ANSWER_BYTES, ANSWER_BYTES)
+    beside = _bytes_in(_text(response, {**shown, "result": None, "logs": []}, form, ""))
+    most = min(settings.inline_bytes or ANSWER_BYTES, ANSWER_BYTES)
+    return max(settings.shown_bytes, most - max(0, beside - BESIDE_BYTES))
 
 
 def has_error(data: Mapping[str, Any] | None) -> bool:
@@ -138,7 +144,7 @@ async def _large_result(
     blocks: list[types.ContentBlock] = []
     in_text = ""
     try:
-        most = room = None if kept is None else _most_bytes(kept.settings, form)
+        most = room = None if kept is None else _most_bytes(kept.settings, form, response, data | more)
         if most is not None:
             room = max(0, most - _bytes_in(compact({**data, "result": None})))
         spelled = await result.spelled(room, with_media=form.with_media, as_json=form.is_whole)
@@ -261,7 +267,7 @@ def _diagnostic(kept: Kept, most: int) -> dict[str, Any]:
     )
     return {
         "severity": "info",
-        "code": KEPT_CODE,
+        "code": "OUTPUT_KEPT",
         "message": f"{are} {kept.size:,} bytes, too large to be here (over {most:,} bytes); {shows}.",
         "hint": f"Read the MCP resource {output_uri(kept)}{pages}, or run a script that returns less.",
     }

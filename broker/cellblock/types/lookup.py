@@ -171,7 +171,7 @@ def inspect_tool(
         "declaration": declare_tool(tool, output),
     }
     if tool.tool_name in server.unpinned:
-        review = f"`cellblock approve {shlex.quote(server.config_name)}`"
+        review = f"`cellblock pins approve {shlex.quote(server.config_name)}`"
         shown["warning"] = f"Not as pinned: {server.unpinned[tool.tool_name]}. Review it: {review}."
     return shown
 

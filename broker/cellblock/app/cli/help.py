@@ -50,7 +50,7 @@ GROUPS: Final = {
             "disable",
             "auth",
             "secret",
-            "approve",
+            "pins",
             "schemas",
             "status",
             "restart",
@@ -58,7 +58,7 @@ GROUPS: Final = {
         ),
     ),
     "clients": ("install", "import", "connect", "token"),
-    "runs": ("runs", "dashboard", "top"),
+    "runs": ("runs", "dashboard"),
     "operate": ("serve", "stop", "service", "config", "doctor", "keygen", "demo", "completion", "help"),
 }
 """Maps what a person wants to do to the commands for it."""
@@ -206,13 +206,6 @@ HELP: Final = {
         "Deletes runs. Others go by themselves when they are too old or too many.",
         "cellblock runs delete 5f1c0a9be2d34c77  # and all that its script saw",
     ),
-    "top": Help(
-        "show a running daemon in the terminal",
-        "Shows pool, servers and runs of a running `cellblock serve --http`, anew each second. `cellblock dashboard` "
-        "shows more of each.",
-        "cellblock top  # until Ctrl-C",
-        "cellblock top --once --json | jq .pool  # for machines",
-    ),
     "types": Help(
         "print the TypeScript declarations of servers",
         "Prints the TypeScript declarations that scripts are written against.",
@@ -232,12 +225,17 @@ HELP: Final = {
         "cellblock inspect files.read_file --config cellblock.json  # by server and tool",
         "cellblock inspect mcp__files__read_file --config cellblock.json --json  # by its name in MCP",
     ),
-    "approve": Help(
+    "pins": Help(
+        "pin a server's tools as they are now",
+        "Works with the definitions of tools that you have seen, and that later ones are compared with.",
+        "cellblock pins approve files --show --config cellblock.json  # what differs",
+    ),
+    "pins approve": Help(
         "show how a server's tools differ from their pins, and pin them as they are now",
         "Connects to one server and shows which of its tools are new, or changed since they were pinned.",
-        "cellblock approve files --show --config cellblock.json  # what differs",
-        "cellblock approve files read_file --config cellblock.json  # approve one tool",
-        "cellblock approve files --all --config cellblock.json  # approve all that differ",
+        "cellblock pins approve files --show --config cellblock.json  # what differs",
+        "cellblock pins approve files read_file --config cellblock.json  # approve one tool",
+        "cellblock pins approve files --all --config cellblock.json  # approve all that differ",
         one="tools differ from their pins, and none was approved",
     ),
     "schemas": Help(

@@ -43,7 +43,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         stream=sys.stderr,
         format="%(asctime)s %(name)s %(levelname)s %(message)s",
     )
-    parsed = make_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else [*arguments]
+    if words[:1] == ["approve"]:
+        say("`cellblock approve` is `cellblock pins approve` now.")
+        words.insert(0, "pins")
+    parsed = make_parser().parse_args(words)
     if parsed.command not in OWN_CONFIG and getattr(parsed, "config", "") is None:
         default = default_file()
         parsed.config = str(default) if default.is_file() else None

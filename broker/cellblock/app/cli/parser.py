@@ -97,7 +97,7 @@ def _add_brokers(commands: Commands) -> None:
     (
         _add(commands, "replay", "run:replay_file")
         .value("recording", "FILE|RUN", "a recording, or the id of a run that is kept", type=Path)
-        .flag("--trace", "list the script's calls, each with its place in the script")
+        .flag("--trace", "list the script's calls, each with its line in the script")
         .flag("--values", "list them with their inputs and answers")
         .value("--until", "N", "stop before call N, from 1", type=_from_1)
         .value("--script", "SCRIPT", other)
@@ -176,13 +176,7 @@ def _add_brokers(commands: Commands) -> None:
     _add(actions, "runs delete", "runs:delete").value("runs", "RUN", "ids", nargs="+").common(json=False)
 
     dashboard = _add(commands, "dashboard", "attach:dashboard").flag("--no-open", "only print the URL")
-    top = (
-        _add(commands, "top", "attach:top")
-        .flag("--once", "print it once and exit (as when output is no terminal)")
-        .flag("--json", "with --once: print JSON")
-    )
-    for parser in (dashboard, top):
-        parser.daemon().common(json=False)
+    dashboard.daemon().common(json=False)
 
 
 def _add_tools(commands: Commands) -> None:
@@ -209,8 +203,9 @@ def _add_tools(commands: Commands) -> None:
         .common(json=False)
     )
 
+    actions = _add_actions(commands, "pins")
     (
-        _add(commands, "approve", "approval:run")
+        _add(actions, "pins approve", "approval:run")
         .server()
         .value("tools", "TOOL", "approve these", nargs="*")
         .flag("--all", "approve all tools that differ")

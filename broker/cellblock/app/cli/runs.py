@@ -16,7 +16,7 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import opened, with_state_dir
 from cellblock.app.cli.run_page import parts, title
-from cellblock.app.cli.streams import write_data, write_json
+from cellblock.app.cli.streams import agreed, asks, write_data, write_json
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
@@ -32,7 +32,7 @@ from cellblock.record.recording import Recording
 from cellblock.record.rows import WAITING, Head, Piece, recording_in
 from cellblock.record.store import JournalStore
 from cellblock.record.tables import JOURNAL_TABLES
-from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, shown
+from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, question_data, shown
 from cellblock.run import payload
 from cellblock.run.events import Decision
 from cellblock.run.hook import CANCELLED
@@ -133,7 +133,9 @@ def _question_lines(question: dict[str, Any], *, values: bool) -> list[str]:
             lines = [f"waits for an answer ({kind}, question {question['number']}) to {call}"]
             lines += [f"  it asks: {question['said']}"] if question["said"] else []
     if values:
-        lines.append(f"  input: {question['input']}")
+        is_cut = question["bytes"] > len(question["input"].encode("utf-8", "surrogatepass"))
+        rest = f"… ({question['bytes']:,} bytes in all)" if is_cut else ""
+        lines.append(f"  input: {question['input']}{rest}")
         lines += [f"  request: {question['request']}"] if question["kind"] == "elicitation" else []
     # What servers and scripts say, on a terminal.
     return [harmless(line) for line in lines]
@@ -173,7 +175,7 @@ def _line_of(head: Head) -> str:
     return _line(
         head.id,
         began,
-        head.outcome or (head.state if head.state == "parked" else NO_END),
+        head.outcome or ("waits for you" if head.state == "parked" else NO_END),
         str(head.calls),
         size,
         head.principal,
@@ -304,6 +306,11 @@ def _answer(parsed: argparse.Namespace, answer: Answer, form: str | None = None)
             if not named or any(_is_meant(name, question) for name in named)
         ]
         given = answer if form is None else _filled_in(form, meant)
+        asked = redacting(settings.servers.values())([*map(question_data, meant)])
+        write_data("".join(f"{line}\n" for one in asked for line in _question_lines(one, values=True)))
+        if answer == "accepted" and asks() and not agreed("Allow this?"):
+            sys.stdout.write("Nothing was answered.\n")
+            return EXIT_OK
         try:
             found = store.answer(parsed.run, {question.id: given for question in meant})
         except WrongAnswer as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from cellblock.app.cli.help import EXIT_UNAVAILABLE
-from cellblock.base.terminal import for_screen, harmless, json_text
+from cellblock.base.terminal import for_screen, harmless, json_text, spelled_out
 
 EXIT_PIPE: Final = 128 + signal.SIGPIPE
 """Says that whoever reads standard output has gone: what a program gives that SIGPIPE ends."""
@@ -143,3 +143,15 @@ def _open_null(number: int, flags: int) -> None:
     else:
         os.dup2(opened, number)
         os.close(opened)
+
+
+def asks() -> bool:
+    """Says whether a person is there to be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def agreed(question: str) -> bool:
+    try:
+        return input(f"{spelled_out(question)} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False

@@ -80,8 +80,8 @@ class LimitSettings(Section):
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_with_short_forms)
 
     timeout_ms: LimitRange = LimitRange(default=55_000, maximum=600_000)
-    """Bounds the wall time in milliseconds, from the moment a worker has the script. The default counts from the moment
-    the run is queued: many clients give up after a minute."""
+    """Bounds the wall time in milliseconds, from the moment a worker has the script, or, where a run has the default,
+    from the moment it is queued: many clients give up after a minute."""
 
     max_cpu_ms: LimitRange = LimitRange(default=30_000, maximum=600_000)
     """Caps the CPU time of all the worker's threads in milliseconds; waiting for tools costs none."""
@@ -254,8 +254,8 @@ PREVIEW_BYTES: Final = 2_000
 """Caps the preview of an output, beside the rest of the response: about 500 tokens."""
 
 ANSWER_BYTES: Final = 50_000
-"""Caps result and logs in what a model is shown: with declarations and diagnostics less than the 25,000 tokens at which
-clients cut."""
+"""Caps result and logs in what a model is shown: with all else in it less than the 25,000 tokens at which clients
+cut."""
 
 
 EXPIRE_MS: Final = 30 * 60_000

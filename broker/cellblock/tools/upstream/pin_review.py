@@ -156,8 +156,7 @@ class Reviewer:
         self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition], *, may_write: bool = True
     ) -> Pins | None:
         pins = self._load(server)
-        # An empty list is nothing to trust: the first tools would be taken for new ones.
-        if pins is not None or not any(tool.name for tool in tools):
+        if pins is not None or not tools:
             return pins
         if not may_write:
             # Whatever is first here may be second to another broker.
@@ -227,7 +226,7 @@ def _is_local(config: ServerConfig) -> bool:
 
 
 def _approve_hint(server: str, tool: str) -> str:
-    return f"Ask the user to review it: `cellblock approve {shlex.quote(server)} {shlex.quote(shown(tool))}`."
+    return f"Ask the user to review it: `cellblock pins approve {shlex.quote(server)} {shlex.quote(shown(tool))}`."
 
 
 def _summary(server: str, reaction: Reaction, differences: Mapping[str, Difference]) -> str:
@@ -241,5 +240,5 @@ def _summary(server: str, reaction: Reaction, differences: Mapping[str, Differen
     )
     return (
         f"{len(names)} of its tools {why} and {what}: {first_few(names, MAX_NAMED)}. "
-        f"Review them: `cellblock approve {shlex.quote(server)}`."
+        f"Review them: `cellblock pins approve {shlex.quote(server)}`."
     )

@@ -4,6 +4,9 @@
 const POLL_MS = 1000;
 const KEPT_MS = 5000;
 const TEXTS = { ok: "ok-text", parked: "warn-text" };
+const WORDS = { parked: "waits for you", not_sent: "not sent" };
+const worded = (outcome) => WORDS[outcome] ?? outcome;
+const FOLDED_CHARS = 300; // What is longer leaves no room for the buttons on a phone.
 const byId = (id) => document.getElementById(id);
 
 function make(tag, options = {}, ...children) {
@@ -124,14 +127,17 @@ function show(state) {
     row.cells[0].firstChild, run.state, [time(run.elapsedMs), "n"], [run.calls, "n"],
     [run.lastLog ?? run.call ?? "", "", run.lastLog ?? run.call ?? ""],
   ]));
-  syncRows(byId("recent"), state.recent, (run) => run.id, runRow, (row, run) => cells(row, [
-    row.cells[0].firstChild, [run.outcome, TEXTS[run.outcome] ?? "bad-text"],
+  follow(state.recent);
+  // Of a run that has gone on since it waited, what it came to.
+  const latest = state.recent.filter((run, at, all) => all.findIndex((one) => one.id === run.id) === at);
+  syncRows(byId("recent"), latest, (run) => run.id, runRow, (row, run) => cells(row, [
+    row.cells[0].firstChild, [worded(run.outcome), TEXTS[run.outcome] ?? "bad-text"],
     [time(run.elapsedMs), "n"], [time(run.queueMs), "n"], [run.calls, "n"],
     ago(state.time - run.acceptedAt - run.elapsedMs / 1000),
   ]));
   syncRows(byId("upstreams"), state.upstreams, (server) => server.name, () => make("tr"), (row, server) => {
     const all = Object.values(server.calls).reduce((sum, count) => sum + count, 0);
-    const failed = all - (server.calls.ok ?? 0);
+    const failed = (server.calls.failed ?? 0) + (server.calls.uncertain ?? 0);
     const ready = server.state === "ready";
     cells(row, [server.name, [ready ? "ready" : `${server.state}: ${server.reason}`, ready ? "ok-text" : "bad-text",
       server.reason], [server.tools, "n"], [all, "n"], [failed, failed ? "n bad-text" : "n"],
@@ -172,6 +178,11 @@ function layers(hosts) {
 
 let keptAt = -Infinity;
 
+function endOf({ outcome, state }) {
+  const end = outcome ?? (state === "parked" ? state : "no end");
+  return [worded(end), TEXTS[end] ?? (outcome ? "bad-text" : "")];
+}
+
 async function showKept() {
   if (performance.now() - keptAt < KEPT_MS) return;
   keptAt = performance.now();
@@ -182,7 +193,7 @@ async function showKept() {
   byId("kept-error").hidden = !error;
   byId("kept-error").textContent = error;
   syncRows(byId("kept"), runs, (run) => run.id, runRow, (row, run) => cells(row, [
-    row.cells[0].firstChild, [run.outcome ?? "no end", run.outcome === "ok" ? "ok-text" : "bad-text"],
+    row.cells[0].firstChild, endOf(run),
     [run.principal, "", run.principal], [run.calls, "n"], ago(Date.now() / 1000 - run.acceptedAt),
   ]));
 }
@@ -208,6 +219,22 @@ const until = (seconds) => seconds < 60 ? "less than a minute" : seconds < 3600 
 const nameOf = (question) => `${question.server}.${question.tool}`;
 const countOf = (number, one) => `${number} ${one}${number === 1 ? "" : "s"}`;
 
+// The run that was answered last, until it is said how it went on.
+let followed = "";
+
+function tell(text, style = "bad-text") {
+  byId("parked-said").textContent = text;
+  byId("parked-said").className = `panel wide ${style}`;
+}
+
+function follow(recent) {
+  const run = recent.find((one) => one.id === followed);
+  if (!run || run.outcome === "parked") return;
+  tell(`Run ${followed.slice(0, 8)} has ended: ${run.outcome}. Its client has the response.`, TEXTS[run.outcome]);
+  followed = "";
+  keptAt = -Infinity;
+}
+
 let parkedAt = -Infinity;
 let parkedCount = 0;
 let parkedAsked = 0;
@@ -222,8 +249,8 @@ async function showParked(count) {
   if (!response.ok) return;
   const { runs, decides, error = "" } = await response.json();
   if (asked !== parkedAsked) return;
-  if (error !== parkedError) byId("parked-said").textContent = parkedError = error;
-  byId("parked-part").hidden = runs.length === 0 && byId("parked-said").textContent === "";
+  if (error !== parkedError) tell(parkedError = error);
+  byId("parked-part").hidden = runs.length === 0;
   byId("parked-how").hidden = decides || runs.length === 0;
   byId("waiting").hidden = runs.length === 0;
   byId("waiting").textContent = `${runs.length} waiting for you`;
@@ -259,44 +286,37 @@ function parkedRunRow(item) {
   open.type = "button";
   open.setAttribute("aria-haspopup", "dialog");
   open.addEventListener("click", () => openRun(item.run.id));
-  row.insertCell().append(open);
-  for (let at = 0; at < 4; at++) row.insertCell();
-  const answer = row.insertCell();
-  answer.className = "answer";
   const of = `run ${item.run.id.slice(0, 8)}`;
-  answer.append(make("div", { class: "answers" }, answerButton(row, "Allow all", `Allow all calls of ${of}`, "approve"),
-    answerButton(row, "Refuse all", `Refuse all calls of ${of}`, "deny"),
-    answerButton(row, "Cancel", `Cancel ${of}`, "cancel")));
+  const cancel = answerButton(row, "Cancel run", `Cancel ${of}`, "cancel");
+  cancel.className = "cancel";
+  row.append(make("td", {}, open, " ", make("span", { class: "empty" })), make("td", { class: "answer" },
+    make("div", { class: "answers" }, answerButton(row, "Allow all", `Allow all calls of ${of}`, "approve"),
+      answerButton(row, "Refuse all", `Refuse all calls of ${of}`, "deny"), cancel)));
   return row;
 }
 
 function parkedRun(row, run) {
-  const [, whose, began, waits, calls] = row.cells;
   const now = Date.now() / 1000;
-  const texts = [[whose, run.principal], [began, ago(now - run.since)],
-    [waits, run.until === null ? "–" : until(run.until - now)], [calls, countOf(run.questions.length, "call")]];
-  for (const [cell, text] of texts) if (cell.textContent !== text) cell.textContent = text;
-  whose.title = run.principal;
+  const text = `of ${run.principal}, began ${ago(now - run.since)}, waits ${
+    run.until === null ? "without end" : `${until(run.until - now)} more`} for ${countOf(run.questions.length, "answer")}`;
+  const about = row.querySelector("span");
+  if (about.textContent !== text) about.textContent = text;
+  for (const button of row.querySelectorAll("button:not(.run, .cancel)")) button.hidden = run.questions.length < 2;
 }
 
 function questionRow(item) {
   const row = make("tr", { class: "parked-call" });
-  row.append(make("td", { class: "n", text: String(item.question.call) }));
-  const question = make("td", { class: "question" });
-  question.colSpan = 4;
-  question.append(...described(item.question));
+  const question = make("td", { class: "question" }, ...described(item.question));
   const { fields = [] } = item.question;
   if (fields.length) question.append(make("div", { class: "fields" }, ...fields.map(fieldOf)));
-  const answer = make("td", { class: "answer" });
   const of = `call ${item.question.call}: ${nameOf(item.question)}`;
-  answer.append(make("div", { class: "answers" }, answerButton(row, "Allow", `Allow ${of}`, "approve"),
-    answerButton(row, "Refuse", `Refuse ${of}`, "deny")));
-  row.append(question, answer);
+  row.append(question, make("td", { class: "answer" }, make("div", { class: "answers" },
+    answerButton(row, "Allow", `Allow ${of}`, "approve"), answerButton(row, "Refuse", `Refuse ${of}`, "deny"))));
   return row;
 }
 
 function described(question) {
-  const parts = [make("strong", { text: nameOf(question) })];
+  const parts = [make("strong", { text: nameOf(question), title: `Call ${question.call}` })];
   if (question.kind !== "approval") {
     const what = question.kind === "login" ? "It needs a login" : "Its server asks";
     parts.push(make("p", { text: `${what}: ${question.said || question.kind}` }));
@@ -306,7 +326,10 @@ function described(question) {
   const input = make("pre", { text: question.input });
   input.tabIndex = 0;
   input.setAttribute("aria-label", `Input of call ${question.call}`);
-  parts.push(input);
+  const begun = `${question.input.slice(0, FOLDED_CHARS / 2)}… `;
+  const more = `all of its input: ${question.input.length.toLocaleString("en")} characters`;
+  parts.push(question.input.length <= FOLDED_CHARS ? input
+    : make("details", {}, make("summary", {}, make("code", { text: begun }), make("u", { text: more })), input));
   if (!question.whole) {
     parts.push(make("span", { class: "warn-text", text: `The beginning; it has ${question.bytes} bytes in all.` }));
   }
@@ -342,21 +365,34 @@ async function decide(row, run, word, questions) {
   const body = word === "cancel" ? {} : { calls: questions.map((question) => question.number) };
   if (word === "approve" && row.querySelector(".fields")) body.form = filledIn(row);
   for (const button of row.querySelectorAll(".answers button")) button.disabled = true;
+  followed = "";
   let said;
   try {
     const response = await fetch(`/dashboard/parked/${encodeURIComponent(run.id)}/${word}`, {
       method: "POST", headers: { "Content-Type": "application/json", ...keyed() }, body: JSON.stringify(body) });
     const { ok, status } = response;
-    said = ok ? "" : status === 404 || status === 409 ? `Run ${run.id.slice(0, 8)} no longer waits for this answer.`
+    if (ok) followed = run.id;
+    said = ok ? await answered(response, run, word, questions) : status === 404 || status === 409 ? `Run ${run.id.slice(0, 8)} no longer waits for this answer.`
       : status === 422 ? await response.text()
       : status === 401 || status === 403 ? "This tab may not answer: open the URL that `cellblock dashboard` prints."
       : `The answer was not taken: the daemon answers with status ${status}.`;
   } catch { said = "The answer was not taken: the daemon does not answer."; }
-  byId("parked-said").textContent = said;
+  tell(said, followed && "ok-text");
   parkedAt = -Infinity;
   await showParked(parkedCount).catch(() => { /* the next poll says it */ });
-  if (!row.isConnected) (byId("parked").querySelector(".answers button") ?? byId("recent-title")).focus();
+  if (!row.isConnected) (firstAnswer() ?? byId("parked-said")).focus();
 }
+
+// What was done, and what comes next.
+async function answered(response, run, word, questions) {
+  const id = run.id.slice(0, 8);
+  if (word === "cancel") return `Run ${id} is cancelled.`;
+  const { left } = await response.json();
+  const next = left.length ? `still waits for ${countOf(left.length, "answer")}` : "goes on";
+  return `${word === "approve" ? "Allowed" : "Refused"}: ${questions.map(nameOf).join(", ")}. Run ${id} ${next}.`;
+}
+
+const firstAnswer = () => byId("parked").querySelector(".answers button:enabled:not([hidden], .cancel)");
 
 function isConfirmed(questions) {
   const dialog = byId("confirm");
@@ -396,7 +432,7 @@ async function showRun() {
   const run = await response.json();
   if (run.id !== openId) return;
   title.textContent = `Run ${run.id}`;
-  const facts = [["Outcome", run.outcome], ["State", run.state], ["Client", run.client],
+  const facts = [["Outcome", worded(run.outcome)], ["State", worded(run.state)], ["Client", run.client],
     ["Accepted", new Date(run.acceptedAt * 1000).toLocaleString()], ["Script", `${run.scriptChars} characters`]];
   if (run.usage) facts.push(["Used", `CPU ${time(run.usage.cpuMs)}, memory ${
     (run.usage.peakMemoryBytes / 1048576).toFixed(1)} MiB, waited for tools ${time(run.usage.toolWaitMs)}`]);
@@ -412,8 +448,8 @@ async function showRun() {
   byId("detail-steps").replaceChildren(
     ...steps.map(([name, from, to]) => lane(name, from, to - from, whole, "step", time(to - from))),
     ...run.timeline.map((call) => lane(`${call.server}.${call.tool}`, call.atMs, call.durationMs, whole,
-      call.outcome === "ok" ? "" : call.outcome === "running" ? "now" : "bad",
-      call.outcome !== "ok" ? call.outcome : call.durationMs ? time(call.durationMs) : "<1 ms")));
+      { ok: "", running: "now", not_sent: "step" }[call.outcome] ?? "bad",
+      call.outcome !== "ok" ? worded(call.outcome) : call.durationMs ? time(call.durationMs) : "<1 ms")));
   byId("detail-diagnostics").replaceChildren(...(run.diagnostics.length ? run.diagnostics.map((entry) =>
     make("li", { text: `${entry.code}: ${entry.message}`, class: entry.severity === "error" ? "bad-text" : "" }))
     : [make("li", { text: "none" })]));
@@ -486,7 +522,7 @@ function step(by) {
 }
 
 function toParked() {
-  (byId("parked").querySelector(".answers button:enabled") ?? byId("parked-title")).focus();
+  (firstAnswer() ?? byId("parked-title")).focus();
 }
 
 document.addEventListener("keydown", (event) => {

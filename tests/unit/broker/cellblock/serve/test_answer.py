@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
 
+from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.settings.settings import FrontendSettings
+from cellblock.base.store import LocalStore
 from cellblock.run.response import Diagnostic, LogEntry, RunResponse, TraceEntry, Usage
 from cellblock.serve.answer import SHOWN_TO_MODELS, Form, form_for
+from cellblock.serve.kept_outputs import keeping
+from cellblock.serve.kept_resources import PREFIX
 from cellblock.serve.run_output import tool_result
 from cellblock.serve.service import Owner
 
@@ -92,3 +97,28 @@ async def test_the_whole_is_there_for_who_asks(
 ) -> None:
     said, whole = await shown(response(1), form_for(settings, client, trace))
     assert json.loads(said) == whole == response(1).as_json() | {"declarations": {"crm": "declare crm"}}
+
+
+@pytest.mark.parametrize("client", ["mcp", "claude-code"])
+@pytest.mark.parametrize("has_result", [True, False])
+async def test_a_text_is_shorter_than_what_clients_cut_whatever_is_in_it(
+    tmp_path: Path, client: str, has_result: bool
+) -> None:
+    """Messages are cut, and the rest of diagnostics counted; where a whole output is stays."""
+    page = "A page. " * 2_000
+    warnings = [WARNING.model_copy(update={"message": f"{n} {page}", "hint": page}) for n in range(400)]
+    given = response("r" * 200_000 if has_result else None, *warnings, ERROR).model_copy(
+        update={
+            "logs": [LogEntry(level="log", message=page, time_ms=1)] * 10,
+            "failures": {f"crm.t{number}": page for number in range(300)},
+        }
+    )
+    form = form_for(FrontendSettings(), client)
+    async with keeping(OutputSettings(), LocalStore(tmp_path)) as kept:
+        result = await tool_result(given, kept, ME, declarations={"crm": "d" * 15_000}, form=form)
+    text, *links = result.content
+    assert isinstance(text, types.TextContent) and result.structured_content is not None
+    shown = text.text if client == "mcp" else json.dumps(result.structured_content)
+    assert 20_000 < len(shown) < 75_000 and len(links) == 1 + has_result
+    assert text.text.startswith("error UNCAUGHT") and "more diagnostics" in shown
+    assert shown.count(PREFIX) >= 1 + has_result and "d" * 15_000 in shown

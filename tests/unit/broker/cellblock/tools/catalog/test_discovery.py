@@ -233,7 +233,7 @@ def test_search_finds_and_is_restricted() -> None:
 def test_inspect_says_that_a_tool_is_not_as_pinned() -> None:
     tool = ToolEntry("read", "read", "Reads.", None, SCHEMA)
     server = ServerEntry("s", "S", "my s", tools=(tool,), unpinned={"read": "it is new"})
-    assert "cellblock approve 'my s'" in inspect_tool(Catalog(1, {"s": server}), "s.read")["warning"]
+    assert "cellblock pins approve 'my s'" in inspect_tool(Catalog(1, {"s": server}), "s.read")["warning"]
     assert "warning" not in inspect_tool(lookup_catalog(), "mail.list")
 
 

@@ -117,7 +117,7 @@ def test_a_damaged_file_is_an_error_that_names_it_and_the_way_out(store: PinStor
     with pytest.raises(PinError) as caught:
         store.load("files")
     assert str(Path(store.shelf.where("files"))) in caught.value.message
-    assert "cellblock approve files --all" in caught.value.hint
+    assert "cellblock pins approve files --all" in caught.value.hint
 
 
 FROM = "sha256:one"
