@@ -103,8 +103,14 @@ async def test_whatever_is_written_does_nothing_to_a_terminal(tmp_path: Path) ->
     hostile = "\x1b]52;c;ZXZpbA==\x07\x1b[2Aup\r\u202e"
     file = tmp_path / f"x{hostile}.json"
     file.write_text(json.dumps({"mcpServers": {f"a{hostile}": {"command": f"b{hostile}"}}, f"c{hostile}": 1}))
-    for words in (("config", "check"), ("add", f"x{hostile}", "--", "y"), ("schemas", "show"), ("types",)):
-        async with in_terminal(str(CELLBLOCK), *words, "--config", str(file)) as terminal:
+    config = ("--config", str(file))
+    for words in (
+        ("config", "check", *config),
+        ("add", *config, f"x{hostile}", "--", "y"),
+        ("schemas", "show", *config),
+        ("types", *config),
+    ):
+        async with in_terminal(str(CELLBLOCK), *words) as terminal:
             await within(terminal.process.wait(), 60)
         left = re.sub(r"\x1b\[[\d;]*m", "", terminal.text).replace("\r\n", "\n")
         assert all(one.isprintable() or one in "\n\t" for one in left), (words, left)

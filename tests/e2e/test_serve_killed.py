@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import sys
 import tempfile
@@ -35,13 +36,28 @@ while True:
 """
 
 
-@pytest.mark.parametrize("is_wrapped", [False, True])
-async def test_nothing_is_left_of_a_daemon_that_is_killed(tmp_path: Path, is_wrapped: bool) -> None:
+def is_locked(file: Path) -> bool:
+    with file.open() as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("how", ["alone", "in a shell", "installed first"])
+async def test_nothing_is_left_of_a_daemon_that_is_killed(tmp_path: Path, how: str) -> None:
     """Its server ignores SIGTERM and the end of its input."""
     program, begun = tmp_path / "stubborn.py", tmp_path / "begun"
     program.write_text(STUBBORN, encoding="utf-8")
     server = [sys.executable, "-I", str(program), str(begun)]
-    server = ["sh", "-c", '"$@"; echo over', "sh", *server] if is_wrapped else server
+    if how == "in a shell":
+        server = ["sh", "-c", '"$@"; echo over', "sh", *server]
+    elif how == "installed first":
+        npx = tmp_path / "npx"
+        npx.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+        npx.chmod(0o755)
+        server = [str(npx), "-y", *server]
     file = write_config(tmp_path, {"stubborn": entry(server)})
     # Too long for the path of a socket: its folder is in the temporary directory.
     state = tmp_path / ("x" * 100)
@@ -57,6 +73,9 @@ async def test_nothing_is_left_of_a_daemon_that_is_killed(tmp_path: Path, is_wra
         try:
             await until(begun.exists, "the server is asked", bound=60)
             await until(lambda: len(left()) == 2, "the daemon serves", bound=60)
+            locks = [*state.rglob("install-*.lock")]
+            assert bool(locks) is (how == "installed first")
+            await until(lambda: not any(map(is_locked, locks)), "it is installed", bound=60)
             family = descendants(process.pid)
         finally:
             process.kill()

@@ -14,7 +14,7 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cellblock import __version__
 from cellblock.app.cli.arguments import UsageError, default_file
@@ -43,10 +43,8 @@ ANSWERS: Final = {
 STOP: Final = "stop"
 
 
-class Decider(Protocol):
-    """Asks the person at the command whether a call may be made."""
-
-    def __call__(self, question: str, /) -> Awaitable[Verdict]: ...
+Decider: TypeAlias = "Callable[[str], Awaitable[Verdict]]"
+"""Asks the person at the command whether a call may be made."""
 
 
 @dataclass
@@ -130,11 +128,11 @@ async def ask_daemon(
             continue
         try:
             if not (link.facts or {}).get("answers"):
-                raise _OtherDaemon("it is of an earlier version")
+                raise _not_asked(address, "it is of an earlier version")
             person.told = f"answers at {address}"
-            return await _conversation(link, person)
-        except _OtherDaemon as error:
-            why = DaemonUnavailable(f"The daemon at {address} is not asked: {error}.", hint="Start it anew.")
+            return await _conversation(link, person, address)
+        except DaemonUnavailable as error:
+            why = error
         except (EOFError, OSError):
             raise DaemonFailed(
                 f"The daemon at {address} has ended before it had answered. Its log says why: `cellblock logs`.",
@@ -232,8 +230,8 @@ class Answers:
 # ---- inside ------------------------------------------------------------------------------------------
 
 
-class _OtherDaemon(Exception):
-    pass
+def _not_asked(address: str, why: str) -> DaemonUnavailable:
+    return DaemonUnavailable(f"The daemon at {address} is not asked: {why}.", hint="Start it anew.")
 
 
 def _mark(parsed: argparse.Namespace) -> str:
@@ -284,7 +282,7 @@ async def _hear(reader: asyncio.StreamReader, questions: _Questions, work: async
     work.cancel()
 
 
-async def _conversation(link: Link, person: Person) -> Any:
+async def _conversation(link: Link, person: Person, address: str) -> Any:
     asking, tasks = dict[int, asyncio.Task[None]](), TaskSet()
 
     async def decide(number: int, question: str) -> None:
@@ -300,7 +298,7 @@ async def _conversation(link: Link, person: Person) -> Any:
             if "failed" in said:
                 raise UsageError(said["failed"]) if said["usage"] else DaemonFailed(said["failed"], hint="")
             if "other" in said:
-                raise _OtherDaemon(said["other"])
+                raise _not_asked(address, said["other"])
             if "say" in said:
                 person.tell(said["say"])
             elif "line" in said and person.show is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.app.cli.approval import first_look
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
 from cellblock.app.cli.help import EXIT_OK
@@ -25,6 +27,7 @@ from cellblock.app.cli.streams import agreed, asks, write_json
 from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of, read
 from cellblock.app.config.formats import value_at
+from cellblock.app.config.load import load_settings
 from cellblock.app.config.named_secrets import NamedSecrets, forget, opened, seal
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
@@ -101,8 +104,8 @@ def install(parsed: argparse.Namespace) -> int:
     if not parsed.json:
         for step in steps:
             sys.stdout.write(_install_text(step, target.path, paint, uninstall=parsed.uninstall))
-    if changed and not parsed.yes and not _agreed(len(changed), as_json=parsed.json):
-        sys.stdout.write("Nothing was written.\n")
+    files = f"{len(changed)} file{'' if len(changed) == 1 else 's'}"
+    if changed and not _confirmed(parsed, f"Write {files}?", "--print to see the entry"):
         return EXIT_OK
     if plan.added:
         if plan.secrets and parsed.secrets is None and not parsed.yes:
@@ -123,6 +126,7 @@ def install(parsed: argparse.Namespace) -> int:
             sys.stdout.write(_done(step, copy, paint, uninstall=parsed.uninstall))
     if parsed.json:
         write_json({"clients": report})
+    _look(target, plan)
     return EXIT_OK
 
 
@@ -277,13 +281,18 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
     return "\n".join(lines) + "\n"
 
 
-def _agreed(files: int, *, as_json: bool) -> bool:
-    if as_json or not asks():
+def _confirmed(parsed: argparse.Namespace, question: str, otherwise: str) -> bool:
+    """Asks, unless --yes says it. Raises ConfigError: Nobody is there to be asked; `otherwise` shows what would be."""
+    if parsed.yes:
+        return True
+    if parsed.json or not asks():
         raise ConfigError(
-            "Nothing was written: nobody is there to be asked.",
-            hint="Add --yes, or --print to see the entry.",
+            "Nothing was written: nobody is there to be asked.", hint=f"Add --yes, or {otherwise}."
         )
-    return agreed(f"Write {files} file{'' if files == 1 else 's'}?")
+    if said := agreed(question):
+        return said
+    sys.stdout.write("Nothing was written.\n")
+    return False
 
 
 def _done(step: Step, copy: Path | None, paint: Painter, *, uninstall: bool) -> str:
@@ -330,23 +339,25 @@ def import_servers(parsed: argparse.Namespace) -> int:
     copy: Path | None = None
     written = False
     if plan.added and not parsed.dry_run:
-        if not parsed.yes:
-            if parsed.json or not asks():
-                raise ConfigError(
-                    "Nothing was written: nobody is there to be asked.", hint="Add --yes, or --dry-run."
-                )
-            if not agreed(f"Write {len(plan.added)} servers to {target.path}?"):
-                sys.stdout.write("Nothing was written.\n")
-                return EXIT_OK
-            if plan.secrets and not parsed.copy_secrets and parsed.secrets is None:
-                plan = planned(secrets=place_for(plan.secrets))
+        if not _confirmed(parsed, f"Write {len(plan.added)} servers to {target.path}?", "--dry-run"):
+            return EXIT_OK
+        if plan.secrets and not parsed.yes and not parsed.copy_secrets and parsed.secrets is None:
+            plan = planned(secrets=place_for(plan.secrets))
         copy, written = add_servers(target, plan), True
     if parsed.json:
         report = {"written": written, "backup": None if copy is None else str(copy)}
         write_json({**_as_json(search, plan, target.path), **report})
     elif written:
         sys.stdout.write(_what_next(plan, target.path, copy, paint))
+    if written:
+        _look(target, plan)
     return EXIT_OK
+
+
+def _look(target: OwnFile, plan: Plan) -> None:
+    if plan.added:
+        sys.stdout.flush()
+        asyncio.run(first_look(load_settings(target.path), plan.added))
 
 
 def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:

@@ -134,18 +134,21 @@ class ClientPermissions:
         return [start.format(one) for start in written for one in dict.fromkeys(spelled)]
 
 
+_OWN_FILES: Final = {
+    (".cursor", "mcp.json"): "cursor",
+    (".gemini", "settings.json"): "gemini",
+    (".vscode", "mcp.json"): "vscode",
+}
+
+
 def client_of(file: Path) -> tuple[str, Path | None] | None:
     """Returns the client whose own file a path is, by name and place, and the project that it belongs to, if to one."""
     name, folder = file.name, file.parent
     project = None if folder.parent == Path.home() else folder.parent
     if name in (".mcp.json", ".claude.json"):
         return "claude-code", folder if name == ".mcp.json" else None
-    if (folder.name, name) == (".cursor", "mcp.json"):
-        return "cursor", project
-    if (folder.name, name) == (".gemini", "settings.json"):
-        return "gemini", project
-    if (folder.name, name) == (".vscode", "mcp.json"):
-        return "vscode", project
+    if (client := _OWN_FILES.get((folder.name, name))) is not None:
+        return client, project
     if folder.name == "User" and name in ("mcp.json", "settings.json") and folder.parent.name in CODES:
         return "vscode", None
     if (folder.name, name) == ("windsurf", "mcp_config.json"):

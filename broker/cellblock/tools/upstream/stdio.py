@@ -92,9 +92,9 @@ async def _look(process: asyncio.subprocess.Process, install: Install) -> None:
     while install.running:
         await asyncio.sleep(LOOK_SECONDS)
         if process.returncode is not None or await asyncio.to_thread(has_started, process.pid):
+            # Until then it does not die with a broker that is killed.
+            WATCHER.add(process.pid)
             install.end()
-    # One that installs does not die with a broker that is killed.
-    WATCHER.add(process.pid)
 
 
 class StdioWire:
@@ -115,7 +115,7 @@ class StdioWire:
         install: Install | None = None,
     ) -> None:
         assert process.stdin is not None and process.stdout is not None
-        self._stdin, self._stdout = process.stdin, process.stdout
+        self._stdin, self._stdout, self._pid = process.stdin, process.stdout, process.pid
         self._cap = cap
         self._holding = holding
         self._install = install
@@ -144,6 +144,7 @@ class StdioWire:
             try:
                 while chunk := await self._stdout.read(READ_BYTES):
                     if self._install is not None and self._install.running:
+                        WATCHER.add(self._pid)
                         self._install.end()
                     unasked = 0.0
                     for line in splitter.feed(chunk):

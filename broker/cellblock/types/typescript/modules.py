@@ -278,9 +278,9 @@ class ServerText:
 
 def module_start(server: ServerEntry, facts: Iterable[str] = (), *, about: bool = True) -> str:
     """Opens the module of a server, with facts about its functions, and what is known about the server."""
-    version = f" {server.version}" if server.version else ""
+    # Without its version, which every release changes, and which pins do not have.
     lines = [
-        *filter(None, [one_line(f"{server.server_name}{version}", MAX_DOC_VALUE)]),
+        *filter(None, [one_line(server.server_name, MAX_DOC_VALUE)]),
         *comment_lines(server.description or "", MAX_TOOL_DESCRIPTION),
     ]
     name = string_literal(f"@codemode/servers/{server.server_id}")
