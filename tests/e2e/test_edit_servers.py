@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from cellblock.app.cli.arguments import default_file
 from cellblock.base.settings.syntax import parse
 from support.commands import in_this_process as cellblock
+from support.entries import plain_server
 
 COMMENTED = """{
   // what I work with
@@ -48,6 +50,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def servers(file: Path) -> dict[str, Any]:
     text = file.read_text()
     return (tomllib.loads(text) if file.suffix == ".toml" else parse(text, toml=False))["mcpServers"]
+
+
+def tool(name: str, description: str = "Is harmless") -> dict[str, Any]:
+    return {"name": name, "description": description, "inputSchema": {"type": "object"}}
 
 
 def copies(file: Path) -> list[str]:
@@ -294,7 +300,18 @@ def test_a_program_that_is_not_there_is_told(home: Path) -> None:
     done = cellblock("add", "y", "--", f".{os.sep}server.sh")
     # The daemon has another folder.
     assert servers(default_file())["y"] == {"command": str(program)}
-    assert not done.err
+    assert done.err.startswith("cellblock: Server y is not connected: it ended by itself")
+
+
+def test_what_a_server_shows_when_it_is_added_is_pinned_then(home: Path) -> None:
+    definitions = home / "definitions.json"
+    definitions.write_text(json.dumps({"pages": [[tool("one"), tool("two")]]}))
+    entry = plain_server("--definitions", definitions)
+    done = cellblock("add", "x", "--", str(entry["command"]), *entry["args"])
+    assert done.code == 0 and done.err == "cellblock: x: 2 tools\n"
+    definitions.write_text(json.dumps({"pages": [[tool("one", "Is another"), tool("two")]]}))
+    shown = cellblock("approve", "x", "--show")
+    assert "1 of 2 tools are not as they were pinned" in shown.out and "~ one (changed)" in shown.out
 
 
 def test_whatever_key_switched_a_server_off_it_is_switched_on(home: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from cellblock.app.config.formats import normal
 from cellblock.app.config.load import load_settings
 from cellblock.base.settings.syntax import parse
-from support.cellblock_zygote import forked_cellblock
+from support.cellblock_zygote import CONSTANTS, forked_cellblock
 from support.entries import plain_server
 
 SECRETS = (
@@ -92,7 +92,9 @@ def home(tmp_path: Path) -> Path:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+    # Servers of other people are not started by a test.
+    constants = json.dumps({"cellblock.app.cli.approval.LOOK_SECONDS": 0})
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", CONSTANTS: constants}
 
 
 def run_import(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cellblock.app.cli import approval
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.cli.parser import CLIENTS as NAMES
 from cellblock.app.config.edit import edited, format_of
@@ -93,6 +94,8 @@ def install(home: Path, *words: str) -> Said:
         patch.chdir(home)
         patch.setattr(sys, "argv", [str(CELLBLOCK), "install", *words])
         patch.setattr(sys, "stdin", io.StringIO())
+        # Servers of other people are not started by a test.
+        patch.setattr(approval, "LOOK_SECONDS", 0)
         return in_this_process("install", *words)
 
 

@@ -71,8 +71,8 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
         file = tmp_path / "mine"
         file.touch(0o600)
         file.write_text(ann.token or "")
-        top = await cellblock("top", "--once", "--url", owner.url, "--token-file", file)
-        assert top.code == 3 and "a named one does not open it" in top.err
+        page = await cellblock("dashboard", "--no-open", "--url", owner.url, "--token-file", file)
+        assert page.code == 3 and "a named one does not open it" in page.err
 
         # A session that is open ends with its token.
         await asyncio.to_thread(token, tmp_path, "revoke", "ann")

@@ -247,32 +247,32 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     ),
     # Daemons.
     "no daemon": (
-        ("top", "--once", "--url", "http://127.0.0.1:{free}/mcp", "--state-dir", "s"),
+        ("dashboard", "--no-open", "--url", "http://127.0.0.1:{free}/mcp", "--state-dir", "s"),
         UNAVAILABLE,
         "No daemon answers at http://127.0.0.1:{free}/mcp: nobody listens there. Start it with",
     ),
     "another program's port": (
-        ("top", "--once", "--url", "http://127.0.0.1:{web}/404/mcp", "--state-dir", "s"),
+        ("dashboard", "--no-open", "--url", "http://127.0.0.1:{web}/404/mcp", "--state-dir", "s"),
         UNAVAILABLE,
         "http://127.0.0.1:{web}/404/mcp is no Cellblock daemon (HTTP status 404). Check --url.",
     ),
     "no token": (
-        ("top", "--once", "--url", "http://127.0.0.1:{web}/401/mcp", "--state-dir", "s"),
+        ("dashboard", "--no-open", "--url", "http://127.0.0.1:{web}/401/mcp", "--state-dir", "s"),
         UNAVAILABLE,
         "refuses the token: none is shown. Give the same --state-dir or --token-file as to the daemon.",
     ),
     "a token file that is not there": (
-        ("top", "--once", "--token-file", "absent"),
+        ("dashboard", "--no-open", "--token-file", "absent"),
         USAGE,
         "The token file absent cannot be read: No such file or directory. Check --token-file.",
     ),
     "a token for everybody": (
-        ("top", "--once", "--token-file", "token"),
+        ("dashboard", "--no-open", "--token-file", "token"),
         USAGE,
         "Other users may read the token file token (mode 0644). Make a new token: rm token.",
     ),
     "a url without http of a daemon": (
-        ("top", "--once", "--url", "127.0.0.1:7433", "--state-dir", "s"),
+        ("dashboard", "--no-open", "--url", "127.0.0.1:7433", "--state-dir", "s"),
         USAGE,
         "--url 127.0.0.1:7433: this is no http or https URL. Give what the daemon printed.",
     ),

@@ -162,7 +162,7 @@ async def test_a_run_is_billed_for_what_is_read_for_it(
     monkeypatch.setattr(Metered, "__exit__", lambda self, *_: self._account and self._account.add_cpu(each))
     code = """
         import { seen, give } from "@codemode/servers/large";
-        await seen({ items: Array.from({ length: 100_000 }, () => []) });
+        await seen({ items: Array.from({ length: 90_000 }, () => []) });
         globalThis.__codemode_result__ = await give({ n: 60_000 });
     """
     refused = """
@@ -175,7 +175,7 @@ async def test_a_run_is_billed_for_what_is_read_for_it(
         assert await billed(broker, code) // each >= 4
         assert await billed(broker, "globalThis.__codemode_result__ = 1") < each
         said = succeeded(await within(broker.run(refused, limits=LIMITS)))
-        assert said == ["not_started: seen was not called: its input has over 200000 values.", "done"]
+        assert said == ["not_started: seen was not called: its input has over 100000 values.", "done"]
 
 
 async def billed(broker: Broker, code: str) -> int:

@@ -98,7 +98,7 @@ async def test_no_secret_is_in_a_command_line(tmp_path: Path) -> None:
                 ("config", "check", *config),
                 ("import", "--dry-run", "--config", tmp_path / "new.json"),
                 ("service", *config, *state),
-                ("top", "--once", *there),
+                ("dashboard", "--no-open", *there),
                 ("restart", "mine", *there),
                 ("runs", "list", *config, *state),
                 ("connect", *there),

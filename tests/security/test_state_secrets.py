@@ -28,7 +28,7 @@ SCRIPT = 'import { give } from "@codemode/servers/plain"; await give({ text: "on
 
 async def said_by(served: Daemon, *words: str) -> str:
     options = ["--config", str(served.folder / "cellblock.json"), "--state-dir", str(served.folder / "s")]
-    if words[0] in ("top", "doctor"):
+    if words[0] in ("dashboard", "doctor"):
         options += ["--url", served.url]
     process = await asyncio.create_subprocess_exec(str(CELLBLOCK), *words, *options, stdout=PIPE, stderr=PIPE)
     out, err = await within(process.communicate(), 120)
@@ -62,7 +62,7 @@ async def served(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPa
 
 async def test_no_canary_with_postgresql_there_or_away(served: Daemon, postgres: Postgres) -> None:
     await parked(served, SCRIPT)
-    found = [await everything(served, "top --once")]
+    found = [await everything(served, "dashboard --no-open")]
     postgres.stop()
     try:
 

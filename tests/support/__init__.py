@@ -63,7 +63,7 @@ Data
     tool_schemas        the tool of a Python function, its schemas, and what a call of it gives
     replay_scripts      scripts for the journal, made of a number, and the tools that they call
     replaying           records scripts, replays them elsewhere, cuts recordings and goes on from there
-    shown_runs          what a daemon says of its runs to `cellblock top`
+    shown_runs          what a daemon says of its runs
 
 Documents and the specification
     documents           the fenced blocks of README.md and docs/

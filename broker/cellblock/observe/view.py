@@ -1,6 +1,6 @@
 """View makes what a person looks at: pool, queue, latencies, servers, runs and knowledge as one JSON object.
 
-The dashboard and `cellblock top` read the whole of it, and the metrics the facts of the broker's parts.
+The dashboard reads the whole of it, and the metrics the facts of the broker's parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KNOWLEDGE_SECONDS: Final = 5.0
 
 
 class View:
-    """Makes the JSON object that the dashboard and `cellblock top` show.
+    """Makes the JSON object that the dashboard shows.
 
     Args:
         facts: The state of the broker's parts.

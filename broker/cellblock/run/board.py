@@ -1,4 +1,4 @@
-"""Board remembers the runs under way and the last ones, as plain data for the dashboard and `cellblock top`.
+"""Board remembers the runs under way and the last ones, as plain data for the dashboard.
 
 Of a run that has ended nothing is kept but this: no input, no output, and a script only where that is configured. Texts
 are cut; who shows them must take them for hostile.

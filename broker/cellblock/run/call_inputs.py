@@ -16,7 +16,7 @@ from cellblock.tools.schemas.cost import NotCheckable
 from cellblock.tools.schemas.example import CheckedSchema, ValidatorCache
 from cellblock.tools.schemas.explain import Violation, corrective_hint
 
-MOST_ESCAPES: Final = 2_000_000
+MOST_ESCAPES: Final = 1_500_000
 """Bounds the escaped characters of an input: they take most of the time of its texts."""
 
 MAX_TEXTS: Final = 8

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -15,7 +15,7 @@ from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.app.cli.streams import say, write_json
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.settings.sections import value_for
 from cellblock.base.settings.settings import Settings
@@ -30,6 +30,9 @@ from cellblock.tools.upstream.server_logins import kept_logins
 
 CONTEXT_CHARS: Final = 40
 """Bounds the unchanged text shown on each side of a change."""
+
+LOOK_SECONDS: Final = 10.0
+"""Bounds how long servers that were just written may take to show themselves; later, their first start pins them."""
 
 _ABSENT: Final = object()
 
@@ -72,6 +75,8 @@ async def approve(
         ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.
         PinError: The pins cannot be written, or were changed meanwhile, or are damaged and not all tools are approved.
     """
+    if value_for(server, settings.cellblock.pins) == "off":
+        raise ConfigError(f"The pins of {server} are off.", hint="Set cellblock.pins to warn or quarantine.")
     kept = await asyncio.to_thread(store_to_read, settings)
     listed = await _tools_of(settings, server, kept)
     origin = fingerprint(settings.servers[server])
@@ -105,6 +110,36 @@ async def approve(
     return Approval("\n".join(lines), list(differences), [tool.name for tool in chosen])
 
 
+async def first_look(settings: Settings, servers: Iterable[str]) -> None:
+    """Starts servers that a person has just agreed to, pins what they show now, and says what that is."""
+    started = [name for name in servers if not settings.servers[name].disabled]
+    for said in await asyncio.gather(*(_first_look(settings, name) for name in started)):
+        say(said)
+
+
+async def _first_look(settings: Settings, server: str) -> str:
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            kept = await asyncio.to_thread(store_to_read, settings)
+            listed = await _tools_of(settings, server, kept)
+            if value_for(server, settings.cellblock.pins) != "off":
+                first = first_pins(fingerprint(settings.servers[server]), listed)
+                await asyncio.to_thread(_pin_first, PinStore(kept), server, first)
+    except TimeoutError:
+        return f"{server}: it still starts after {LOOK_SECONDS:g} s; `cellblock status {server}` says more"
+    except CellblockError as error:
+        return str(error)
+    return f"{server}: {_count(listed)} tools"
+
+
+def _pin_first(store: PinStore, server: str, first: Pins) -> None:
+    pins = store.load(server)
+    if pins is None:
+        store.create(server, first)
+    elif pins.origin != first.origin:
+        store.replace(server, first)
+
+
 async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolDefinition, ...]:
     config = settings.servers.get(server)
     if config is None:
@@ -116,8 +151,6 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
     if config.missing is not None:
         raise ConfigError(f"{server} is not started: {config.missing}.", hint="Set it, then try again.")
     section = settings.cellblock
-    if value_for(server, section.pins) == "off":
-        raise ConfigError(f"The pins of {server} are off.", hint="Set cellblock.pins to warn or quarantine.")
     prepare_state_dir(settings.state_dir)
     logins = kept_logins(section.auth, kept)
     log_dir = settings.state_dir / LOGS

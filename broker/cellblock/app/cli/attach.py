@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -22,7 +21,7 @@ from cellblock.app.cli.loading import reading, warn
 
 # Not later: this version may be removed while it relays.
 from cellblock.app.cli.start_daemon import DaemonStart
-from cellblock.app.cli.streams import say, write_data, write_json
+from cellblock.app.cli.streams import say, write_data
 from cellblock.base.browser import open_privately
 from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import CellblockError, ConfigError
@@ -150,29 +149,6 @@ async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
         # A browser of the console would take the terminal for itself.
         # The next one takes the file's place; its code is good once, and for a minute.
         await asyncio.to_thread(open_privately, state_dir_of(parsed), "dashboard.html", url)
-    return EXIT_OK
-
-
-@reading(daemon_of)
-async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
-    """Shows the daemon until the user has seen enough."""
-    from cellblock.app.cli.top import render, watch
-    from cellblock.base.terminal import Painter
-
-    if parsed.json and not parsed.once:
-        raise ConfigError("--json is of use only with --once.", hint="Add --once.")
-
-    async def ask() -> Any:
-        return await daemon.ask("GET", "/dashboard/state")
-
-    if parsed.json:
-        write_json(await ask())
-    elif parsed.once or not sys.stdout.isatty():
-        width = max(40, shutil.get_terminal_size((120, 24)).columns)
-        lines = render(await ask(), width, 0, Painter(sys.stdout))
-        sys.stdout.write("\n".join(line.rstrip() for line in lines) + "\n")
-    else:
-        await watch(ask)
     return EXIT_OK
 
 

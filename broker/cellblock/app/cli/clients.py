@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.app.cli.approval import first_look
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
 from cellblock.app.cli.help import EXIT_OK
@@ -25,6 +27,7 @@ from cellblock.app.cli.streams import agreed, asks, write_json
 from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of, read
 from cellblock.app.config.formats import value_at
+from cellblock.app.config.load import load_settings
 from cellblock.app.config.named_secrets import NamedSecrets, forget, opened, seal
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
@@ -123,6 +126,7 @@ def install(parsed: argparse.Namespace) -> int:
             sys.stdout.write(_done(step, copy, paint, uninstall=parsed.uninstall))
     if parsed.json:
         write_json({"clients": report})
+    _look(target, plan)
     return EXIT_OK
 
 
@@ -345,7 +349,15 @@ def import_servers(parsed: argparse.Namespace) -> int:
         write_json({**_as_json(search, plan, target.path), **report})
     elif written:
         sys.stdout.write(_what_next(plan, target.path, copy, paint))
+    if written:
+        _look(target, plan)
     return EXIT_OK
+
+
+def _look(target: OwnFile, plan: Plan) -> None:
+    if plan.added:
+        sys.stdout.flush()
+        asyncio.run(first_look(load_settings(target.path), plan.added))
 
 
 def _declined(plan: Plan, parsed: argparse.Namespace) -> list[tuple[Path, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import shutil
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.app.cli.approval import first_look
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import OwnFile
 from cellblock.app.cli.help import EXIT_OK
@@ -17,6 +19,7 @@ from cellblock.app.cli.loading import warn
 from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath
 from cellblock.app.config.formats import ON_KEYS, value_at
+from cellblock.app.config.load import load_settings
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.secret_values import looks_secret
@@ -60,6 +63,8 @@ def add(parsed: argparse.Namespace) -> int:
     command = entry.get("command")
     if command is not None and shutil.which(command) is None:
         warn(f"there is no program {command} on the PATH of this shell.")
+    else:
+        asyncio.run(first_look(load_settings(file.path), [name]))
     return EXIT_OK
 
 

@@ -58,7 +58,7 @@ GROUPS: Final = {
         ),
     ),
     "clients": ("install", "import", "connect", "token"),
-    "runs": ("runs", "dashboard", "top"),
+    "runs": ("runs", "dashboard"),
     "operate": ("serve", "stop", "service", "config", "doctor", "keygen", "demo", "completion", "help"),
 }
 """Maps what a person wants to do to the commands for it."""
@@ -205,13 +205,6 @@ HELP: Final = {
         "delete runs that are kept",
         "Deletes runs. Others go by themselves when they are too old or too many.",
         "cellblock runs delete 5f1c0a9be2d34c77  # and all that its script saw",
-    ),
-    "top": Help(
-        "show a running daemon in the terminal",
-        "Shows pool, servers and runs of a running `cellblock serve --http`, anew each second. `cellblock dashboard` "
-        "shows more of each.",
-        "cellblock top  # until Ctrl-C",
-        "cellblock top --once --json | jq .pool  # for machines",
     ),
     "types": Help(
         "print the TypeScript declarations of servers",

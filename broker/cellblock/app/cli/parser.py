@@ -176,13 +176,7 @@ def _add_brokers(commands: Commands) -> None:
     _add(actions, "runs delete", "runs:delete").value("runs", "RUN", "ids", nargs="+").common(json=False)
 
     dashboard = _add(commands, "dashboard", "attach:dashboard").flag("--no-open", "only print the URL")
-    top = (
-        _add(commands, "top", "attach:top")
-        .flag("--once", "print it once and exit (as when output is no terminal)")
-        .flag("--json", "with --once: print JSON")
-    )
-    for parser in (dashboard, top):
-        parser.daemon().common(json=False)
+    dashboard.daemon().common(json=False)
 
 
 def _add_tools(commands: Commands) -> None:

@@ -40,7 +40,11 @@ async def status(parsed: argparse.Namespace, state_dir: Path) -> int:
         write_json(found)
     else:
         paint = Painter(sys.stdout)
-        lines = [f"daemon: process {found['pid']}, {found['runs']} runs"]
+        pool = found["pool"]
+        lines = [
+            f"daemon: process {found['pid']}, {pool['running']} of {pool['capacity']} places taken, "
+            f"{pool['queued']} runs in the queue"
+        ]
         for row in servers:
             ready = row["state"] == "ready"
             lines.append(f"{row['name']}: {paint(row['state'], 'green' if ready else 'red')}")
@@ -71,7 +75,12 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
         if row["state"] not in ("ready", "connecting"):
             log = upstream_log(settings.state_dir / LOGS, row["name"])
             row["remedy"] = fix_of(settings.servers.get(row["name"]), row["reason"], log)
-    return {"pid": os.getpid(), "runs": broker.running, "servers": found}
+    return {
+        "pid": os.getpid(),
+        "runs": broker.running,
+        "pool": broker.facts().pool(),
+        "servers": found,
+    }
 
 
 @reading(state_dir_of)

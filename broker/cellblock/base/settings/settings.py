@@ -92,7 +92,7 @@ class CellblockSettings(RunSettings):
     and tools, and how often they are called."""
 
     dashboard: Dashboard | None = None
-    """Sets what the dashboard of `serve --http` and `cellblock top` show. `off` is no dashboard. `runs` shows runs and
+    """Sets what the dashboard of `serve --http` shows. `off` is no dashboard. `runs` shows runs and
     calls, `logs` also the console output of scripts, and `scripts` also the scripts themselves, up to 20,000 characters
     each: anyone who may open the dashboard sees those of all clients. Absent: `logs`, or with `http.oauth` `off`,
     because everybody who may run scripts sees the runs of all."""

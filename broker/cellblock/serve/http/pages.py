@@ -1,4 +1,4 @@
-"""Answers what a browser, `cellblock top` and Prometheus read: the dashboard and the metrics.
+"""Answers what a browser and Prometheus read: the dashboard and the metrics.
 
 A browser signs in with a code that whoever has the token asks for (`POST /dashboard/code`; see `logins`). Its cookie
 is of use for the dashboard's own GET requests and for nothing else, so there is nothing that a forged request could do.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import chain
+from itertools import chain, islice
 from math import isqrt
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -27,6 +27,8 @@ _UNHASHED: Final = 2**63
 
 KEPT_CHARS: Final = 500
 KEPT_ITEMS: Final = 10
+KEPT_MEMBERS: Final = 1_000
+"""Bound what is left of each text, array and object of a large input, for the explanation of what is wrong."""
 
 
 class NotCheckable(Exception):
@@ -91,7 +93,9 @@ def abridged(value: Any, path: tuple[str | int, ...], cut: set[tuple[str | int, 
             cut.add(path)
         return [abridged(item, (*path, index), cut) for index, item in enumerate(value[:KEPT_ITEMS])]
     if is_object(value):
-        return {key: abridged(item, (*path, key), cut) for key, item in value.items()}
+        if len(value) > KEPT_MEMBERS:
+            cut.add(path)
+        return {key: abridged(item, (*path, key), cut) for key, item in islice(value.items(), KEPT_MEMBERS)}
     return value
 
 

@@ -45,8 +45,12 @@ format contentEncoding contentMediaType contentSchema
 _IGNORED: Final = frozenset(_ANNOTATIONS.split())
 """Holds the annotations, which assert nothing; malformed ones must not cost a tool its validation."""
 _SIZE_KEYWORDS: Final = frozenset(
-    {"minLength", "minItems", "contains", "pattern", "enum", "const", "uniqueItems"}
+    """
+    minLength minItems contains pattern enum const uniqueItems
+    minProperties required dependencies dependentRequired dependentSchemas
+    """.split()  # noqa: SIM905
 )
+"""Holds what may fail only because a part of the value was cut off."""
 _CHECKERS: Final = {
     "draft-04": jsonschema_rs.Draft4Validator,
     "draft-06": jsonschema_rs.Draft6Validator,
@@ -166,14 +170,16 @@ class InputValidator:
         checker = self._full
         if checker is None:
             return UNCLEAR if self._strict and self.why_not else None
+        levels: list[Level] | None = None
         if not (self._flat_fits and allowance is None and is_flat(value)):
-            steps = sum(self._work(measured(value) if allowance is None else allowance.levels()))
+            levels = measured(value) if allowance is None else allowance.levels()
+            steps = sum(self._work(levels))
             if steps > MAX_STEPS:
                 raise NotCheckable("it could take too long")
             if allowance is not None:
                 allowance.take(steps)
         try:
-            return None if _native(checker.is_valid, value) else self._explain(checker, value)
+            return None if _native(checker.is_valid, value) else self._explain(checker, value, levels)
         except ValueError as error:
             return self._unchecked(error)
 
@@ -183,13 +189,13 @@ class InputValidator:
         self._warn(f"{self._subject} of {self._label} was not checked against its schema: {error}")
         return None
 
-    def _explain(self, checker: jsonschema_rs.Validator, value: Any) -> Violation:
-        if self._can_be_explained(value):
+    def _explain(self, checker: jsonschema_rs.Validator, value: Any, levels: list[Level] | None) -> Violation:
+        if self._can_be_explained(measured(value) if levels is None else levels):
             return explain(_native(checker.iter_errors, value), self._bare, value) or UNCLEAR
         # Collecting errors copies and repeats parts of the value.
         cut: set[tuple[str | int, ...]] = set()
         short = abridged(value, (), cut)
-        if self._can_be_explained(short):
+        if self._can_be_explained(measured(short)):
             found = explain(
                 _native(checker.iter_errors, short),
                 self._bare,
@@ -206,9 +212,8 @@ class InputValidator:
                 return explain([error], self._bare, value) or UNCLEAR
         return UNCLEAR
 
-    def _can_be_explained(self, value: Any) -> bool:
+    def _can_be_explained(self, levels: list[Level]) -> bool:
         try:
-            levels = measured(value)
             return (
                 sum(level.chars for level in levels) <= MAX_EXPLAINED_CHARS
                 and self._work(levels)[0] <= MAX_EXPLAINED

@@ -1,18 +1,13 @@
-"""HTTP is the transport to servers with a URL: streamable HTTP, and the older transport of server-sent events.
-
-What a server sends is read leniently. A redirect is followed within the server's origin, with the same method and body.
-"""
+"""Streamable HTTP, the transport to servers with a URL; what a server sends is read leniently."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urljoin
 
 import httpx2
 import mcp_types as types
@@ -23,9 +18,17 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from cellblock.base.budget import OverBudget
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
+from cellblock.tools.upstream.http_requests import (
+    EVENTS,
+    kind_of,
+    refusal_of,
+    said_by,
+    sent_within_origin,
+    words_of,
+)
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire import messages
-from cellblock.tools.upstream.wire.content import ACCEPTED, unpacked
+from cellblock.tools.upstream.wire.content import unpacked
 from cellblock.tools.upstream.wire.errors import (
     AnswerUnreadable,
     ConnectionLost,
@@ -40,10 +43,6 @@ logger = logging.getLogger("cellblock.tools.upstream")
 SESSION_HEADER: Final = "mcp-session-id"
 LAST_EVENT_HEADER: Final = "last-event-id"
 
-CONNECT_SECONDS: Final = 30.0
-"""Bounds the making of a connection; whoever asks bounds the answer."""
-
-MOST_REDIRECTS: Final = 5
 MOST_RESUMED: Final = 2
 """Bounds the attempts in a row to go on with a stream that bring nothing."""
 
@@ -53,26 +52,11 @@ RETRY_MS: Final = 1_000
 CLOSE_SECONDS: Final = 2.0
 """Bounds the goodbye to a session."""
 
-REFUSAL_BYTES: Final = 64 * 1024
-"""Bounds what is read of the body of a refusal."""
-
-REFUSAL_CHARS: Final = 300
-"""Bounds what is told of it."""
-
 EVENT_LINES: Final = 16
 """Sets how many lines of a stream of events cost as much as a message."""
 
 _FORGOTTEN: Final = -32001
 _METHOD_NOT_FOUND_STATUS: Final = 404
-_EVENTS: Final = "text/event-stream"
-
-
-def http_client(
-    headers: Mapping[str, str], auth: httpx2.Auth | None, tls: ssl.SSLContext
-) -> httpx2.AsyncClient:
-    """Makes the client of one server."""
-    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, write=None)
-    return httpx2.AsyncClient(headers={**ACCEPTED, **headers}, auth=auth, timeout=timeout, verify=tls)
 
 
 @dataclass(slots=True)
@@ -118,9 +102,9 @@ class HttpWire:
         try:
             async with self._sent("POST", body, headers) as response:
                 if response.status_code >= 400:
-                    await _refusal(response)
+                    await refusal_of(response)
         except httpx2.HTTPError as error:
-            raise ConnectionLost(_said(error), sent=True) from None
+            raise ConnectionLost(said_by(error), sent=True) from None
         if what == "notifications/initialized" and self._session is not None and self._listening is None:
             self._listening = asyncio.create_task(self._listen())
 
@@ -165,11 +149,11 @@ class HttpWire:
                 await self._answer(response, pending)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             pending.sent = False
-            pending.fail(ConnectionLost(_said(error), sent=False))
+            pending.fail(ConnectionLost(said_by(error), sent=False))
         except httpx2.DecodingError as error:
             pending.fail(AnswerUnreadable(str(error)))
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            pending.fail(ConnectionLost(_said(error), sent=True))
+            pending.fail(ConnectionLost(said_by(error), sent=True))
         except OverBudget as error:
             pending.fail(AnswerUnreadable(str(error), too_large=True))
         except Flooding as error:
@@ -178,12 +162,12 @@ class HttpWire:
             pending.fail(error)
         except Exception as error:
             logger.exception("a request to a server failed inside Cellblock")
-            pending.fail(ConnectionLost(_said(error), sent=True))
+            pending.fail(ConnectionLost(said_by(error), sent=True))
 
     async def _answer(self, response: httpx2.Response, pending: Pending) -> None:
         assert self.connection is not None
-        kind = _kind(response)
-        if kind == _EVENTS:
+        kind = kind_of(response)
+        if kind == EVENTS:
             await self._answer_in_events(response, pending)
             return
         if response.status_code == 202:
@@ -214,7 +198,7 @@ class HttpWire:
             fruitless += 1
             with suppress(httpx2.HTTPError, httpx2.StreamError):
                 async with self._sent("GET", None, {LAST_EVENT_HEADER: place.last}) as again:
-                    if again.status_code < 300 and _kind(again) == _EVENTS:
+                    if again.status_code < 300 and kind_of(again) == EVENTS:
                         fruitless = 0
                         await self._follow(again, place, pending)
 
@@ -234,10 +218,10 @@ class HttpWire:
         location = response.headers.get("location")
         if response.status_code < 400:
             return HttpRefused(response.status_code, f"it redirects to {location}, which is not followed")
-        body = await _refusal(response)
+        body = await refusal_of(response)
         found = messages.read(body)[:1] if body.lstrip()[:1] == b"{" else []
         failure = found[0] if found and isinstance(found[0], Failure) else None
-        said = failure.message if failure is not None else _words(body, _kind(response))
+        said = failure.message if failure is not None else words_of(body, kind_of(response))
         if self._session is not None and pending.method != "initialize":
             status, text = response.status_code, said.lower()
             named = "session" in text or (failure is not None and failure.code == _FORGOTTEN)
@@ -265,7 +249,7 @@ class HttpWire:
                 async with self._sent("GET", None, headers) as response:
                     if response.status_code in (404, 405) or 300 <= response.status_code < 400:
                         return
-                    if response.status_code < 300 and _kind(response) == _EVENTS:
+                    if response.status_code < 300 and kind_of(response) == EVENTS:
                         fruitless = 0
                         await self._follow(response, place)
             except (httpx2.HTTPError, httpx2.StreamError, OverBudget, AnswerUnreadable):
@@ -282,7 +266,7 @@ class HttpWire:
         self, method: str, body: bytes | None, headers: Mapping[str, str]
     ) -> AsyncGenerator[httpx2.Response]:
         """Sends an HTTP request, and gives the response unread."""
-        given = {"accept": _EVENTS if method == "GET" else f"application/json, {_EVENTS}"}
+        given = {"accept": EVENTS if method == "GET" else f"application/json, {EVENTS}"}
         if body is not None:
             given["content-type"] = "application/json"
         if self._session is not None:
@@ -317,128 +301,3 @@ class HttpWire:
                 if splitter.held > self._cap:
                     raise AnswerUnreadable(over_cap(splitter.held, self._cap), too_large=True)
                 count(splitter.held)
-
-
-class SseWire(HttpWire):
-    """Speaks the older transport: one stream of events has all answers, and says where messages are posted to."""
-
-    async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
-        pending.sent = True
-        await self.post(body, headers, pending.method)
-
-    async def post(self, body: bytes, headers: Mapping[str, str], what: str) -> None:
-        try:
-            async with sent_within_origin(
-                self.client, "POST", self.url, body, {"content-type": "application/json", **headers}
-            ) as response:
-                if response.status_code >= 300:
-                    said = _words(await _refusal(response), _kind(response))
-                    raise HttpRefused(response.status_code, said)
-        except httpx2.HTTPError as error:
-            raise ConnectionLost(_said(error), sent=True) from None
-
-    def give_up(self, pending: Pending, version: str | None) -> bool:
-        return True
-
-    async def run(self, connection: Connection) -> None:
-        """Reads the stream until it ends."""
-        self.connection = connection
-        try:
-            async for event in self._stream:
-                if event.data and event.name == b"message":
-                    connection.received(event.data)
-        except (Flooding, MCPError) as error:
-            connection.end(str(error))
-        except (httpx2.HTTPError, httpx2.StreamError, OverBudget) as error:
-            connection.end(_said(error), cut=False)
-
-    async def close(self) -> None:
-        """Says nothing: the stream's end says it."""
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncGenerator[None]:
-        """Opens the stream, and waits until it says where to post to. Raises MCPError."""
-        headers = {"accept": _EVENTS, "cache-control": "no-store"}
-        async with sent_within_origin(self.client, "GET", self.url, None, headers) as response:
-            if response.status_code >= 300:
-                raise HttpRefused(response.status_code, _words(await _refusal(response), _kind(response)))
-            if _kind(response) != _EVENTS:
-                raise ConnectionLost("it answers with no stream of events", sent=False)
-            self._stream = self._events(response)
-            async for event in self._stream:
-                if event.name == b"endpoint":
-                    place = urljoin(str(response.request.url), event.data.decode("utf-8", "replace"))
-                    if not _within_origin(httpx2.URL(self.url), httpx2.URL(place)):
-                        raise ConnectionLost(
-                            f"it wants messages at another origin: {place[:200]}", sent=False
-                        )
-                    self.url = place
-                    break
-            else:
-                raise ConnectionLost("its stream ended before it said where to post to", sent=False)
-            try:
-                yield
-            finally:
-                await self._stream.aclose()
-
-
-@asynccontextmanager
-async def sent_within_origin(
-    client: httpx2.AsyncClient, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
-) -> AsyncGenerator[httpx2.Response]:
-    """Sends a request and gives the response unread; redirects that keep method and body are followed within the
-    origin, others are given as they are: credentials never follow to another."""
-    request = client.build_request(method, url, content=body, headers=headers)
-    response = await client.send(request, stream=True, follow_redirects=False)
-    for _ in range(MOST_REDIRECTS):
-        following = response.next_request
-        if (
-            following is None
-            or following.method != request.method
-            or following.url.userinfo not in (b"", request.url.userinfo)
-            or not _within_origin(request.url, following.url)
-        ):
-            break
-        await response.aclose()
-        request = following
-        response = await client.send(request, stream=True, follow_redirects=False)
-    try:
-        yield response
-    finally:
-        await response.aclose()
-
-
-def _within_origin(url: httpx2.URL, location: httpx2.URL) -> bool:
-    """Says whether a location is of the same origin, or its upgrade to HTTPS on the default ports."""
-    if url.host != location.host:
-        return False
-    if (url.scheme, url.port) == (location.scheme, location.port):
-        return True
-    return url.scheme == "http" and location.scheme == "https" and url.port is None and location.port is None
-
-
-def _kind(response: httpx2.Response) -> str:
-    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-async def _refusal(response: httpx2.Response) -> bytes:
-    """Reads the beginning of a refusal's body."""
-    body = b""
-    with suppress(httpx2.HTTPError, httpx2.StreamError):
-        async for chunk in unpacked(response):
-            body += chunk
-            if len(body) > REFUSAL_BYTES:
-                break
-    return body[:REFUSAL_BYTES]
-
-
-def _words(body: bytes, kind: str) -> str:
-    """Returns what a refusal says, short: of JSON its message, and nothing of a page."""
-    text = body.decode("utf-8", "replace").strip()
-    if kind == "text/html" or text[:1] == "<":
-        return ""
-    return " ".join(text.split())[:REFUSAL_CHARS]
-
-
-def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -22,9 +22,11 @@ from cellblock.base.redaction import guard_loggers
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Wire
-from cellblock.tools.upstream.http import HttpWire, SseWire, http_client
+from cellblock.tools.upstream.http import HttpWire
+from cellblock.tools.upstream.http_requests import http_client
 from cellblock.tools.upstream.installs import Install
 from cellblock.tools.upstream.pace import Holding
+from cellblock.tools.upstream.sse import SseWire
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.tls import tls_context
 from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused

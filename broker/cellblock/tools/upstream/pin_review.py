@@ -156,8 +156,7 @@ class Reviewer:
         self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition], *, may_write: bool = True
     ) -> Pins | None:
         pins = self._load(server)
-        # An empty list is nothing to trust: the first tools would be taken for new ones.
-        if pins is not None or not any(tool.name for tool in tools):
+        if pins is not None or not tools:
             return pins
         if not may_write:
             # Whatever is first here may be second to another broker.

@@ -67,8 +67,8 @@ class Pins:
             if origin != self.origin:
                 found[tool.name] = Difference.OTHER_SERVER
             elif pin is None:
-                # Pins of 0.1.0 have no introduction: it is taken in at first sight.
-                if tool.name:
+                # First sights: of an introduction that pins of 0.1.0 lack, or of tools where there were none.
+                if tool.name and any(self.tools):
                     found[tool.name] = Difference.NEW
             elif pin.digest != tool.digest:
                 found[tool.name] = Difference.CHANGED
@@ -82,11 +82,11 @@ class Pins:
 
     def seen(self, tools: Iterable[ToolDefinition], *, whole: bool = True) -> Pins:
         """Returns the same pins, of a server that lists these tools now; `whole` says whether they are all that it
-        lists. An introduction that has no pin yet gets it."""
+        lists. What is there for the first time gets its pin, as in `differences`."""
         now = {tool.name: tool for tool in tools}
         may_be_gone = self.tools.keys() if whole else self.gone
-        introduced = {"": now[""]} if "" in now else {}
-        return Pins(self.origin, {**introduced, **self.tools}, frozenset(may_be_gone - now.keys()))
+        first = {name: tool for name, tool in now.items() if not name or not any(self.tools)}
+        return Pins(self.origin, {**first, **self.tools}, frozenset(may_be_gone - now.keys()))
 
     def listed(self) -> dict[str, ToolDefinition]:
         """Returns the pins of tools that the server listed when it was last seen."""

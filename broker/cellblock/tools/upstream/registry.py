@@ -4,49 +4,37 @@ both."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import mcp_types as types
-
-from cellblock.base.account import Account
 from cellblock.base.budget import Budget
 from cellblock.base.callbacks import tell
-from cellblock.base.errors import ConfigError, ToolNotFound
+from cellblock.base.errors import ToolNotFound
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,
     check_servers,
-    check_tool_name,
-    export_names,
     module_paths,
 )
-from cellblock.tools.catalog.requests import CAPABILITIES, READ, Kind, RequestEntry
-from cellblock.tools.python.python_calls import PythonCalls
-from cellblock.tools.python.python_tools import PythonTool, read_tool
-from cellblock.tools.upstream.definitions import left_out
+from cellblock.tools.catalog.requests import Kind, RequestEntry
 from cellblock.tools.upstream.entries import Entry
-from cellblock.tools.upstream.installs import LOOK_SECONDS
+from cellblock.tools.upstream.first_starts import installed
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts, as_pinned
-from cellblock.tools.upstream.pin_review import Review, Reviewer
+from cellblock.tools.upstream.pin_review import Reviewer
+from cellblock.tools.upstream.python_server import PythonServer
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.server_entries import ServerEntries
 from cellblock.tools.upstream.session import UpstreamSession
-from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
-
-TOOL_THREADS: Final = 32
-"""Caps the Python tools that are not async and run at the same time, each in a thread; one that never returns keeps its
-thread."""
 
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Caps one message of a server, whatever `max_message_bytes` says."""
@@ -54,12 +42,6 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 STARTUP_WAIT_SECONDS: Final = 10.0
 """Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
 what `npx` installs first takes longer, and then the script is told so."""
-
-QUIET_SECONDS: Final = 2.0
-"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
-
-TELL_SECONDS: Final = 5.0
-"""Passes between two sentences about a server that is being installed."""
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
@@ -126,17 +108,8 @@ class Registry:
         """Holds the entries of all servers, those that are off or lack something among them."""
 
         self._reviewer = reviewer
-        self._refine = refine
-        self._local: dict[str, PythonTool] = {}
-        self._python = PythonCalls(
-            bound=settings.for_server(LOCAL_SERVER).call_timeout_ms / 1000, threads=TOOL_THREADS
-        )
-        for function in tools:
-            python_tool = read_tool(function)
-            check_tool_name(python_tool.name)
-            if python_tool.name in self._local:
-                raise ConfigError(f"Two Python tools are called {python_tool.name}.", hint="Rename one.")
-            self._local[python_tool.name] = python_tool
+        self._python = PythonServer(tools, settings.for_server(LOCAL_SERVER).call_timeout_ms / 1000)
+        self._local = self._python.tools
         check_servers(servers, local=bool(self._local))
         self._log_dir = log_dir
         self._budget = Budget.of_servers()
@@ -149,10 +122,14 @@ class Registry:
         self._on_update: Callable[[str, str], object] | None = None
         self._recalling: asyncio.Task[None] | None = None
         self._retired: dict[Retired, UpstreamSession] = {}
-        self.sessions = {name: self._new_session(name, config) for name, config in _started(servers).items()}
+        self.sessions: dict[str, UpstreamSession] = {
+            name: self._new_session(name, config) for name, config in _started(servers).items()
+        }
         self._paths = self._module_paths()
-        self._entries: dict[str, tuple[ServerFacts, ServerEntry]] = {}
-        self._local_entry = self._make_local_entry() if self._local else None
+        self._entries = ServerEntries(reviewer, refine)
+        self._local_entry = (
+            self._entries.of_python(self._local, self._paths[LOCAL_SERVER]) if self._local else None
+        )
         self.known_catalog = Catalog()
         self.catalog = Catalog()
         self._changed()
@@ -218,8 +195,7 @@ class Registry:
             for name, config in wanted.items()
         }
         self._paths = self._module_paths()
-        # Entries hold paths, which depend on all names, and the review.
-        self._entries.clear()
+        self._entries.forget()
         if self._reviewer is not None and pins is not None:
             self._reviewer.use(pins)
         for name in (*change.added, *change.changed):
@@ -268,36 +244,13 @@ class Registry:
         return any(session.starting for session in self.sessions.values())
 
     async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
-        """Waits until servers are installed whose programs do that when they start (`npx`, `uvx`), and connected.
-
-        Args:
-            tell: Told a sentence of each, every `TELL_SECONDS`.
-            code: A script, which names the only servers to wait for; None: all.
-        """
-        now = asyncio.get_running_loop().time
-        began: dict[str, float] = {}
-        due: dict[str, float] = {}
-        while names := [
-            name
-            for name, one in self.sessions.items()
-            if one.starting
-            and one.installing
-            and (code is None or self._paths[name] in code or _NAMES_ANY in code)
-        ]:
-            for name in names:
-                since = now() - began.setdefault(name, now())
-                if since >= due.get(name, QUIET_SECONDS):
-                    due[name] = since + TELL_SECONDS
-                    tell(
-                        f"server {name} is being installed by its program{f' ({since:.0f} s)' if since >= 1 else ''}"
-                    )
-            await asyncio.sleep(LOOK_SECONDS)
-        waited_for = [
-            session.settled(inf, at_most=self._settings.for_server(name).connect_timeout_ms / 1000)
+        """Waits as `first_starts.installed`, where `code` is given only for the servers that this script names."""
+        named = {
+            name: session
             for name, session in self.sessions.items()
-            if name in began
-        ]
-        await asyncio.gather(*waited_for)
+            if code is None or self._paths[name] in code or _NAMES_ANY in code
+        }
+        await installed(named, tell)
 
     async def settled(
         self,
@@ -360,7 +313,7 @@ class Registry:
                 session = self.sessions.get(name)
                 if session is not None and session.facts is not None:
                     await self._prepare(name, self.servers[name], session.facts)
-                self._entries.pop(name, None)
+                self._entries.forget(name)
             if approved:
                 self._changed()
         return late
@@ -382,10 +335,7 @@ class Registry:
         """
         # By its name: a run may have an entry with fewer tools.
         if self._local and server.config_name == LOCAL_SERVER:
-            python_tool = self._local.get(tool.tool_name)
-            if python_tool is None:
-                raise ToolNotFound(f"There is no tool {tool.tool_name}.", hint="List the server's tools.")
-            return partial(self._call_python, python_tool, origin.account)
+            return self._python.caller(tool.tool_name, origin.account)
         session = self._session_of(server)
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
         whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
@@ -428,12 +378,6 @@ class Registry:
             await session.unfollow(uri)
 
     # ---- inside --------------------------------------------------------------------------------------
-
-    async def _call_python(self, tool: PythonTool, account: Account | None, arguments: Any) -> Any:
-        result = await self._python.call(tool, arguments, account)
-        if not isinstance(result, types.CallToolResult):
-            return result
-        return ToolResult.of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
 
     async def _begin_again(self, name: str, session: UpstreamSession, key: Retired) -> None:
         # Two of some servers cannot be: they have a port, or a lock.
@@ -501,7 +445,10 @@ class Registry:
                 self._last_known.pop(name, None)
             facts = session.facts or self._last_known.get(name)
             if facts is not None:
-                known[path] = self._entry(name, facts)
+                revision = session.resources.revision
+                known[path] = self._entries.of(
+                    name, self.servers[name], facts, path, self._numbers[name], revision
+                )
             if session.state is State.READY and path in known:
                 servers[path] = known[path]
             else:
@@ -515,112 +462,6 @@ class Registry:
         never = {path: reason for path, reason in unavailable.items() if path not in known}
         self.known_catalog = Catalog(version, known, never, ids=ids, starting=starting, lacking=lacking)
         self._on_change()
-
-    def _entry(self, name: str, facts: ServerFacts) -> ServerEntry:
-        held = self._entries.get(name)
-        revision = self.sessions[name].resources.revision
-        if held is not None and held[0] is facts:
-            if held[1].revision != revision:
-                held = self._entries[name] = facts, replace(held[1], revision=revision)
-            return held[1]
-        config = self.servers[name]
-        listed = facts.reviewed
-        review = self._reviewer.review(name, config, listed) if self._reviewer else Review(listed)
-        # A new tool that is left out must not take the export name of one that a script knows.
-        named = {tool.name for tool in review.offered if tool.name} | {
-            tool.name for tool in facts.tools if tool.name in review.known
-        }
-        exports = export_names(named)
-        offered = {tool.name: tool for tool in review.offered}
-        is_known = "" in offered
-        refused = {
-            tool_name: key
-            for tool_name, export in exports.items()
-            if tool_name in offered and (key := config.refusal(tool_name, export)) is not None
-        }
-        tools = tuple(
-            self._refine(name, offered[tool_name].as_entry(export))
-            for tool_name, export in exports.items()
-            if tool_name in offered and tool_name not in refused
-        )
-        if config.asks:
-            tools = tuple(
-                replace(tool, asked=config.asks_about(tool.tool_name, tool.export_name)) for tool in tools
-            )
-        by_export = {tool.export_name: tool for tool in tools}
-        if held is not None and tools == held[1].tools:
-            # What is kept for a server that was started again holds its definitions once.
-            tools, by_export = held[1].tools, held[1].by_export
-        entry = ServerEntry(
-            server_id=self._paths[name],
-            server_name=(facts.name if is_known else None) or name,
-            config_name=name,
-            version=facts.version,
-            description=facts.instructions if is_known else None,
-            capabilities=facts.capabilities,
-            tools=tools,
-            by_export=by_export,
-            withheld=(*review.withheld, *facts.left_out, *_switched_off(refused)),
-            warnings=(*review.warnings, *facts.all_notes(), *_idle(config, facts, exports)),
-            unpinned=review.differing,
-            unapproved=review.warnings,
-            session=self._numbers[name],
-            beside=() if refused or config.asks else self._beside(name, config, facts),
-            revision=revision,
-            reads=self._reads(name, config),
-        )
-        self._entries[name] = (facts, entry)
-        return entry
-
-    def _beside(self, name: str, config: ServerConfig, facts: ServerFacts) -> tuple[str, ...]:
-        """Returns what a server has beside tools, where neither its entry nor a quarantine narrows it."""
-        narrowed = config.enabled_tools not in (None, ["*"]) or config.disabled_tools
-        if narrowed or (self._reviewer is not None and self._reviewer.quarantines(name)):
-            return ()
-        return tuple(one for one in facts.capabilities if one in CAPABILITIES.values())
-
-    def _reads(self, name: str, config: ServerConfig) -> ToolEntry | None:
-        """Returns what a script calls to read a resource, to which the entry's lists of tools apply as to a tool; with
-        a quarantine none, as resources have no pins."""
-        names = READ.tool_name, READ.export_name
-        quarantined = self._reviewer is not None and self._reviewer.quarantines(name)
-        if quarantined or config.refusal(*names) is not None:
-            return None
-        return replace(READ, asked=config.asks_about(*names), by_script=True)
-
-    def _make_local_entry(self) -> ServerEntry:
-        exports = export_names(self._local)
-        tools = tuple(
-            self._refine(LOCAL_SERVER, self._local[name].as_entry(export)) for name, export in exports.items()
-        )
-        return ServerEntry(
-            server_id=self._paths[LOCAL_SERVER],
-            server_name=LOCAL_SERVER,
-            config_name=LOCAL_SERVER,
-            capabilities=("tools",),
-            tools=tools,
-            by_export={tool.export_name: tool for tool in tools},
-        )
-
-
-def _switched_off(refused: Mapping[str, str]) -> Iterator[Withheld]:
-    """Yields what is said of tools that the server's entry leaves out."""
-    for name, key in refused.items():
-        hint = "Do without it, or let whoever runs Cellblock change the server's entry."
-        yield replace(
-            left_out(name, f"the server's entry in the configuration leaves it out ({key})", hint),
-            granted=False,
-        )
-
-
-def _idle(config: ServerConfig, facts: ServerFacts, exports: Mapping[str, str]) -> list[str]:
-    """Returns a warning for each name in the entry that is of no tool: a slip of the pen would restrict nothing."""
-    tools = [(tool.name, exports.get(tool.name, tool.name)) for tool in facts.tools]
-    tools += [(tool.name, tool.export_name) for tool in facts.left_out]
-    if not tools:
-        return []
-    tools.append((READ.tool_name, READ.export_name))
-    return [f"{text}, which is no tool of the server" for text in config.idle_names(tools)]
 
 
 def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:

@@ -157,6 +157,11 @@ class UpstreamSession:
                     await self._moved.wait()
 
     @property
+    def connect_seconds(self) -> float:
+        """Bounds an attempt to connect, without what is installed in it."""
+        return self._server.bounds.connect_timeout_ms / 1000
+
+    @property
     def installing(self) -> bool:
         """Says whether the server's program installs the server, as far as can be seen."""
         install = self._link.install

@@ -559,8 +559,8 @@ async def test_a_long_list_of_unique_items_is_validated() -> None:
             [2**70 + row for row in ROWS],
             "cannot be checked against its schema: it could take too long",
         ),
-        (READ, [0] * 200_001, "has over 200000 values"),
-        (READ, "\n" * 2_100_000, "has over 2000000 escaped characters"),
+        (READ, [0] * 100_001, "has over 100000 values"),
+        (READ, "\n" * 1_600_000, "has over 1500000 escaped characters"),
     ],
     ids=["steps", "big integers", "values", "escapes"],
 )
@@ -575,7 +575,7 @@ async def test_an_input_that_would_hold_the_loop_is_refused(schema: JsonSchema, 
 
 @pytest.mark.parametrize(
     "value",
-    ["é\U0001f600" * 2_500_000, [[]] * 199_000, ["x" * 100] * 100_000],
+    ["é\U0001f600" * 2_500_000, [[]] * 99_000, ["x" * 160] * 99_000],
     ids=["text", "lists", "texts"],
 )
 async def test_a_large_input_reaches_the_tool_and_holds_the_loop_for_no_long_step(value: Any) -> None:

@@ -14,7 +14,7 @@ from cellblock.base.store import LocalStore
 from cellblock.fleet import shared_rows
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
-from cellblock.tools.upstream.definitions import ToolDefinition, admit
+from cellblock.tools.upstream.definitions import ToolDefinition, admit, from_json
 from cellblock.tools.upstream.pin_review import MAX_NOTES, Review, Reviewer
 from cellblock.tools.upstream.pins import PinStore
 from support.postgresql import Postgres
@@ -29,6 +29,10 @@ def tools(**descriptions: str) -> list[ToolDefinition]:
         for name, text in descriptions.items()
     ]
     return [one for one in made if isinstance(one, ToolDefinition)]
+
+
+def introduction(says: str) -> ToolDefinition:
+    return from_json({"name": "", "title": "s", "description": says})
 
 
 def reviewer(folder: Path, reaction: Reaction, **servers: Reaction) -> Reviewer:
@@ -73,6 +77,21 @@ def test_an_empty_first_list_is_not_what_is_trusted(tmp_path: Path) -> None:
     assert names(quarantine.review("s", CONFIG, [])) == ([], [])
     assert names(quarantine.review("s", CONFIG, tools(a="1"))) == (["a"], [])
     assert names(quarantine.review("s", CONFIG, tools(a="1", b="2"))) == (["a"], ["b"])
+
+
+async def test_the_introduction_of_a_server_without_tools_is_pinned(tmp_path: Path) -> None:
+    """And its first tools are, when they come."""
+    lists = [
+        [*tools(**more), introduction("Says a")]
+        for more in (dict[str, str](), {"a": "1"}, {"a": "1", "b": "2"})
+    ]
+    one = reviewer(tmp_path, "quarantine")
+    await one.prepare("s", CONFIG, lists[0])
+    assert names(one.review("s", CONFIG, [introduction("Says b")])) == ([], ["its introduction"])
+    expected: list[tuple[list[str], list[str]]] = [([""], []), (["a", ""], []), (["a", ""], ["b"])]
+    for offered, seen in zip(lists, expected, strict=True):
+        await one.prepare("s", CONFIG, offered)
+        assert names(one.review("s", CONFIG, offered)) == seen
 
 
 async def test_a_tool_that_is_listed_no_more_is_not_shown_as_known_and_stays_pinned(tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""HTTP requests to one server: redirects are followed within its origin, with the same method and body, and what it
+says in a refusal is read, short."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import httpx2
+
+from cellblock.tools.upstream.wire.content import ACCEPTED, unpacked
+
+CONNECT_SECONDS: Final = 30.0
+"""Bounds the making of a connection; whoever asks bounds the answer."""
+
+MOST_REDIRECTS: Final = 5
+"""Bounds the redirects that one request follows."""
+
+REFUSAL_BYTES: Final = 64 * 1024
+"""Bounds what is read of the body of a refusal."""
+
+REFUSAL_CHARS: Final = 300
+"""Bounds what is told of it."""
+
+EVENTS: Final = "text/event-stream"
+
+
+def http_client(
+    headers: Mapping[str, str], auth: httpx2.Auth | None, tls: ssl.SSLContext
+) -> httpx2.AsyncClient:
+    """Makes the client of one server."""
+    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, write=None)
+    return httpx2.AsyncClient(headers={**ACCEPTED, **headers}, auth=auth, timeout=timeout, verify=tls)
+
+
+@asynccontextmanager
+async def sent_within_origin(
+    client: httpx2.AsyncClient, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+) -> AsyncGenerator[httpx2.Response]:
+    """Sends a request and gives the response unread; redirects that keep method and body are followed within the
+    origin, others are given as they are: credentials never follow to another."""
+    request = client.build_request(method, url, content=body, headers=headers)
+    response = await client.send(request, stream=True, follow_redirects=False)
+    for _ in range(MOST_REDIRECTS):
+        following = response.next_request
+        if (
+            following is None
+            or following.method != request.method
+            or following.url.userinfo not in (b"", request.url.userinfo)
+            or not is_within_origin(request.url, following.url)
+        ):
+            break
+        await response.aclose()
+        request = following
+        response = await client.send(request, stream=True, follow_redirects=False)
+    try:
+        yield response
+    finally:
+        await response.aclose()
+
+
+def is_within_origin(url: httpx2.URL, location: httpx2.URL) -> bool:
+    """Says whether a location is of the same origin, or its upgrade to HTTPS on the default ports."""
+    if url.host != location.host:
+        return False
+    if (url.scheme, url.port) == (location.scheme, location.port):
+        return True
+    return url.scheme == "http" and location.scheme == "https" and url.port is None and location.port is None
+
+
+def kind_of(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def refusal_of(response: httpx2.Response) -> bytes:
+    """Reads the beginning of a refusal's body."""
+    body = b""
+    with suppress(httpx2.HTTPError, httpx2.StreamError):
+        async for chunk in unpacked(response):
+            body += chunk
+            if len(body) > REFUSAL_BYTES:
+                break
+    return body[:REFUSAL_BYTES]
+
+
+def words_of(body: bytes, kind: str) -> str:
+    """Returns what a refusal says, short: of JSON its message, and nothing of a page."""
+    text = body.decode("utf-8", "replace").strip()
+    if kind == "text/html" or text[:1] == "<":
+        return ""
+    return " ".join(text.split())[:REFUSAL_CHARS]
+
+
+def said_by(error: Exception) -> str:
+    return str(error) or type(error).__name__
