@@ -10,8 +10,8 @@ that a client keeps. Prints Markdown.
   server's.
 - *declarations*: of all servers, as agents read them. *for the compiler*: as scripts are checked against.
 - *answers*: of reference scripts against the demo's server, one after the other in one session: the response, with
-  a server's whole declarations when it is first imported; what a model gets as text, and as structured content (Claude
-  Code); and the script's result in that.
+  a server's whole declarations when it is first imported; what a model gets that has seen the description in Claude
+  Code's length, as text, and as structured content (Claude Code); and the script's result in that.
 - *staged*: the description without any declaration, the instructions, and the declarations of one server, which a
   client gets when its script first imports it; the mean over the servers.
 """

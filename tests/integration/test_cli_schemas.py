@@ -54,7 +54,7 @@ def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path) -> None:
     script.write_text(f'import {{ echo, give }} from "@codemode/servers/plain"; {calls}', "utf-8")
     cellblock("run", str(script))
     of_echo = [
-        f"{file}:6:13: warning: example 2 does not fit the input of echo: The input must be object, but is number 7. "
+        f"{file}:3:1: warning: example 2 does not fit the input of echo: The input must be object, but is number 7. "
         "Correct the example.",
         f"{file}:2:1: warning: 2 of 2 results of echo did not fit the output that is given; the newest: at the root: "
         "given object. Correct output, or take it out.",
@@ -71,7 +71,7 @@ def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path) -> None:
     assert told[:-1] == faults
     problems = json.loads(cellblock("config", "check", "--json"))["problems"]
     assert [(one["line"], one["column"], one["path"]) for one in problems][:3] == [
-        (6, 13, "tools.echo"),
+        (3, 1, "tools.echo"),
         (2, 1, "tools.echo"),
         (10, 1, "tools.ecko"),
     ]

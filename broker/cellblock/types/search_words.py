@@ -12,14 +12,13 @@ import unicodedata
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from cellblock.base.json import is_array, is_object
-from cellblock.base.suggest import letter_pairs
+from cellblock.base.suggest import rated_names
 from cellblock.tools.catalog.model import JsonSchema, ServerEntry, ToolEntry
 
 MAX_QUERY_CHARS = 1_000
@@ -287,12 +286,10 @@ MIN_TYPO_CHARS = 4
 MAX_TYPO_CHARS = 32
 """Bounds the words that are corrected, so that the quadratic comparison stays bounded."""
 MIN_SIMILARITY = 0.75
-"""Sets the least `SequenceMatcher.ratio` of a correction: about one slip in four letters, two in eight."""
+"""Sets the least similarity of a correction: about one slip in four letters, two in eight."""
 MAX_CORRECTIONS = 2
 MAX_COMPLETIONS = 4
 MIN_PREFIX_CHARS = 3
-_COMPARED = 8
-"""Bounds the words that share the most letter pairs with a misspelt one; no others are compared in full."""
 
 
 class Vocabulary:
@@ -301,7 +298,6 @@ class Vocabulary:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._sorted: list[str] | None = None
-        self._by_pair: dict[str, list[str]] = {}
 
     def add(self, *texts: str) -> None:
         """Counts the words of `texts`, each a string of terms parted by single spaces."""
@@ -326,21 +322,8 @@ class Vocabulary:
         """Gives words that `word` may be a misspelling of, the likeliest first."""
         if not MIN_TYPO_CHARS <= len(word) <= MAX_TYPO_CHARS:
             return []
-        self._words()
-        shared: Counter[str] = Counter()
-        for pair in letter_pairs(word):
-            shared.update(self._by_pair.get(pair, ()))
-        # Dice's coefficient over letter pairs: cheap, and close enough to the ratio to pick whom to compare.
-        close = sorted(shared, key=lambda other: (-2 * shared[other] / (len(word) + len(other) + 2), other))
-        matcher = SequenceMatcher(autojunk=False)
-        matcher.set_seq2(word)
-        rated: list[tuple[float, str]] = []
-        for other in close[:_COMPARED]:
-            matcher.set_seq1(other)
-            ratio = matcher.ratio()
-            if ratio >= MIN_SIMILARITY:
-                rated.append((-ratio, other))
-        return [other for _, other in sorted(rated)[:MAX_CORRECTIONS]]
+        rated = rated_names(word, self._counts)
+        return [other for similarity, other in rated if similarity >= MIN_SIMILARITY][:MAX_CORRECTIONS]
 
     def split(self, word: str) -> list[str]:
         """Gives the fewest words of three letters or more that `word` is run together from, or nothing."""
@@ -357,11 +340,6 @@ class Vocabulary:
     def _words(self) -> list[str]:
         if self._sorted is None:
             self._sorted = sorted(self._counts)
-            self._by_pair = {}
-            for word in self._sorted:
-                if MIN_TYPO_CHARS <= len(word) <= MAX_TYPO_CHARS:
-                    for pair in letter_pairs(word):
-                        self._by_pair.setdefault(pair, []).append(word)
         return self._sorted
 
 

@@ -97,7 +97,7 @@ def _tool_faults(
 ) -> Iterator[OverlayFault]:
     given, shown = overlay.tools[tool], _shown(tool)
 
-    def fault(message: str, hint: str, *keys: Any) -> OverlayFault:
+    def fault(message: str, hint: str, *keys: str) -> OverlayFault:
         place = Position(*overlay.place(tool, *keys))
         return OverlayFault(("tools", tool), message, hint, "warning", position=place, file=file)
 
@@ -113,7 +113,7 @@ def _tool_faults(
             if violation is not None:
                 why = _shown(violation.sentence.rstrip("."))
                 message = f"example {number + 1} does not fit the input of {shown}: {why}"
-                yield fault(message, "Correct the example.", "examples", [number, "input"])
+                yield fault(message, "Correct the example.", "examples")
     if fit.misfits and fit.of == fingerprint(given.output, given.json_text):
         message = (
             f"{fit.misfits} of {fit.checked} results of {shown} did not fit the output that is given; "

@@ -182,9 +182,7 @@ class ProxiedResources:
         raise self._unknown(context, "prompt", name)
 
     def _unknown(self, context: Context, what: str, name: str) -> MCPError:
-        unavailable = self._front.catalog(context).unavailable
-        lost = [f"{server_id} ({reason})" for server_id, reason in unavailable.items()]
-        more = f" Not connected: {', '.join(lost)}." if lost else ""
+        more = self._front.catalog(context).who_is_lost()
         why = f"There is no {what} {shown(name)} for this client; list the {what}s to see all.{more}"
         return MCPError(types.INVALID_PARAMS, why)
 

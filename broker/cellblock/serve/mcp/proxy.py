@@ -234,8 +234,7 @@ class Proxy:
             if withheld is not None and name in (withheld.name, f"mcp__{server.server_id}__{withheld.name}"):
                 why = f"The tool {withheld.name} of {server.server_id} is left out: {withheld.why}."
                 raise MCPError(types.INVALID_PARAMS, f"{why} {withheld.hint}")
-        lost = [f"{server_id} ({reason})" for server_id, reason in catalog.unavailable.items()]
-        more = f" Not connected: {', '.join(lost)}." if lost else ""
+        more = catalog.who_is_lost()
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool {name[:200]!r}; list the tools to see all.{more}")
 
     async def _asked(

@@ -166,6 +166,11 @@ class Catalog:
         said = f"Connected servers: {connected}" if connected else "No server is connected yet"
         return f"{said}; still starting: {starting}."
 
+    def who_is_lost(self) -> str:
+        """Says which servers are not connected, and why, as a sentence that follows others; empty where all are."""
+        lost = [f"{server_id} ({reason})" for server_id, reason in self.unavailable.items()]
+        return f" Not connected: {first_few(lost, MAX_LISTED)}." if lost else ""
+
     def may_come(self, server_id: str) -> str:
         """Says whether an unavailable server may be there later, for a hint."""
         if server_id in self.starting:

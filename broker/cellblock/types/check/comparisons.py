@@ -20,9 +20,6 @@ COMPARISON: Final = frozenset({2367, 2678})
 
 _OF_ARGUMENT: Final = 2345
 
-MAX_ALTERNATIVES: Final = 20
-"""Bounds the operators around a comparison, and comparisons among these, that are looked at."""
-
 _SAID: Final = (
     ("This comparison appears to be unintentional because the types '", "' and '", "' have no overlap."),
     ("Type '", "' is not comparable to type '", "'."),
@@ -37,6 +34,9 @@ _LITERAL: Final = rf"(?:{_QUOTED}|{_OTHERS})"
 _ENDED: Final = rf"(?:{_QUOTED}?|{_OTHERS})"
 _UNION: Final = re.compile(rf"/\*(?:[^*]|\*(?!/))*+(?:\*/)?|{_ENDED}(?:\s*+\|\s*+{_ENDED})*+", re.DOTALL)
 _PRINTED: Final = re.compile(rf"{_LITERAL}(?: \| |$)")
+
+_COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="""
+"""Matches a comparison with a text, on either side."""
 
 _EQUALITIES: Final = frozenset(["==", "!=", "===", "!=="])
 _JOINED: Final = frozenset(["||", "&&"])
@@ -90,7 +90,7 @@ class Comparisons:
             printed = _literals(union)
             if printed and _TEXT.fullmatch(value) is not None:
                 choices = self._choices(value, printed)
-                if choices and not self._is_own(of) and not _is_covered(node, of, value, choices):
+                if choices and not self._is_own(of) and not _is_covered(node, value, choices):
                     return Foreign(value, choices, of)
         return None
 
@@ -196,59 +196,34 @@ def _texts_in(value: Node) -> Iterator[Node]:
             stack.extend(node.named_children)
 
 
-def _is_covered(node: Node, of: Node, value: str, choices: tuple[str, ...]) -> bool:
-    """Says whether the same value is compared, beside this comparison, with the declared text that was meant, if it is
-    known which."""
-    beside = {text for text in _beside(node, of) if text in choices}
+def _is_covered(node: Node, value: str, choices: tuple[str, ...]) -> bool:
+    """Says whether the declared text that was meant is compared with beside this, if it is known which."""
+    beside = _beside(node)
+    found = [
+        text for text in choices if re.search(_COMPARED % ((re.escape(text[1:-1].encode()),) * 2), beside)
+    ]
     near = nearest_names(value, choices, limit=1)
-    return bool(beside) and (not near or near[0] in beside)
+    return bool(found) and (not near or near[0] in found)
 
 
-def _beside(node: Node, of: Node) -> Iterator[str]:
-    """Gives the other texts that the same value is compared with beside this comparison, as JSON writes them."""
-    if node.type != "binary_expression":
-        yield from _cases_beside(node)
-        return
-    top, levels = node, 0
-    while (parent := top.parent) is not None and levels < MAX_ALTERNATIVES:
-        if parent.type not in _AROUND and operator_of(parent) not in _JOINED:
-            break
-        top, levels = parent, levels + 1
-    stack, seen, subject = [top], 0, _text(of)
-    while stack and seen < MAX_ALTERNATIVES:
-        here = stack.pop()
-        seen += 1
-        if here.type in _AROUND or operator_of(here) in _JOINED:
-            stack.extend(here.named_children)
-        elif (pair := _operands(here)) is not None and here.type == "binary_expression":
-            for this, other in (pair, pair[::-1]):
-                if _text(this) == subject:
-                    yield _as_json(other)
-
-
-def _cases_beside(value: Node) -> Iterator[str]:
-    """Gives the values of the cases that run into the one of this value, and those that it runs into."""
-    case = value.parent
-    if case is None or case.type != "switch_case" or case.parent is None:
-        return
-    group: list[str] = []
-    is_in = False
-    for one in case.parent.named_children:
-        of = field(one, "value")
-        if of is not None:
-            group.append(_as_json(of))
-        is_in |= one.id == case.id
-        if field(one, "body") is not None:
-            if is_in:
-                break
-            group = []
-    yield from group if is_in else ()
-
-
-def _as_json(node: Node) -> str:
-    """Gives a text as the compiler prints it."""
-    text = _text(node).decode("utf-8", "replace")
-    return f'"{text[1:-1]}"' if node.type == "string" else text
+def _beside(node: Node) -> bytes:
+    """Gives the source of the alternatives that a comparison is one of: around it, or of the cases that run into its
+    own, and those that it runs into."""
+    case = node.parent
+    if node.type == "binary_expression" or case is None or case.parent is None:
+        top = node
+        while (parent := top.parent) is not None and (
+            parent.type in _AROUND or operator_of(parent) in _JOINED
+        ):
+            top = parent
+        return _text(top)
+    first = last = case
+    while (before := first.prev_named_sibling) is not None and field(before, "body") is None:
+        first = before
+    while field(last, "body") is None and (after := last.next_named_sibling) is not None:
+        last = after
+    start = case.parent.start_byte
+    return _text(case.parent)[first.start_byte - start : last.end_byte - start]
 
 
 def _text(node: Node | None) -> bytes:

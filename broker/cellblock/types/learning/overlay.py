@@ -29,7 +29,6 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_SHOWN_CHARS: Final = 4_000
 """Bounds the characters of one schema in the comments of a new overlay file."""
 
-_QUOTES: Final = re.compile(r"""[^=]*=\s*(\'\'\'|\"\"\"|'|")""")
 _UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -100,16 +99,11 @@ class OverlayFile:
         self._file = file
         self._lines = text.split("\n")
         self._positions = find_positions(text, toml=True)
-        self._data = data
         self.tools = self._tools(data)
 
-    def place(self, tool: str, key: str | None = None, path: Sequence[str | int] = ()) -> tuple[int, int]:
-        """Gives line and column, from 1, of a tool's table, of a key in it, or of a part of its JSON text."""
-        if key is None:
-            return self._find(tool, "")
-        place = self._find(tool, key)
-        text: str = self._data["tools"][tool][key]
-        return self._inside(place, text, _position(text, path)) if path else place
+    def place(self, tool: str, key: str = "") -> tuple[int, int]:
+        """Gives line and column, from 1, of a tool's table, or of a key in it."""
+        return self._find(tool, key)
 
     def _tools(self, data: Mapping[str, Any]) -> dict[str, ToolOverlay]:
         for key in data:
@@ -152,8 +146,6 @@ class OverlayFile:
             jsonschema_rs.validator_for(schema, offline=True)
         except (ValueError, jsonschema_rs.ValidationError) as error:
             summary = str(error).partition("\n")[0]
-            if isinstance(error, jsonschema_rs.ValidationError):
-                place = self._inside(place, str(value), _position(str(value), error.instance_path))
             raise self._error(f"output is no JSON Schema: {summary}", place) from None
         return schema
 
@@ -165,7 +157,6 @@ class OverlayFile:
         found: list[tuple[Any, Any]] = []
         for number, one in enumerate(examples, start=1):
             if not is_object(one) or "input" not in one or not one.keys() <= {"input", "output"}:
-                place = self._inside(place, str(value), _position(str(value), [number - 1]))
                 raise self._error(f"example {number} must have input, may have output, and no more", place)
             found.append((one["input"], one.get("output")))
         return tuple(found)
@@ -179,21 +170,8 @@ class OverlayFile:
         except RecursionError:
             raise self._error(f"{key} is nested too deeply", place) from None
         except json.JSONDecodeError as error:
-            place = self._inside(place, value, (error.lineno, error.colno))
-            raise self._error(f"{key} is no JSON: {error.msg}", place) from None
-
-    def _inside(self, place: tuple[int, int], text: str, inner: tuple[int, int]) -> tuple[int, int]:
-        """Gives line and column of a place in a key's text; of the key where escapes make that uncertain."""
-        line = self._lines[place[0] - 1]
-        quotes = _QUOTES.match(line, place[1] - 1)
-        if quotes is None:
-            return place
-        if quotes[1][0] == '"' and "\\" in "\n".join(self._lines[place[0] - 1 :][: text.count("\n") + 2]):
-            return place
-        # A text in three quotes may begin after the line break behind them.
-        first = place[0] + (len(quotes[1]) == 3 and not line[quotes.end() :].strip())
-        before = quotes.end() if inner[0] == 1 and first == place[0] else 0
-        return first + inner[0] - 1, before + inner[1]
+            at = f"in line {error.lineno} of it"
+            raise self._error(f"{key} is no JSON: {error.msg} {at}", place) from None
 
     def _find(self, tool: str | None, key: str) -> tuple[int, int]:
         """Gives line and column, from 1, of the line that a key or a tool's table begins in."""
@@ -208,10 +186,6 @@ class OverlayFile:
             f"{self._file}: {what} (at line {line}, column {column}).",
             hint="Correct the overlay at that position.",
         )
-
-
-def _position(text: str, path: Sequence[str | int]) -> tuple[int, int]:
-    return find_positions(text, toml=False).find(path, key=False)
 
 
 def new_overlay(server: str, tools: Iterable[ToolNotes]) -> str:
