@@ -99,7 +99,7 @@ async def test_what_the_user_says_is_done(fronts: Fronts, connection: tuple[str,
     assert response["usage"]["approvalWaitMs"] >= 0
     assert fronts.calls(front, "give") == before + 1
     (question,) = asked.questions
-    assert "plain.give" in question and '{"path": "a"}' in question
+    assert "plain.give" in question and '{"path":"a"}' in question
     for action, code in (("decline", "APPROVAL_DECLINED"), ("cancel", "APPROVAL_CANCELLED")):
         asked.answer = always(action)
         response = await asked.run(GIVE)

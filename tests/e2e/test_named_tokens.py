@@ -53,7 +53,8 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
         assert (await ann.ask(headers=session, body=ping)).status == 200
         for other in (bob, owner):
             assert (await other.ask(headers={**session, **other.auth}, body=ping)).status == 404
-        assert (await ann.ask(headers={**MCP_HEADERS, **ann.auth})).status == 503
+        # With too many, the one that is idle longest makes room: of its own principal.
+        assert (await ann.ask(headers={**MCP_HEADERS, **ann.auth})).status == 200
         assert (await owner.ask(headers={**MCP_HEADERS, **owner.auth})).status == 200
 
         # The dashboard shows the runs of all by name, and not to all.

@@ -107,7 +107,7 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
             "ttlMs": waits["ttlMs"],
         }
         form = waits["inputRequests"]["question-2"]
-        assert form["method"] == "elicitation/create" and '"path": "a"' in form["params"]["message"]
+        assert form["method"] == "elicitation/create" and '"path":"a"' in form["params"]["message"]
         created, updated = (datetime.fromisoformat(waits[key]) for key in ("createdAt", "lastUpdatedAt"))
         assert created <= updated
         assert waits["ttlMs"] > 6 * 24 * 3_600_000 and waits["pollIntervalMs"] > 0

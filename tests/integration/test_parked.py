@@ -65,7 +65,7 @@ globalThis.__codemode_result__ = got.map((one) => one.value?.result ?? one.reaso
 """
     run_id = await parked(broker, code)
     (waiting,) = await broker.parked()
-    assert [question.input for question in waiting.questions] == [f'{{"n": {n}}}' for n in (1, 2, 3)]
+    assert [question.input for question in waiting.questions] == [f'{{"n":{n}}}' for n in (1, 2, 3)]
     first, second, third = (question.call for question in waiting.questions)
     response = await within(broker.resume(run_id, {first: "accepted", 99: "accepted"}))
     assert response.parked and MADE == {}
@@ -139,8 +139,8 @@ globalThis.__codemode_result__ = "done";
     response = await within(broker.resume(waiting.id, "accepted"))
     (waiting,) = await broker.parked()
     assert [(one.tool, one.input) for one in waiting.questions] == [
-        ("write", '{"n": 1}'),
-        ("write", '{"n": 2}'),
+        ("write", '{"n":1}'),
+        ("write", '{"n":2}'),
     ]
     response = await within(broker.resume(waiting.id, "accepted"))
     assert response.parked
@@ -162,8 +162,8 @@ globalThis.__codemode_result__ = got.map((one) => one.result);
         assert response.parked, response
         (waiting,) = await broker.parked()
         assert [(one.tool, one.input) for one in waiting.questions] == [
-            ("write", '{"n": 1}'),
-            ("write", '{"n": 3}'),
+            ("write", '{"n":1}'),
+            ("write", '{"n":3}'),
         ]
         assert MADE == {"read 1": 1, "read 2": 1}
         response = await within(broker.resume(waiting.id, "accepted"))

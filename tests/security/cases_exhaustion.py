@@ -79,7 +79,9 @@ TIME: Final = {
     "destructuring without end": "const [...all] = (function* () { for (;;) yield; })().filter(() => false);",
     "valueOf without end": "+{ valueOf() { for (;;); } };",
     "JSON reviver without end": "JSON.parse('[1]', () => { for (;;); });",
-    "top-level await of a thenable that never settles": "await { then() {} };",
+    "top-level await of a thenable that never settles": (
+        "(function again() { setTimeout(again, 10); })(); await { then() {} };"
+    ),
     "unsettled dispose": "await using x = { [Symbol.asyncDispose]: () => new Promise(() => setTimeout(Date, 1e8)) }",
 }
 

@@ -30,7 +30,10 @@ OTHERS: Final = [
     Case(
         "naming/exports are identifiers only",
         LOCAL + CONTRACT
-        + gives("[...Object.keys(local), ...Object.keys(contract)].filter((key) => !/^[A-Za-z_$][\\w$]*$/.test(key))"),
+        + gives(
+            "[...Object.keys(local), ...Object.keys(contract)]"
+            ".filter((key) => !/^[\\p{ID_Start}_$][\\p{ID_Continue}$]*$/u.test(key))"
+        ),
         result([]),
     ),
     Case(

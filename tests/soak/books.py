@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from soak.load import Planned
 
-NEVER_SENT: Final = "never sent"
+NEVER_SENT: Final = "not called"
 """How a trace entry begins whose call had not left the broker when its run ended."""
 
 NO_PROGRAM: Final = ["no program"]

@@ -35,6 +35,7 @@ The daemon from outside
 
 Parts of the broker and of the host
     brokers             brokers in this process, whose servers have started; their hosts; runs that have begun
+    loop_steps          what the longest step of the event loop takes
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
     local_tools         the Python tools `read` and `write` of runs that are parked, and how often each was called
     log_records         everything that this process logs

@@ -268,7 +268,7 @@ class ModelRun:
             key = (self.name, call)
             if entry.ok:
                 assert tools.completed[key] == 1, (self, entry)
-            never = entry.error is not None and entry.error.startswith(("never sent", "denied"))
+            never = entry.error is not None and entry.error.startswith(("not called", "denied"))
             # Since then it may have been made by the run that goes on.
             is_for_later = self.parked and call in self.asked
             assert never == (is_for_later or tools.begun[key] == 0), (self, entry)

@@ -208,7 +208,7 @@ def test_books_that_balance() -> None:
         ("told completed: once", {"message": answer(entry(False, "x"), result=[[0, "completed"]])}),
         (
             "told not started: never",
-            {"message": answer(entry(False, "never sent: …")), "ledger": ((RUN, 0),)},
+            {"message": answer(entry(False, "not called: …")), "ledger": ((RUN, 0),)},
         ),
         (
             "told not started: never",

@@ -15,13 +15,13 @@
 
 import { functionName, type Kind, kindOf, thrownText, toJsonOf } from "./kinds.ts";
 import * as p from "../primordials.ts";
-import { MAX_DIGITS } from "../wire/input.ts";
 import {
   copyOf,
   elementByElement,
   enter,
   escapeToken,
   expect,
+  MAX_DIGITS,
   type Members,
   newWalk,
   pointer,

@@ -106,6 +106,9 @@ const MAX_TOKEN = 64;
 /** Sets the length from which a JSON Pointer is shortened with `…`. */
 export const MAX_POINTER = 512;
 
+/** Bounds the digits of a bigint that is written as an integer: with more, other readers of JSON have no number. */
+export const MAX_DIGITS = 308;
+
 /** Makes a walk at the root of a value. */
 export function newWalk(limits: ResultLimits): Walk {
   const walk: Walk = { limits, bytes: 0, depth: 0, open: [], path: [], issues: [], unlisted: 0, fatal: null };

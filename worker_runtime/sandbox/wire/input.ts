@@ -20,7 +20,7 @@
 import { type Body, sizeOf, utf8 } from "./channel.ts";
 import { type Kind, kindOf, thrownText } from "../result/kinds.ts";
 import * as p from "../primordials.ts";
-import { escapeToken, MAX_POINTER } from "../result/result_walk.ts";
+import { escapeToken, MAX_DIGITS, MAX_POINTER } from "../result/result_walk.ts";
 
 /**
  * Bounds how many containers may be nested: `MAX_DEPTH` of the broker's `run/payload.py`, which would refuse
@@ -40,8 +40,6 @@ export interface Flaw {
   hint: string;
 }
 
-/** Bounds the digits of a bigint that is written as an integer: with more, other readers of JSON have no number. */
-export const MAX_DIGITS = 308;
 const MAX_EXACT = 2 ** 53 - 1;
 // From here on numbers are written with an exponent: no integers to whoever reads them.
 const DIGITS_END = 1e21;

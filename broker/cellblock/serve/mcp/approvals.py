@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.terminal import spelled_out
+from cellblock.run.large_results import compact
 from cellblock.run.policy.asking import Approver, Question, Verdict
 from cellblock.run.questions import key_of
 from cellblock.serve.mcp.requests_back import Ask
@@ -40,7 +41,7 @@ def question_text(question: Question) -> str:
     """Words the question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
     if question.login is not None:
         return _login_text(question.server_id, question.tool_name, question.login.said)
-    shown = _visible(json.dumps(question.arguments, ensure_ascii=False), MAX_INPUT_CHARS)
+    shown = _visible(compact(question.arguments), MAX_INPUT_CHARS)
     return _text(question.server_id, question.tool_name, shown, destructive=question.destructive)
 
 

@@ -38,7 +38,7 @@ HASH_CHARS: Final = 8
 _TELLS: Final = re.compile(r"^(?!For further information).*error", re.IGNORECASE)
 _NAME_ALONE: Final = re.compile(r"[\w.]++:?")
 _CLASS_WORDS: Final = ("Error", "Exception", "Exit", "Interrupt")
-_COUNT: Final = re.compile(r"\d+ validation errors? for ")
+_COUNT: Final = re.compile(r"(?<!\d)\d++ validation errors? for ")
 
 
 def _is_class_alone(line: str) -> bool:

@@ -227,6 +227,8 @@ def _complaint(
         return replace(made, code=REQUIRE, name="require", module=specifier[1] if specifier else "")
     if message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
         return replace(made, code=ADDED_TEXT, name=source.text(added), subject=_short(added, source))
+    if number in ADDED - ARGUMENT:
+        return None
     if may_compare(number, node):
         foreign = comparisons.foreign(message, node)
         if foreign is None:
