@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,7 @@ class Place:
         return [
             one
             for one in psutil.process_iter()
-            if f"127.0.0.1:{self.port}" in (words := command_line(one))
-            and "cellblock.cli" in words
-            and alive(one)
+            if f"127.0.0.1:{self.port}" in (words := command_line(one)) and "serve" in words and alive(one)
         ]
 
 
@@ -139,6 +138,16 @@ async def test_editors_share_one_daemon_that_outlives_them_and_comes_again(place
         code, told, _ = await refused(*stranger)
         assert code == 3 and "refuses the token" in told and "another user's" in told
         assert place.daemons() == [second]
+
+
+async def test_a_relay_of_a_version_that_was_removed_starts_what_took_its_place(place: Place) -> None:
+    removed = "sys.executable = '/removed/python'; sys.argv[0] = sys.argv.pop(1)"
+    code = f"import sys; from cellblock.app.cli.main import main; {removed}; sys.exit(main(sys.argv[1:]))"
+    words = place.words("--config", place.config())
+    program = Path(sys.executable)
+    async with piped("-c", code, CELLBLOCK, *words, program=program, start_new_session=True) as one:
+        found = await ask(one, INITIALIZE, INITIALIZED)
+        assert found.get("result", found)["serverInfo"]["name"] == "cellblock", found
 
 
 async def test_a_daemon_that_was_started_so_ends_when_nobody_is_there(place: Place, tmp_path: Path) -> None:

@@ -228,16 +228,18 @@ def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("answers", "written", "copied"),
-    [("n\n", False, False), ("y\nn\nn\n", True, False), ("y\nn\ny\n", True, True)],
+    ("answers", "written"),
+    [("n\n", ""), ("y\ny\n", "${keyring:"), ("y\nn\nn\n", "${env:"), ("y\nn\ny\n", SECRETS[1])],
 )
-def test_a_person_is_asked(home: Path, answers: str, written: bool, copied: bool) -> None:
+def test_a_person_is_asked_also_where_secrets_go(home: Path, answers: str, written: str) -> None:
     said = in_terminal(home, answers, "--from", "cursor")
     file = home / ".config/cellblock/cellblock.json"
-    assert file.exists() is written
+    assert file.exists() is bool(written)
     assert b"\x1b[" in said
     if written:
-        assert (SECRETS[1] in file.read_text()) is copied
+        text = file.read_text()
+        assert written in text and (SECRETS[1] in text) is (written == SECRETS[1])
+        assert ("${keyring:" in text) is (written == "${keyring:")
 
 
 def test_comments_of_the_file_stay_in_json_and_in_toml(home: Path) -> None:

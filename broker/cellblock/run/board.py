@@ -7,7 +7,7 @@ are cut; who shows them must take them for hostile.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -52,7 +52,9 @@ class Board(Watcher):
     def __init__(self, recent: int, *, logs: bool = True, scripts: bool = False) -> None:
         self._keep_scripts = scripts
         self._live: dict[str, LiveRun] = {}
-        self._recent: deque[Data] = deque(maxlen=recent)
+        self._most = recent
+        self._recent: dict[str, tuple[str, Data]] = {}
+        """Holds what ended, with its principal, by its id, the oldest first."""
         self._keep_logs = logs
         self.ended: deque[tuple[float, bool]] = deque(maxlen=20_000)
         """Holds when runs ended (`time.monotonic`), and whether well."""
@@ -70,7 +72,11 @@ class Board(Watcher):
 
     def run_ended(self, run: RunFacts) -> None:
         live = self._live.pop(run.id, None) or LiveRun(run)
-        self._recent.appendleft(self._whole(live))
+        self._recent[run.id] = run.principal, self._whole(live)
+        if len(self._recent) > self._most:
+            # The oldest of who has most: one principal's runs hide no other's.
+            [(noisy, _)] = Counter(principal for principal, _ in self._recent.values()).most_common(1)
+            del self._recent[next(key for key, (principal, _) in self._recent.items() if principal == noisy)]
         self.ended.append((run.ended or time.monotonic(), run.outcome in ("ok", "parked")))
 
     def live(self) -> list[Data]:
@@ -79,14 +85,14 @@ class Board(Watcher):
 
     def recent(self) -> list[Data]:
         """Returns the runs that ended, the newest first, in short."""
-        return [_short(whole) for whole in self._recent]
+        return [_short(whole) for _, whole in reversed(self._recent.values())]
 
     def run(self, run_id: str) -> Data | None:
         """Returns one run with its timeline and logs; None when it is not remembered."""
         live = self._live.get(run_id)
         if live is not None:
             return self._whole(live)
-        return next((whole for whole in self._recent if whole["id"] == run_id), None)
+        return self._recent.get(run_id, (None, None))[1]
 
     def _whole(self, live: LiveRun) -> Data:
         whole = whole_run(live)

@@ -162,7 +162,7 @@ class KeptOutputs:
         return self._changed.add(listener)
 
     async def keep(self, owner: Owner, outputs: Sequence[Output]) -> list[Kept]:
-        """Writes outputs; older ones of the client, then of all, go where that is over a cap.
+        """Writes outputs; others go where that is over a cap, as in `_make_room`.
 
         Raises:
             OSError: They cannot be written, or are larger than all that the client may keep. Then none is kept.
@@ -300,11 +300,14 @@ class KeptOutputs:
         return gone
 
     def _make_room(self, database: Database, principal: str | None, left: int, most: int | None) -> list[str]:
-        """Removes the oldest outputs, of a principal or of all, until the others take `left` bytes and are `most`."""
+        """Removes outputs of a principal, or of all, until the others take `left` bytes and are `most`: those of
+        whoever keeps most first, and of one the oldest."""
         rows = database.rows(
-            "DELETE FROM outputs WHERE id IN (SELECT id FROM (SELECT id, sum(kept) OVER newer AS used, "
-            "count(*) OVER newer AS number FROM outputs WHERE CAST(? AS TEXT) IS NULL OR principal = ? "
-            "WINDOW newer AS (ORDER BY made DESC, id)) AS counted WHERE used > ? OR number > ?) RETURNING id",
+            "DELETE FROM outputs WHERE id IN (SELECT id FROM (SELECT id, sum(kept) OVER less AS used, "
+            "count(*) OVER less AS number FROM (SELECT id, kept, made, sum(kept) OVER "
+            "(PARTITION BY principal ORDER BY made DESC, id) AS own FROM outputs "
+            "WHERE CAST(? AS TEXT) IS NULL OR principal = ?) AS mine "
+            "WINDOW less AS (ORDER BY own, made DESC, id)) AS counted WHERE used > ? OR number > ?) RETURNING id",
             *(principal, principal, left, 1 << 62 if most is None else most),
         )
         return [output_id for (output_id,) in rows]

@@ -18,6 +18,9 @@ from cellblock import __version__
 from cellblock.app.cli.arguments import DEFAULT_ADDRESS, default_file
 from cellblock.app.cli.help import EXIT_OK, EXIT_UNAVAILABLE
 from cellblock.app.cli.loading import reading, warn
+
+# Not later: this version may be removed while it relays.
+from cellblock.app.cli.start_daemon import DaemonStart
 from cellblock.app.cli.streams import say, write_data
 from cellblock.base.browser import open_privately
 from cellblock.base.daemon_socket import addresses
@@ -108,8 +111,6 @@ async def _connect(
         return first
 
     async def start() -> Link:
-        from cellblock.app.cli.start_daemon import DaemonStart
-
         assert address is not None  # looked at below
         return await DaemonStart(address, state_dir_of(parsed), _options(parsed), find)()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -20,6 +21,8 @@ from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath
 from cellblock.app.config.formats import ON_KEYS, value_at
 from cellblock.app.config.load import load_settings
+from cellblock.app.config.named_secrets import bind, bound
+from cellblock.app.config.references import names_in, origin_of
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.secret_values import looks_secret
@@ -54,6 +57,8 @@ def add(parsed: argparse.Namespace) -> int:
             hint="Add --replace to have this one in its place, or give it another name.",
         )
     secret = _has_secret(entry)
+    for reference in {*names_in(json.dumps(entry), "keyring")} & bound().keys():
+        bind(reference, origin_of(entry))
     _save(file, f"{'Replaced' if present is not None else 'Added'}: {name}", private=secret)
     if secret:
         warn(

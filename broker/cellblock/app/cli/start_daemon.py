@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -35,6 +36,15 @@ SHOWN_BYTES: Final = 2_000
 
 _DETACHED: Final = ("/bin/sh", "-c", '"$@" &', "sh")
 """Starts a program as nobody's child: editors end what they have started with all below it."""
+
+
+def _program() -> list[str]:
+    """Returns what starts Cellblock: what has taken its place where this process's version was removed meanwhile."""
+    if not (Path(sys.executable).exists() and Path(__file__).exists()):
+        installed = shutil.which(sys.argv[0]) or shutil.which("cellblock")
+        if installed is not None:
+            return [installed]
+    return [sys.executable, "-P", "-m", "cellblock.cli"]
 
 
 class DaemonStart:
@@ -118,16 +128,7 @@ class DaemonStart:
 
     def _start(self, lock: int) -> int:
         """Starts the daemon, with the lock as its own. Returns where its words begin in the log."""
-        words = [
-            sys.executable,
-            "-P",
-            "-m",
-            "cellblock.cli",
-            "serve",
-            "--http",
-            self._address,
-            "--until-idle",
-        ]
+        words = [*_program(), "serve", "--http", self._address, "--until-idle"]
         words += ["--state-dir", str(self._state_dir), *self._options]
         try:
             with Folder.inside(self._state_dir / LOGS) as folder:

@@ -24,7 +24,7 @@ from cellblock.app.config.formats import (
     places_of_slipped_transports,
     value_at,
 )
-from cellblock.app.config.references import Resolver
+from cellblock.app.config.references import Resolver, origin_of
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object, mapped
 from cellblock.base.settings.older import in_new_form
@@ -241,6 +241,7 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
             before, resolver.secrets, resolver.missing = resolver.secrets, set(), []
             # What other clients keep there is not ours to look up.
             ours = {key: value for key, value in entry.items() if key in SERVER_KEYS}
+            resolver.origin = origin_of(ours)
             resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
             if isinstance(file := resolved[name].get("envFile"), str) and "${" not in file:
                 given = resolved[name].get("env", {})

@@ -8,8 +8,9 @@ has the secret. It is written anew with the secret, and tells a daemon that foll
 from __future__ import annotations
 
 import contextlib
+import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 
 _FOLDER: Final = "secrets"
 _PREFIX: Final = "secret:"
+_BOUND: Final = "0-bound"
 
 
 def mark_of(name: str) -> Path:
@@ -75,7 +77,8 @@ class NamedSecrets:
             return None
 
     def put(self, name: str, value: str) -> None:
-        """Keeps a secret, in the place of an older one. Raises KeyringError as `get`, and ConfigError."""
+        """Keeps a secret for any server, in the place of an older one. Raises as `get`, and ConfigError."""
+        free(name)
         try:
             self._keyring.set(_PREFIX + name, value)
         except NoKeyring:
@@ -89,6 +92,7 @@ class NamedSecrets:
         with contextlib.suppress(NoKeyring):
             self._keyring.delete(_PREFIX + name)
         forget(name)
+        free(name)
         return known
 
     def names(self) -> list[str]:
@@ -98,6 +102,26 @@ class NamedSecrets:
         except OSError:
             return []
         return sorted(file.name for file in found if NAME.fullmatch(file.name))
+
+
+def bound() -> dict[str, list[str]]:
+    """Maps secrets that were taken out of servers' entries to the origins of those. Raises KeyringError."""
+    with contextlib.suppress(FileNotFoundError), _folder() as folder:
+        return json.loads(read_private(folder, _BOUND, MAX_BYTES))
+    return {}
+
+
+def bind(name: str, origin: str) -> None:
+    """Lets a secret go to one origin more, and to none that was not named so. Raises KeyringError."""
+    known = bound()
+    _write_bound({**known, name: sorted({*known.get(name, ()), origin})})
+
+
+def free(name: str) -> None:
+    """Lets a secret go anywhere. Raises KeyringError."""
+    if name in (known := bound()):
+        del known[name]
+        _write_bound(known)
 
 
 def seal(name: str, data: bytes) -> None:
@@ -124,6 +148,11 @@ def forget(name: str) -> None:
 # ---- inside ------------------------------------------------------------------------------------------
 
 
+def _write_bound(known: Mapping[str, list[str]]) -> None:
+    with _folder(make=True) as folder:
+        write_private(folder, _BOUND, json.dumps(known).encode())
+
+
 def _keys() -> StateKeys:
     # Only where something is sealed: it needs the store's modules.
     from cellblock.record.place import load_key
@@ -139,6 +168,6 @@ def _folder(*, make: bool = False) -> Generator[Folder]:
             yield folder
     except FileNotFoundError:
         raise
-    except (OSError, StoreError) as error:
+    except (OSError, StoreError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise KeyringError(f"{mark_of('')} cannot be used: {why}.", hint="See whose it is.") from None

@@ -5,6 +5,8 @@ quoted.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -67,6 +69,8 @@ class Resolver:
     missing: list[tuple[Problem, str]] = field(default_factory=list[tuple[Problem, str]])
     secrets: set[str] = field(default_factory=set[str])
     files: list[Path] = field(default_factory=list[Path])
+    origin: str = ""
+    """Says where what is resolved goes, as `origin_of` does."""
     _keyring_fault: CellblockError | None = None
 
     @property
@@ -171,7 +175,7 @@ class Resolver:
 
     def _kept(self, name: str) -> str:
         # Only where a reference names it: a keyring takes long to be found.
-        from cellblock.app.config.named_secrets import NAME, NAME_RULE, NamedSecrets, mark_of
+        from cellblock.app.config.named_secrets import NAME, NAME_RULE, NamedSecrets, bound, mark_of
         from cellblock.base.keyrings import KEYRING_SECONDS, KeyringError
 
         if NAME.fullmatch(name) is None:
@@ -180,6 +184,11 @@ class Resolver:
         value: str | None = None
         if self._keyring_fault is None:
             try:
+                if (origins := bound().get(name)) is not None and self.origin not in origins:
+                    raise _Unresolved(
+                        f"it was given for {' and '.join(origins)}, and this is {self.origin or 'none'}",
+                        f"If you agree, run: cellblock secret set {name}, or `cellblock add --replace` with it.",
+                    )
                 value = NamedSecrets(KEYRING_SECONDS).get(name)
             except KeyringError as error:
                 self._keyring_fault = error
@@ -224,6 +233,16 @@ class Resolver:
 def input_variable(wanted: str) -> str:
     """Returns the environment variable that stands for an input of VS Code: `github-token` is `GITHUB_TOKEN`."""
     return re.sub(r"[^A-Z0-9]+", "_", wanted.upper()).strip("_") or "INPUT"
+
+
+def origin_of(entry: Mapping[str, Any]) -> str:
+    """Returns where what an entry refers to goes: the origin of its URL, or its command and arguments."""
+    if isinstance(url := entry.get("url"), str):
+        scheme, _, rest = url.partition("://")
+        return f"{scheme}://{re.split(r'[/?#]', rest, maxsplit=1)[0].rpartition('@')[2]}".lower()
+    words = json.dumps([entry.get("command"), entry.get("args", [])])
+    # What is no reference there may be a secret.
+    return f"command {hashlib.sha256(words.encode()).hexdigest()[:16]}"
 
 
 def references_in(text: str) -> list[str]:

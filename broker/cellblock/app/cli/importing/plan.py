@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +22,8 @@ from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.client_references import literal, unescaped
 from cellblock.app.config.edit import KeyPath
 from cellblock.app.config.formats import slip_hint, slips, value_at
-from cellblock.app.config.named_secrets import NamedSecrets
-from cellblock.app.config.references import input_variable
+from cellblock.app.config.named_secrets import NamedSecrets, bind, bound
+from cellblock.app.config.references import input_variable, names_in, origin_of
 from cellblock.base.json import is_array, is_object, mapped
 from cellblock.base.loopback import is_loopback
 from cellblock.base.secret_values import looks_secret
@@ -295,8 +296,13 @@ def add_servers(target: OwnFile, plan: Plan) -> Path | None:
     target.check()
     if plan.values:
         secrets = NamedSecrets()
+        # Those that a person has set stay free, and are set to what they are.
+        own = {*secrets.names()} - bound().keys()
         for name, value in plan.values.items():
             secrets.put(name, value)
+        for entry in plan.added.values():
+            for name in {*names_in(json.dumps(entry), "keyring")} & plan.values.keys() - own:
+                bind(name, origin_of(entry))
     return target.write(private=True)
 
 

@@ -97,6 +97,14 @@ async def test_memory_is_bounded(make_world: MakeWorld) -> None:
     assert len(json.dumps(kept)) < 2_000
 
 
+def test_one_principals_runs_hide_no_others() -> None:
+    board = Board(4)
+    for number, principal in enumerate(["ann", *["eve"] * 20, "bob", *["eve"] * 20]):
+        board.run_ended(RunFacts(f"{principal} {number}", "c", "", 0.0, 0.0, principal=principal))
+    assert [one["id"] for one in board.recent()] == ["eve 41", "eve 40", "bob 21", "ann 0"]
+    assert board.run("ann 0") is not None and board.run("eve 39") is None
+
+
 async def test_logs_can_be_left_out(make_world: MakeWorld) -> None:
     world, board = make_world(), Board(3, logs=False)
     world.events.add(board)

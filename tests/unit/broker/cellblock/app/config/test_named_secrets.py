@@ -190,6 +190,30 @@ def test_an_import_moves_secrets_into_the_keyring_and_overwrites_none(
     assert settings.warnings == () and settings.servers["gh"].env == {"GH_TOKEN": "hunter2-cursor"}
     assert settings.servers["web"].headers == {"Authorization": "Bearer hunter2-codex"}
     assert ring.entries["cellblock", "secret:GH_TOKEN"] == "somebody's other"
+    # A secret goes where it was, whoever changes the entry; until the user agrees.
+    text = file.read_text()
+    for old, new in (("https://w.example", "https://w.example.evil"), ('"command": "gh"', '"command": "sh"')):
+        file.write_text(text.replace(old, new))
+        settings = load_settings(file)
+        refused = [
+            name for name, one in settings.servers.items() if "it was given for" in (one.missing or "")
+        ]
+        assert refused == (["web"] if "evil" in new else ["gh"])
+        assert (
+            "hunter2" not in str(settings.servers[refused[0]].model_dump())
+            and "secret set" in settings.warnings[0]
+        )
+    file.write_text(text.replace("https://w.example", "https://w.example/path"))
+    assert load_settings(file).servers["web"].missing is None
+    entry = ("web", "https://other.example", "--header", "Authorization: Bearer ${keyring:WEB_AUTHORIZATION}")
+    assert command(monkeypatch, "add", *entry, "--replace", "--config", str(file)) == 0
+    assert load_settings(file).servers["web"].headers == {"Authorization": "Bearer hunter2-codex"}
+    file.write_text(text.replace("w.example", "third.example"))
+    assert load_settings(file).servers["web"].missing
+    assert command(monkeypatch, "secret", "set", "WEB_AUTHORIZATION", given=b"hunter2-codex") == 0
+    assert load_settings(file).servers["web"].missing is None
+    file.write_text(text)
+    capfd.readouterr()
     # Again: all is there, under the names that it has.
     assert command(monkeypatch, *words, "--yes", "--json") == 0
     assert json.loads(capfd.readouterr().out)["written"] is False
