@@ -38,7 +38,7 @@ def render() -> str:
     commands: list[tuple[str, argparse.ArgumentParser]] = []
     for group, names in GROUPS.items():
         paths = [path for name in names for path in found if path.split()[0] == name]
-        links = " · ".join(f"[`{path}`](#cellblock-{path.replace(' ', '-')})" for path in paths)
+        links = ", ".join(f"[`{path}`](#cellblock-{path.replace(' ', '-')})" for path in paths)
         parts.append(f"**{group}**: {links}\n")
         commands += [(path, found[path]) for path in paths]
     rows = {path: [row(action) for action in shown(command)] for path, command in commands}

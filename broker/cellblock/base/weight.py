@@ -24,7 +24,7 @@ def is_small(value: object) -> bool:
     return is_flat(value) or weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
 
 
-def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
+def weight_of(value: object, most: int) -> int:
     """Returns how many values data has, with what its texts count for; of what has over `most`, some number over it."""
     weight = 0
     waiting: list[Iterable[Any]] = [(value,)]
@@ -39,12 +39,12 @@ def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
             if type(item) is list:
                 waiting.append(cast("list[Any]", item))
             elif type(item) is str or isinstance(item, str | bytes):
-                weight += len(cast("str", item)) // text_chars
+                weight += len(cast("str", item)) // TEXT_CHARS
             elif isinstance(item, dict):
                 known = cast("dict[object, Any]", item)
                 waiting += (known.keys(), known.values())
             elif isinstance(item, bytearray | memoryview):
-                weight += len(cast("bytearray", item)) // text_chars
+                weight += len(cast("bytearray", item)) // TEXT_CHARS
             elif isinstance(item, list | tuple | set | frozenset | deque):
                 waiting.append(cast("Iterable[Any]", item))
             elif not isinstance(item, int | float | type | Enum | None):

@@ -83,7 +83,6 @@ class JournalStore:
         self,
         principal: str | None = None,
         *,
-        before: float | None = None,
         limit: int = MAX_LISTED,
         state: RunState | None = None,
     ) -> list[Head]:
@@ -91,19 +90,18 @@ class JournalStore:
 
         Args:
             principal: Whose; None: everybody's, for the user of this machine.
-            before: Only those that began before this Unix time.
-            limit: At most so many; without `before` as many of one principal as of another, where both have more.
+            limit: At most so many; as many of one principal as of another, where both have more.
             state: Only those in this state; None: all.
 
         Raises:
             StoreError: The file cannot be read.
         """
         whose = plain(principal)
-        turn = "row_number() OVER (PARTITION BY principal ORDER BY began DESC, id)" if before is None else "1"
+        turn = "row_number() OVER (PARTITION BY principal ORDER BY began DESC, id)"
         rows = self._database.rows(
-            f"SELECT {SHOWN} FROM (SELECT *, {turn} AS in_turn FROM runs WHERE began < ? AND {OF_PRINCIPAL} "
+            f"SELECT {SHOWN} FROM (SELECT *, {turn} AS in_turn FROM runs WHERE {OF_PRINCIPAL} "
             "AND (CAST(? AS TEXT) IS NULL OR state = ?)) AS found ORDER BY in_turn, began DESC, id LIMIT ?",
-            *(9e18 if before is None else before, whose, whose, state, state),
+            *(whose, whose, state, state),
             max(0, min(limit, MAX_LISTED)),
         )
         return sorted((_head(row) for row in rows), key=lambda head: -head.began)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 TOKEN_START: Final = "cellblock-raw-"
@@ -26,22 +25,13 @@ class Splices:
     def __init__(self) -> None:
         self._texts: dict[bytes, _Text] = {}
 
-    @contextmanager
-    def holding(self, text: bytes) -> Generator[str]:
-        """Returns a token for a JSON text, valid until the block ends; in a message it is a JSON string."""
-        token = self.add(text)
-        try:
-            yield token
-        finally:
-            self.drop(token)
-
     def add(self, text: bytes, quote: bytes = b'"', on_gone: Callable[[], None] | None = None) -> str:
-        """Returns a token that stands for a text until the message is written.
+        """Returns a token that stands for a text in one message.
 
         Args:
             text: What is put in its place, and in that of the quotes around it.
             quote: A quote as it is in the encoded message: that of a JSON string, or an escaped one within one.
-            on_gone: Given, the token is good for one use; called after it, or when it is dropped.
+            on_gone: Called when it is written or dropped.
         """
         token = TOKEN_START + secrets.token_hex(16)
         self._texts[token.encode()] = _Text(text, len(quote), on_gone)
@@ -49,7 +39,9 @@ class Splices:
 
     def drop(self, token: str) -> None:
         """Makes the token invalid."""
-        self._gone(token.encode())
+        found = self._texts.pop(token.encode(), None)
+        if found is not None and found.on_gone is not None:
+            found.on_gone()
 
     def spliced(self, data: bytes) -> list[bytes]:
         """Returns the message in pieces, with the texts in place of their tokens."""
@@ -63,14 +55,8 @@ class Splices:
             if found is not None:
                 pieces += [data[start : at - found.quote], found.text]
                 start = end + found.quote
-                if found.on_gone is not None:
-                    self._gone(data[at:end])
+                self.drop(data[at:end].decode())
             # What is no token may end where one begins.
             at = end if found is not None else at + len(TOKEN_START)
         pieces.append(data[start:])
         return pieces
-
-    def _gone(self, token: bytes) -> None:
-        found = self._texts.pop(token, None)
-        if found is not None and found.on_gone is not None:
-            found.on_gone()

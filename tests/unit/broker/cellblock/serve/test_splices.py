@@ -9,9 +9,8 @@ from cellblock.serve.splices import TOKEN_START, Splices
 
 def test_a_text_takes_the_place_of_its_token_and_of_its_quotes() -> None:
     splices = Splices()
-    with splices.holding(b'{"a":[1]}') as token:
-        message = json.dumps({"x": token, "y": [token]}).encode()
-        assert json.loads(b"".join(splices.spliced(message))) == {"x": {"a": [1]}, "y": [{"a": [1]}]}
+    message = json.dumps({"x": splices.add(b'{"a":[1]}'), "y": [splices.add(b"2")]}).encode()
+    assert json.loads(b"".join(splices.spliced(message))) == {"x": {"a": [1]}, "y": [2]}
     assert splices.spliced(message) == [message], "it is over"
 
 
@@ -27,7 +26,7 @@ def test_a_text_within_a_text_is_put_in_escaped() -> None:
 
 def test_what_only_looks_like_a_token_stays() -> None:
     splices = Splices()
-    with splices.holding(b"1") as token:
-        other = json.dumps([TOKEN_START, TOKEN_START + "0" * 32, token[:-1], TOKEN_START * 3]).encode()
-        assert b"".join(splices.spliced(other)) == other
-        assert b"".join(splices.spliced(other[:-1] + b',"' + token.encode() + b'"]')) == other[:-1] + b",1]"
+    token = splices.add(b"1")
+    other = json.dumps([TOKEN_START, TOKEN_START + "0" * 32, token[:-1], TOKEN_START * 3]).encode()
+    assert b"".join(splices.spliced(other)) == other
+    assert b"".join(splices.spliced(other[:-1] + b',"' + token.encode() + b'"]')) == other[:-1] + b",1]"
