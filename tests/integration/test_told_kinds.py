@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,3 +153,17 @@ async def test_what_is_right_is_told_nothing(broker: Broker, code: str) -> None:
             broker.run(f"{IMPORT}{code}\nglobalThis.__codemode_result__ = 1;", typecheck=mode)
         )
         assert (succeeded(response), response.diagnostics) == (1, []), mode
+
+
+async def test_a_second_result_makes_certain_what_one_did_not(tmp_path: Path) -> None:
+    definition, answer = next(one for one in TOOLS if one[0]["name"] == "seen")
+    definitions = tmp_path / "definitions.json"
+    definitions.write_text(json.dumps({"pages": [[definition]], "answers": {"seen": answer}}))
+    servers = {"plain": plain_server("--definitions", definitions)}
+    wrong = f"{IMPORT}const s = await p.seen({{}}); s.rowz.length;"
+    async with ready(settings(tmp_path, servers, typecheck_timeout_ms=60_000)) as made:
+        assert (await within(made.run(f"{IMPORT}globalThis.__codemode_result__ = await p.seen({{}});"))).ok
+        for calls in (1, 0):
+            await made.learnt(60.0)
+            response = await within(made.run(wrong, typecheck="before"))
+            assert (response.ok, len(response.tool_trace)) == (False, calls), response

@@ -102,6 +102,11 @@ async def test_no_secret_is_in_a_command_line(tmp_path: Path) -> None:
                 ("restart", "mine", *there),
                 ("runs", "list", *config, *state),
                 ("connect", *there),
+                ("search", "echo", *config, *state),
+                ("inspect", "mine.echo", *config, *state),
+                ("secret", "list", *config),
+                ("status", *config, *state),
+                ("install", "cursor", "--yes", *config),
             )
             all_done = asyncio.gather(*(cellblock(*words, env=env, given=b"") for words in commands))
             for words, done in zip(commands, await all_done, strict=True):

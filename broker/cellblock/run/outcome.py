@@ -90,7 +90,10 @@ def run_parked(run_id: str, parked: Parked) -> Diagnostic:
         said.append(f"waits for a login, for calls that were not made: {_named(logins)}. {why}")
     if asked:
         said.append(f"waits for the user's answer to what servers ask during calls: {_named(asked)}.")
-    hint = f"Do not run the script again: `cellblock runs approve {run_id}` lets it go on, `cellblock runs deny` "
+    hint = (
+        "Do not run the script again. The user answers on the page that `cellblock dashboard` opens, or by a command: "
+        f"`cellblock runs approve {run_id}` lets it go on, `cellblock runs deny {run_id}` "
+    )
     return Diagnostic(
         severity="warning",
         code="RUN_PARKED",

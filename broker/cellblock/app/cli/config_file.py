@@ -103,7 +103,8 @@ class ConfigFile:
         does. Raises as `change`."""
         try:
             if record is not None:
-                return given_back(*record, self.before, self._format, ours)
+                old, new = record
+                return given_back(old, new, self.before, self._format, ours)
             there = value_at(self.data, ours) is not None
             return edited(self.before, self._format, {ours: REMOVED}) if there else self.before
         except EditFault as error:

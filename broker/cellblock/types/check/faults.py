@@ -25,6 +25,7 @@ from cellblock.types.check.hints import (
     likely_of_language,
     listed,
     takes_any_key,
+    wants_a_list,
 )
 from cellblock.types.check.printed_types import members_of
 from cellblock.types.check.session import CompilerSession
@@ -42,6 +43,7 @@ from cellblock.types.check.verdict import (
     NUMBERED,
     SPREAD,
     Complaint,
+    at_key,
     is_json_text,
     is_of_object,
 )
@@ -123,6 +125,11 @@ async def find_faults(
         warm: The compiler that has just checked it. Raises SessionLost.
     """
     faults: list[TypeFault] = []
+    counted = [
+        each
+        for complaint in counted
+        for each in (complaint, *await _also_undeclared(complaint, script, warm))
+    ]
     for complaint, places in _distinct(counted):
         if len(faults) >= MAX_SHOWN:
             break
@@ -174,6 +181,17 @@ def _tool_of(complaint: Complaint, catalog: Catalog) -> tuple[str, str] | None:
         server.by_export.get(complaint.tool[1]) if server is not None and complaint.tool is not None else None
     )
     return (server.server_id, tool.tool_name) if server is not None and tool is not None else None
+
+
+async def _also_undeclared(complaint: Complaint, script: Script, warm: CompilerSession) -> list[Complaint]:
+    """Gives the other keys of a literal with an undeclared key that are not declared either."""
+    if wants_a_list(complaint):
+        return []
+    return [
+        at_key(complaint, name, line, column, script.code)
+        for name, line, column in complaint.other_keys
+        if name not in await warm.names_at((line, column), script.typescript)
+    ]
 
 
 async def _spreads_json_text(complaint: Complaint, script: Script, warm: CompilerSession) -> bool:

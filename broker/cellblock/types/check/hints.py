@@ -127,6 +127,12 @@ def argument_hint(
     return "Pass what the tool declares: see its description, or getTool of @codemode/discovery."
 
 
+def wants_a_list(complaint: Complaint) -> bool:
+    """Says whether an object stands where an array is wanted: then none of its keys is at fault."""
+    unknown = _unknown_property(complaint.message)
+    return unknown is not None and element_of(unknown[1]) is not None
+
+
 def takes_any_key(complaint: Complaint, catalog: Catalog) -> bool:
     """Says whether the schema says in so many words that where an undeclared key stands any other key may stand."""
     unknown = _unknown_property(complaint.message)

@@ -22,10 +22,14 @@ from cellblock.types.check.guards import Guards
 PARSE_BOUND_SECONDS: Final = 0.3
 """Bounds the thread's own time; a script at the checker's cap of 256 KiB takes 0.1 s."""
 
+MAX_KEYS: Final = 20
+"""Bounds the keys of a literal that are looked at beside one that is not declared."""
+
 MAX_LOOKED_AT: Final = 200
 """Bounds the brackets, loops and parses of one script that are looked at."""
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_KEYS: Final = frozenset({"property_identifier", "shorthand_property_identifier", "string"})
 _PARSE: Final = re.compile(rb"(?<![\w$])(JSON\s*\??\.\s*parse)(?![\w$])")
 _TYPEOF: Final = re.compile(rb"(?<![\w$.])(typeof)(?![\w$])")
 _BRACKET: Final = re.compile(rb"(?<=[\w$)])\s*(?:\?\.)?(\[)")
@@ -85,6 +89,17 @@ class ParsedScript:
     def text(self, node: Node) -> str:
         """Gives the source text of a node."""
         return self.raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+    def other_keys(self, key: Node) -> tuple[tuple[str, int, int], ...]:
+        """Gives the other keys of the object literal that a key is in."""
+        literal = literal_around(key)
+        found: list[tuple[str, int, int]] = []
+        for member in literal.named_children if literal is not None else []:
+            other = field(member, "key") if member.type == "pair" else member
+            if other is None or other.type not in _KEYS or other.start_byte == key.start_byte:
+                continue
+            found.append((self.text(other).strip("\"'"), *self.position(other)))
+        return tuple(found[:MAX_KEYS])
 
     def position(self, node: Node) -> tuple[int, int]:
         """Gives the line and column of a node, from 0, as the compiler counts."""

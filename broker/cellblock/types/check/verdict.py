@@ -14,6 +14,7 @@ from typing import Any, Final
 from tree_sitter import Node
 
 from cellblock.base.json import is_object
+from cellblock.script.lines import CompilerPlaces
 from cellblock.script.trees import field, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.parsed import ParsedScript, Tool, literal_around
@@ -139,8 +140,22 @@ class Complaint:
     tool: Tool | None = None
     """Names, of a text, the tool that it is from, where that is known."""
 
+    other_keys: tuple[tuple[str, int, int], ...] = ()
+    """Lists, of an undeclared key, the literal's other keys, each with its line and column from 0. The compiler
+    tells of one key in a literal only."""
+
     element_at: tuple[int, int] | None = None
     """Holds, of a member of what brackets give, where these begin."""
+
+
+def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -> Complaint:
+    """Gives the same complaint about another key of the literal; its place counts from 0."""
+    said = complaint.message.partition(" Did you mean")[0]
+    said = said.replace(f"'{complaint.name}' does not exist", f"'{name}' does not exist", 1)
+    at = CompilerPlaces(code).place(line + 1, column + 1)
+    return replace(
+        complaint, message=said, name=name, line=at[0], column=at[1], position=(line, column), other_keys=()
+    )
 
 
 def judge(
@@ -287,6 +302,7 @@ def _of_argument(made: Complaint, node: Node, source: ParsedScript) -> Complaint
         module=function[0],
         called=function[1],
         owner=_owner(node, source, of_member=is_key),
+        other_keys=source.other_keys(node) if is_key else (),
     )
 
 

@@ -99,7 +99,7 @@ KEYS = [
     ('await t.list_issues({ status: "open", lable: "bug" });', {"lable": "Did you mean `label`?"}),
     (
         'await t.list_issues({ state: "open", lable: "bug" });',
-        {"state": "Did you mean `status`?"},
+        {"state": "Did you mean `status`?", "lable": "Did you mean `label`?"},
     ),
     ("await t.list_issues({ colour: 1 });", {"colour": "The tool takes: status, label, limit."}),
     ("const b = {}; await t.list_issues({ ...b, lable: 'bug' });", {"lable": "Did you mean `label`?"}),
