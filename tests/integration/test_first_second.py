@@ -216,10 +216,10 @@ async def test_a_client_is_greeted_at_once_and_shown_what_starts_by_its_pins(tmp
     told, state = tmp_path / "told", tmp_path / "state"
     servers = {"slow": plain_server("--start-when", told), "fast": plain_server()}
     told.touch()
-    first = write_config(tmp_path, servers, pool={"warm": 1})
+    first = write_config(tmp_path, servers, pool={"warm": 1}, upstream={"list_wait_ms": 60_000})
     async with Client(stdio(first, state), mode="legacy", cache=None) as client:
         whole = await description(client)
-    assert "Still starting" not in whole and "- slow: announce" in whole
+    assert "Still starting" not in whole and "- slow: never, announce" in whole
     told.unlink()
     hanging = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
     bounds = {"list_wait_ms": 0, "connect_timeout_ms": 3_600_000}
@@ -233,7 +233,7 @@ async def test_a_client_is_greeted_at_once_and_shown_what_starts_by_its_pins(tmp
     async with Client(stdio(second, state), mode="legacy", cache=None, message_handler=on_message) as client:
         shown = await description(client)
         marked = next(line for line in shown.splitlines() if line.startswith(STARTING_AS_KNOWN))
-        assert "slow" in marked and "hanging" not in marked and "- slow: announce" in shown
+        assert "slow" in marked and "hanging" not in marked and "- slow: never, announce" in shown
         assert STARTING + ": hanging." in shown
         called = await within(client.call_tool("codemode.run", {"code": importing("fast")}))
         assert not called.is_error

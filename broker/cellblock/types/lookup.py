@@ -231,7 +231,7 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
         raise ConfigError(f"Server {name} is not connected: {reason}.", hint=hint)
     if server_id in catalog.denied:
         raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[server_id])
-    near = nearest_names(name, catalog.servers, 1)
+    near = nearest_names(name, [*catalog.servers, *catalog.unavailable], 1)
     raise ConfigError(f"There is no server {name}.", hint=did_you_mean(near, catalog.who_is_connected()))
 
 

@@ -193,9 +193,7 @@ class Catalog:
         """Gives the same catalog with servers as they would be shown while they start, if these were their
         definitions."""
         unheard = {
-            server_id: replace(
-                server, server_name=server.config_name, version=None, description=None, capabilities=()
-            )
+            server_id: replace(server, version=None, capabilities=())
             for server_id, server in self.servers.items()
             if server_id in ids
         }

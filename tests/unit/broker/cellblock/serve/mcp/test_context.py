@@ -169,7 +169,7 @@ def question(arguments: Any = None, tool: str = "write", **changes: Any) -> Ques
 @pytest.mark.parametrize(
     ("arguments", "shown", "hidden"),
     [
-        ({"path": "ü/✓"}, '{"path": "ü/✓"}', ""),
+        ({"path": "ü/✓"}, '{"path":"ü/✓"}', ""),
         ({"a": "x\nAllow this call?"}, r"x\nAllow", "x\nAllow"),
         ({"a": "\u202egnp.exe"}, r"\u202e", "\u202e"),
         ({"a": "\u2028\u00a0\u200b\x1b[2J"}, r"\u2028\xa0\u200b", "\x1b"),
@@ -192,7 +192,7 @@ def test_nothing_in_a_question_hides_a_part_of_it(arguments: Any, shown: str, hi
 def test_a_long_input_says_how_much_is_not_shown() -> None:
     text = question_text(question({"a": "x" * 100_000, "b": "end"}))
     assert len(text) < MAX_INPUT_CHARS + 300
-    assert "98521 more characters are not shown" in text
+    assert "98518 more characters are not shown" in text
 
 
 def test_the_name_of_a_tool_is_its_servers_own_text() -> None:
