@@ -193,8 +193,8 @@ async def test_a_relay_needs_no_secret_of_the_daemons_configuration(served: Daem
         async with Client(stdio_client(parameters, errlog=log)) as client:
             (tool,) = (await within(client.list_tools())).tools
             assert tool.name == TOOL
-    said = errors.read_text()
-    assert "warning" in said and "cellblock.pool.warm" in said and "NOT_SET_ANYWHERE" not in said
+    # Its faults are for whoever serves with it.
+    assert errors.read_text() == ""
 
 
 async def test_to_and_from_files(served: Daemon, tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_ever
         assert server["module"] == "@codemode/servers/everything"
 
         if compiler.why_absent() is None:
+            # One result refuses nothing.
+            assert (await run(client, script("text.length")))["result"] > 0
             wrong = await run(client, script("JSON.parse(text).title.trim()"), typecheck="before")
             assert wrong["diagnostics"][0]["code"] == "TYPE_ERROR" and wrong["toolTrace"] == []
             assert "Did you mean `name`?" in wrong["diagnostics"][0]["hint"]

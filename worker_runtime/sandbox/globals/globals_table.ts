@@ -52,7 +52,8 @@ export const DEVIATIONS: Readonly<Record<string, string>> = {
   __proto__: null as never,
   AbortSignal: "AbortSignal.timeout is made of setTimeout",
   Atomics: "absent: one thread only",
-  Error: "globalThis.Error cannot be replaced, nor Error.prepareStackTrace set; stackTraceLimit and captureStackTrace work",
+  Error:
+    "globalThis.Error cannot be replaced, nor Error.prepareStackTrace set; stackTraceLimit and captureStackTrace work",
   EventTarget: "globalThis itself is no event target: addEventListener is absent",
   Function:
     "present for instanceof; calling it with source text throws EvalError, as for async functions and generators",

@@ -90,9 +90,11 @@ async def approve(
         await asyncio.to_thread(store.replace, server, first_pins(origin, listed))
         text = f"{server}: its pin file was damaged; all {_count(listed)} tools are pinned anew"
         return Approval(text, [tool.name for tool in listed], [tool.name for tool in listed])
-    if pins is None:
-        pins = Pins(origin)
-    differences = pins.differences(origin, listed)
+    # Before the first run nothing is pinned, and all is new to whoever approves it.
+    differences = (
+        {tool.name: Difference.NEW for tool in listed} if pins is None else pins.differences(origin, listed)
+    )
+    pins = pins or Pins(origin)
     chosen = [] if show_only else _chosen(listed, differences, tools, every)
     lines = list(_report(server, listed, differences, pins))
     if chosen:

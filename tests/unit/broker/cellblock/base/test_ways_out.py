@@ -18,7 +18,7 @@ ROOT = Path(cellblock.__file__).parent
 # has been through `plain` or `spelled_out`.
 AROUND_SCREEN = {
     "draw": {"app/cli/progress.py": 1},
-    "input": {"app/cli/clients.py": 1},
+    "input": {"app/cli/streams.py": 1},
     "getpass": {"app/cli/auth.py": 1},
     "__stdout__": {"app/cli/streams.py": 1},
     "__stderr__": {"app/cli/streams.py": 1},
@@ -43,7 +43,6 @@ FOR_MODELS = {
         "tools/upstream/definitions.py": 1,
         "tools/upstream/entries.py": 1,
         "tools/upstream/listing.py": 1,
-        "tools/upstream/outstanding.py": 2,
         "tools/upstream/server_log.py": 1,
         "tools/upstream/wire/messages.py": 1,
         "types/learning/overlay.py": 1,
