@@ -100,6 +100,9 @@ async def test_detail_levels_of_list_tools(broker: Broker) -> None:
         for name, tool in found.items():
             stated(tool)
             wanted = {key: defined[name][key] for key in extra if key in defined[name]}
+            if "outputSchema" not in tool and wanted.get("outputSchema") == {"type": "object"}:
+                # What was observed, which `stated` takes away, says more than an open one.
+                del wanted["outputSchema"]
             assert {key: tool[key] for key in tool if key not in ("toolName", "exportName")} == wanted, name
             assert isinstance(tool["exportName"], str)
 
