@@ -69,7 +69,7 @@ HELP: Final = {
         "Runs an agent's JavaScript against MCP servers, in a process that can touch nothing.",
         "cellblock demo  # see it work",
         "cellblock import  # take over the servers of your editor",
-        "claude mcp add cellblock -- cellblock serve --config ~/cellblock.json  # put it behind Claude Code",
+        "cellblock install claude-code --take-over  # put it and its servers behind Claude Code",
     ),
     "run": Help(
         "run one script and print the response as JSON",
@@ -118,7 +118,7 @@ HELP: Final = {
         "Relays MCP between standard input and output and a daemon, so that several editors share its workers and its"
         " upstream servers. Where none runs on this machine it starts one, which ends when nobody has used it for"
         " 30 minutes.",
-        "claude mcp add cellblock -- cellblock connect  # in an editor",
+        "cellblock connect  # what an editor starts",
         "cellblock connect --url http://127.0.0.1:7434/mcp --config work.json  # a second daemon, of another"
         " configuration",
         "cellblock connect --url https://cellblock.example.com/mcp --token-file token  # to another machine",
