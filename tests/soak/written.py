@@ -18,7 +18,6 @@ from cellblock.record.store import JournalStore
 from cellblock.record.views import response_in
 from support.fleet.fleet import Fleet
 
-
 MOST_RUNS = 1_000_000
 
 
