@@ -25,6 +25,7 @@ from cellblock.base.settings.syntax import parse
 from support.cellblock_zygote import forked_cellblock
 from support.commands import Said, cellblock, in_this_process
 from support.entries import CELLBLOCK
+from support.params import mostly
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "darwin", reason="the folders of the clients are those of Linux"
@@ -159,7 +160,7 @@ MINE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("client", mostly(["claude-code", "codex", "goose"], list(FILES)))
 @settings(
     max_examples=5,
     deadline=None,

@@ -14,6 +14,7 @@ import pytest
 
 from cellblock.base.daemon_socket import FOLDER
 from support.entries import CELLBLOCK, entry, write_config
+from support.params import mostly
 from support.processes import descendants, gone
 from support.waits import until, within
 
@@ -45,7 +46,7 @@ def is_locked(file: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("how", ["alone", "in a shell", "installed first"])
+@pytest.mark.parametrize("how", mostly(["in a shell"], ["alone", "in a shell", "installed first"]))
 async def test_nothing_is_left_of_a_daemon_that_is_killed(tmp_path: Path, how: str) -> None:
     """Its server ignores SIGTERM and the end of its input."""
     program, begun = tmp_path / "stubborn.py", tmp_path / "begun"
