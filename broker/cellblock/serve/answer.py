@@ -13,23 +13,17 @@ from typing import Any, Final, NamedTuple
 from cellblock.base.errors import shorten
 from cellblock.base.settings.settings import FrontendSettings
 from cellblock.run.response import RunResponse, TraceEntry
-from cellblock.serve.mcp.tool_name import COPILOT_OF_JETBRAINS
+from cellblock.serve.mcp.tool_name import COPILOT_OF_JETBRAINS, VS_CODE
 
 KEPT_CODE: Final = "OUTPUT_KEPT"
 
 SHOWN_TO_MODELS: Final = frozenset(
     [
+        *VS_CODE,
         "claude-code",
-        "code - oss",
-        "code-server",
         "codex-mcp-client",
         "github-copilot-developer",
         "opencode",
-        "visual studio code",
-        "visual studio code - insiders",
-        "visual-studio-code",
-        "vscodium",
-        "vscodium - insiders",
     ]
 )
 """Names clients, in lower case, that show structured content to their models, or may (docs/clients.md)."""

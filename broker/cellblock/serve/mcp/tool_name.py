@@ -13,12 +13,22 @@ from cellblock.base.settings.settings import FrontendSettings
 TOOL_NAME: Final = "codemode.run"
 PLAIN_NAME: Final = "codemode_run"
 
+VS_CODE: Final = (
+    "code - oss",
+    "code-server",
+    "visual studio code",
+    "visual studio code - insiders",
+    "visual-studio-code",
+    "vscodium",
+    "vscodium - insiders",
+)
+"""Names VS Code and what is built from it, as in `initialize` but in lower case."""
+
 WITHOUT_DOTS: Final = frozenset(
     [
+        *VS_CODE,
         "claude-ai",
         "claude-code",
-        "code - oss",
-        "code-server",
         "codex-mcp-client",
         "cursor",
         "cursor-vscode",
@@ -27,11 +37,6 @@ WITHOUT_DOTS: Final = frozenset(
         "goose-cli",
         "goose-desktop",
         "opencode",
-        "visual studio code",
-        "visual studio code - insiders",
-        "visual-studio-code",
-        "vscodium",
-        "vscodium - insiders",
         "windsurf",
         "windsurf-client",
         "zed",
