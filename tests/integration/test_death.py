@@ -278,7 +278,7 @@ PARTS = ("cellblock_worker", "deno", "plain_server")
 @pytest.mark.servers
 @pytest.mark.parametrize(
     "number",
-    mostly([signal.SIGKILL, signal.SIGINT], [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]),
+    mostly([signal.SIGKILL], [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP]),
 )
 async def test_the_end_of_cellblock_run_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     """Neither host nor worker nor upstream server; after a signal that can be handled, no socket either."""

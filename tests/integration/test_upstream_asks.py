@@ -19,6 +19,7 @@ from cellblock.run.policy.asking import Caller
 from cellblock.serve.mcp.mcp_server import FrontServer
 from support.brokers import ready
 from support.entries import forked_server, settings
+from support.params import mostly
 from support.responses import succeeded
 from support.waits import until, within
 
@@ -212,7 +213,7 @@ async def test_the_calls_clock_stands_still_while_a_person_thinks(http: Broker) 
         assert await slow.call("elicit") == "accept ada"
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("mode", mostly(["auto"], ["legacy", "auto"]))
 async def test_the_runs_clock_stands_still_while_a_person_thinks(http: Broker, mode: str) -> None:
     """Of two questions at once, too: it goes on when both are answered. The time of the script itself counts."""
     slow = Person(http, "ada", wait=lambda: asyncio.sleep(2.5), mode=mode)

@@ -18,6 +18,7 @@ from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.orphans import end_orphans
 from security.native.harness import Native, attack
 from support.entries import settings
+from support.params import mostly
 from support.processes import alive, launchers_of, parent_of, workers_of
 from support.waits import steady, until, warmed
 
@@ -52,7 +53,7 @@ def holds_pidfd(holder: int, pid: int) -> bool:
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["its own launcher", "one in its place"])
-@pytest.mark.parametrize("kind", ["room", "bubblewrap"])
+@pytest.mark.parametrize("kind", mostly(["room"], ["room", "bubblewrap"]))
 async def test_the_launcher_ends_one_that_takes_back_pdeathsig_when_its_host_is_killed(
     kind: str, replaced: bool, native: Native
 ) -> None:

@@ -398,7 +398,7 @@ class Histories(History):
 MORE = int(os.environ.get("CELLBLOCK_HISTORIES", "0"))
 
 Histories.TestCase.settings = settings(
-    max_examples=MORE or 100,
+    max_examples=MORE or 50,
     stateful_step_count=60 if MORE else 25,
     derandomize=not MORE,
     deadline=None,
