@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from cellblock import RunResponse
 from cellblock.app.assembly import host_terms
@@ -218,7 +219,7 @@ async def test_a_flood_before_the_greeting_fills_no_log_and_holds_nobody(
     with caplog.at_level(logging.INFO, logger="cellblock.transport"):
         for _ in range(FLOOD):
             hostile.socket.send((b"", b"\xc1", b""))
-            hostile.say(hello(capacity=1).replace(protocol=1))  # pyright: ignore[reportAttributeAccessIssue]
+            hostile.say(replace(hello(capacity=1), protocol=1))
         task = await served_by(honest, world)
         honest.finish(b"1")
         assert (await within(task)).result == 1
