@@ -292,7 +292,7 @@ class World:
         self.executor = Executor(
             self.settings,
             self.pool,
-            self.upstreams,
+            self.upstreams,  # pyright: ignore[reportArgumentType]
             self.parsers,
             events=self.events,
             keeper=keeper,  # pyright: ignore[reportArgumentType]
