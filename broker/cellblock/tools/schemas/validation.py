@@ -22,8 +22,7 @@ from cellblock.base.json import (
     is_flat,
     is_object,
 )
-from cellblock.tools.schemas import patterns
-from cellblock.tools.schemas.cost import Level, NotCheckable, SchemaCost, abridged, measured
+from cellblock.tools.schemas.cost import PATTERN_OPTIONS, Level, NotCheckable, SchemaCost, abridged, measured
 from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
 
 logger = logging.getLogger("cellblock.schemas")
@@ -310,7 +309,7 @@ class InputValidator:
             lambda: _CHECKERS[self._draft](
                 copied(self._schema),
                 validate_formats=False,
-                pattern_options=patterns.OPTIONS,
+                pattern_options=PATTERN_OPTIONS,
                 offline=True,
                 mask="the value",
             )

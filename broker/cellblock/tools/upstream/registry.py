@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,20 +17,19 @@ from cellblock.base.errors import ToolNotFound
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,
     check_servers,
     module_paths,
 )
-from cellblock.tools.catalog.requests import Kind, RequestEntry
-from cellblock.tools.upstream.entries import Entry
-from cellblock.tools.upstream.first_starts import installed
+from cellblock.tools.python.python_calls import PythonServer
+from cellblock.tools.upstream.installs import LOOK_SECONDS
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts, as_pinned
 from cellblock.tools.upstream.pin_review import Reviewer
-from cellblock.tools.upstream.python_server import PythonServer
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.resources import Entry
 from cellblock.tools.upstream.server_entries import ServerEntries
 from cellblock.tools.upstream.session import UpstreamSession
 
@@ -469,3 +469,32 @@ def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
     return {
         name: config for name, config in servers.items() if not config.disabled and config.missing is None
     }
+
+
+QUIET_SECONDS: Final = 2.0
+"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
+
+TELL_SECONDS: Final = 5.0
+"""Passes between two sentences about a server that is being installed."""
+
+
+async def installed(sessions: Mapping[str, UpstreamSession], tell: Callable[[str], object]) -> None:
+    """Waits until those of these servers are connected that are being installed.
+
+    Args:
+        sessions: By the server's name.
+        tell: Told a sentence of each, every `TELL_SECONDS`.
+    """
+    now = asyncio.get_running_loop().time
+    began: dict[str, float] = {}
+    due: dict[str, float] = {}
+    while names := [name for name, one in sessions.items() if one.starting and one.installing]:
+        for name in names:
+            since = now() - began.setdefault(name, now())
+            if since >= due.get(name, QUIET_SECONDS):
+                due[name] = since + TELL_SECONDS
+                so_far = f" ({since:.0f} s)" if since >= 1 else ""
+                tell(f"server {name} is being installed by its program{so_far}")
+        await asyncio.sleep(LOOK_SECONDS)
+    bounds = {name: sessions[name].connect_seconds for name in began}
+    await asyncio.gather(*(sessions[name].settled(inf, at_most=bound) for name, bound in bounds.items()))

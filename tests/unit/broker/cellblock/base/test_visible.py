@@ -24,8 +24,8 @@ from cellblock.serve.mcp.manual import opening
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.tools.upstream.auth.exchange import shown_line
 from cellblock.tools.upstream.definitions import ToolDefinition, admit, shown
-from cellblock.tools.upstream.entries import Entries
 from cellblock.tools.upstream.listing import facts_of
+from cellblock.tools.upstream.resources import Entries
 from cellblock.tools.upstream.wire.messages import quoted
 from cellblock.types.definitions import mcp_definition, published
 from cellblock.types.discovery import Discovery
