@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import httpx2
 import mcp_types as types
@@ -20,7 +19,7 @@ from mcp_types.version import (
     LATEST_MODERN_VERSION,
     MODERN_PROTOCOL_VERSIONS,
 )
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.redaction import Redactor, guard_loggers
@@ -31,7 +30,7 @@ from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.dispatcher import Connection, Wire
 from cellblock.tools.upstream.http import HttpWire
 from cellblock.tools.upstream.http_requests import http_client, tls_context
-from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, package_of
+from cellblock.tools.upstream.installs import POLL_SECONDS, Install, package_of
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.sse import SseWire
@@ -43,111 +42,10 @@ PROBE_SECONDS: Final = 0.8
 """Sets how long a server may say nothing to `server/discover` before `initialize` is sent beside it: some servers of
 before 2026-07-28 answer nothing else first."""
 
-AS_IT_IS: Final[TypeAdapter[Any]] = TypeAdapter(Any)
-"""Takes a result as the dispatcher gives it."""
-
 
 class ProbeEnded(Exception):
     """Tells that the connection ended while the revision was agreed on: some servers end where `initialize` is not
     what they hear first."""
-
-
-@asynccontextmanager
-async def connected(
-    config: ServerConfig,
-    make_session: Callable[[Connection], ClientSession],
-    *,
-    stderr: TextIO,
-    ended: asyncio.Event,
-    cap: int,
-    holding: Holding,
-    on_note: Callable[[str], None],
-    auth: httpx2.Auth | None = None,
-    handshake: bool = False,
-    install: Install | None = None,
-) -> AsyncGenerator[tuple[ClientSession, Connection]]:
-    """Connects to the server of a configuration.
-
-    Args:
-        config: `command` starts a process (stdio), `url` connects (streamable HTTP, or SSE by `type`).
-        make_session: Makes the SDK's session, not yet entered.
-        stderr: Where a started process's stderr goes.
-        ended: Set when the connection is over.
-        cap: Largest message in bytes.
-        holding: Counts the bytes of large messages.
-        on_note: Told, as a sentence, what was odd.
-        auth: Puts credentials on each HTTP request.
-        handshake: Whether `initialize` is said first, with no `server/discover` before it.
-        install: What `command` installs first.
-
-    Raises:
-        OSError: The process cannot be started.
-        MCPError: The server refused, or the connection was lost.
-        ProbeEnded: It was lost where `handshake` may help.
-    """
-    guard_loggers()
-    async with AsyncExitStack() as stack:
-        wire = await _opened(config, stack, stderr, cap, holding, auth, install)
-        try:
-            session, connection = await _agreed(stack, wire, make_session, ended, on_note, handshake)
-        except HttpRefused as refused:
-            if refused.status != 405 or not isinstance(wire, HttpWire) or config.type is not None:
-                raise
-            # Before streamable HTTP, a GET opened the stream of events.
-            ended.clear()
-            sse = SseWire(wire.url, wire.client, cap, holding)
-            await stack.enter_async_context(sse.opened())
-            session, connection = await _agreed(stack, sse, make_session, ended, on_note, handshake=True)
-        yield session, connection
-
-
-async def _opened(
-    config: ServerConfig,
-    stack: AsyncExitStack,
-    stderr: TextIO,
-    cap: int,
-    holding: Holding,
-    auth: httpx2.Auth | None,
-    install: Install | None,
-) -> Wire:
-    if config.command is not None:
-        started = stdio_wire(config, stderr=stderr, cap=cap, holding=holding, install=install)
-        return await stack.enter_async_context(started)
-    tls, url = await asyncio.to_thread(tls_context), config.url
-    assert url is not None
-    client = await stack.enter_async_context(http_client(config.headers, auth, tls))
-    if config.type == "sse":
-        sse = SseWire(url, client, cap, holding)
-        await stack.enter_async_context(sse.opened())
-        return sse
-    wire = HttpWire(url, client, cap, holding)
-    stack.push_async_callback(wire.close)
-    return wire
-
-
-async def _agreed(
-    stack: AsyncExitStack,
-    wire: Wire,
-    make_session: Callable[[Connection], ClientSession],
-    ended: asyncio.Event,
-    on_note: Callable[[str], None],
-    handshake: bool,
-) -> tuple[ClientSession, Connection]:
-    connection = Connection(wire, ended, on_note)
-    async with AsyncExitStack() as opening:
-        session = await opening.enter_async_context(make_session(connection))
-        try:
-            await _agree(session, handshake=handshake)
-        except MCPError as error:
-            # Not from within the block: the session's tasks would make a group of it.
-            failed = error
-        else:
-            connection.version = session.protocol_version
-            stack.push_async_exit(opening.pop_all())
-            return session, connection
-    if isinstance(failed, ConnectionLost) and failed.sent and not handshake:
-        raise ProbeEnded(failed.message) from None
-    raise failed
 
 
 async def _agree(session: ClientSession, *, handshake: bool) -> None:
@@ -301,10 +199,6 @@ class Link:
         server, bound = self._server, self._server.bounds.connect_timeout_ms / 1000
         late, clock = "it did not answer `initialize`", asyncio.timeout(bound)
 
-        def made(connection: Connection) -> ClientSession:
-            self.connection = connection
-            return make_session(connection)
-
         async with contextlib.AsyncExitStack() as stack:
             log = await stack.enter_async_context(
                 stderr_log(server.log_file, server.redactor, self._note_said)
@@ -314,21 +208,9 @@ class Link:
                 stack.callback(self.install.end)
                 holding = asyncio.create_task(_stopped(clock, self.install, bound))
                 stack.push_async_callback(end_tasks, holding)
-            opening = connected(
-                server.config,
-                made,
-                stderr=log.sink,
-                ended=self.ended,
-                cap=server.max_message_bytes,
-                holding=server.holding,
-                on_note=self._on_note,
-                auth=server.login,
-                handshake=handshake,
-                install=self.install,
-            )
             try:
                 async with clock:
-                    client, connection = await stack.enter_async_context(opening)
+                    client, connection = await self._connected(stack, log.sink, make_session, handshake)
                     late = "no tool list"
                     await learn(client, connection)
             except TimeoutError:
@@ -341,6 +223,79 @@ class Link:
                 ) from None
             self.client = client
             yield client
+
+    async def _connected(
+        self,
+        stack: contextlib.AsyncExitStack,
+        stderr: TextIO,
+        make_session: Callable[[Connection], ClientSession],
+        handshake: bool,
+    ) -> tuple[ClientSession, Connection]:
+        """Connects: `command` starts a process (stdio), `url` connects (streamable HTTP, or SSE by `type`).
+
+        Raises:
+            OSError: The process cannot be started.
+            MCPError: The server refused, or the connection was lost.
+            ProbeEnded: It was lost where `handshake` may help.
+        """
+        guard_loggers()
+        wire = await self._wire(stack, stderr)
+        try:
+            return await self._agreed(stack, wire, make_session, handshake)
+        except HttpRefused as refused:
+            if (
+                refused.status != 405
+                or not isinstance(wire, HttpWire)
+                or self._server.config.type is not None
+            ):
+                raise
+            # Before streamable HTTP, a GET opened the stream of events.
+            self.ended.clear()
+            sse = await self._sse(stack, wire.url, wire.client)
+            return await self._agreed(stack, sse, make_session, handshake=True)
+
+    async def _wire(self, stack: contextlib.AsyncExitStack, stderr: TextIO) -> Wire:
+        server, config = self._server, self._server.config
+        cap, holding = server.max_message_bytes, server.holding
+        if config.command is not None:
+            started = stdio_wire(config, stderr=stderr, cap=cap, holding=holding, install=self.install)
+            return await stack.enter_async_context(started)
+        tls, url = await asyncio.to_thread(tls_context), config.url
+        assert url is not None
+        client = await stack.enter_async_context(http_client(config.headers, server.login, tls))
+        if config.type == "sse":
+            return await self._sse(stack, url, client)
+        wire = HttpWire(url, client, cap, holding)
+        stack.push_async_callback(wire.close)
+        return wire
+
+    async def _sse(self, stack: contextlib.AsyncExitStack, url: str, client: httpx2.AsyncClient) -> SseWire:
+        sse = SseWire(url, client, self._server.max_message_bytes, self._server.holding)
+        await stack.enter_async_context(sse.opened())
+        return sse
+
+    async def _agreed(
+        self,
+        stack: contextlib.AsyncExitStack,
+        wire: Wire,
+        make_session: Callable[[Connection], ClientSession],
+        handshake: bool,
+    ) -> tuple[ClientSession, Connection]:
+        connection = self.connection = Connection(wire, self.ended, self._on_note)
+        async with contextlib.AsyncExitStack() as opening:
+            session = await opening.enter_async_context(make_session(connection))
+            try:
+                await _agree(session, handshake=handshake)
+            except MCPError as error:
+                # Not from within the block: the session's tasks would make a group of it.
+                failed = error
+            else:
+                connection.version = session.protocol_version
+                stack.push_async_exit(opening.pop_all())
+                return session, connection
+        if isinstance(failed, ConnectionLost) and failed.sent and not handshake:
+            raise ProbeEnded(failed.message) from None
+        raise failed
 
     def noise(self) -> str:
         """Says, to be added to a reason, what a started server wrote that is no message."""
@@ -392,5 +347,5 @@ async def _stopped(clock: asyncio.Timeout, install: Install, bound: float) -> No
     with contextlib.suppress(RuntimeError):
         # The clock was not begun, or is over.
         while install.running and install.left:
-            clock.reschedule(loop.time() + bound + LOOK_SECONDS)
-            await asyncio.sleep(LOOK_SECONDS)
+            clock.reschedule(loop.time() + bound + POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)

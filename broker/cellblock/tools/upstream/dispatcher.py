@@ -33,7 +33,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 from opentelemetry.propagate import inject
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.json import is_object
@@ -45,6 +45,9 @@ from cellblock.tools.upstream.wire.messages import Failure, Message, Notificatio
 from cellblock.tools.upstream.wire.results import ToolResult, fields_of
 
 logger = logging.getLogger("cellblock.tools.upstream")
+
+AS_IT_IS: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+"""Takes a result as `Connection` gives it."""
 
 ABANDON_SECONDS: Final = 5.0
 """Bounds the sending of the notice that a request is given up."""

@@ -17,7 +17,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from cellblock.base.json import is_object
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Withheld
-from cellblock.tools.upstream.connecting import AS_IT_IS
 from cellblock.tools.upstream.definitions import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
@@ -27,7 +26,7 @@ from cellblock.tools.upstream.definitions import (
     left_out,
     shown,
 )
-from cellblock.tools.upstream.dispatcher import Connection
+from cellblock.tools.upstream.dispatcher import AS_IT_IS, Connection
 from cellblock.tools.upstream.wire.repair import Page, carried
 
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,31}", re.ASCII)

@@ -24,7 +24,7 @@ from cellblock.tools.catalog.naming import (
     module_paths,
 )
 from cellblock.tools.python.python_calls import PythonServer
-from cellblock.tools.upstream.installs import LOOK_SECONDS
+from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts, as_pinned
 from cellblock.tools.upstream.pin_review import Reviewer
@@ -42,6 +42,12 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 STARTUP_WAIT_SECONDS: Final = 10.0
 """Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
 what `npx` installs first takes longer, and then the script is told so."""
+
+QUIET_SECONDS: Final = 2.0
+"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
+
+TELL_SECONDS: Final = 5.0
+"""Passes between two sentences about a server that is being installed."""
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
@@ -244,13 +250,30 @@ class Registry:
         return any(session.starting for session in self.sessions.values())
 
     async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
-        """Waits as `first_starts.installed`, where `code` is given only for the servers that this script names."""
+        """Waits until those servers are connected that their programs install when they start (`npx`, `uvx`).
+
+        Args:
+            tell: Told a sentence of each, every `TELL_SECONDS`.
+            code: Only the servers that this script names are waited for; None: all.
+        """
         named = {
             name: session
             for name, session in self.sessions.items()
             if code is None or self._paths[name] in code or _NAMES_ANY in code
         }
-        await installed(named, tell)
+        now = asyncio.get_running_loop().time
+        began: dict[str, float] = {}
+        due: dict[str, float] = {}
+        while names := [name for name, one in named.items() if one.starting and one.installing]:
+            for name in names:
+                since = now() - began.setdefault(name, now())
+                if since >= due.get(name, QUIET_SECONDS):
+                    due[name] = since + TELL_SECONDS
+                    so_far = f" ({since:.0f} s)" if since >= 1 else ""
+                    tell(f"server {name} is being installed by its program{so_far}")
+            await asyncio.sleep(POLL_SECONDS)
+        bounds = {name: named[name].connect_seconds for name in began}
+        await asyncio.gather(*(named[name].settled(inf, at_most=bound) for name, bound in bounds.items()))
 
     async def settled(
         self,
@@ -469,32 +492,3 @@ def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
     return {
         name: config for name, config in servers.items() if not config.disabled and config.missing is None
     }
-
-
-QUIET_SECONDS: Final = 2.0
-"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
-
-TELL_SECONDS: Final = 5.0
-"""Passes between two sentences about a server that is being installed."""
-
-
-async def installed(sessions: Mapping[str, UpstreamSession], tell: Callable[[str], object]) -> None:
-    """Waits until those of these servers are connected that are being installed.
-
-    Args:
-        sessions: By the server's name.
-        tell: Told a sentence of each, every `TELL_SECONDS`.
-    """
-    now = asyncio.get_running_loop().time
-    began: dict[str, float] = {}
-    due: dict[str, float] = {}
-    while names := [name for name, one in sessions.items() if one.starting and one.installing]:
-        for name in names:
-            since = now() - began.setdefault(name, now())
-            if since >= due.get(name, QUIET_SECONDS):
-                due[name] = since + TELL_SECONDS
-                so_far = f" ({since:.0f} s)" if since >= 1 else ""
-                tell(f"server {name} is being installed by its program{so_far}")
-        await asyncio.sleep(LOOK_SECONDS)
-    bounds = {name: sessions[name].connect_seconds for name in began}
-    await asyncio.gather(*(sessions[name].settled(inf, at_most=bound) for name, bound in bounds.items()))
