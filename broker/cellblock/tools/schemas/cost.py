@@ -8,79 +8,17 @@ object costs what its own keywords cost, plus what it applies in place, plus the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache, reduce
+from functools import reduce
 from itertools import chain, islice
 from math import isqrt
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-import jsonschema_rs
-
 from cellblock.base.json import inside, is_array, is_object, pointer_steps
+from cellblock.tools.schemas import patterns
 from cellblock.tools.schemas.keywords import Applies, subschemas
-
-MAX_PATTERN_CHARS: Final = 1000
-"""Sets the longest pattern, in characters."""
-MAX_STATES: Final = 4000
-"""Sets the most automaton states, as `states` estimates them."""
-PATTERN_OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=256 * 1024)
-"""Holds the automaton engine; a compiled pattern takes at most 256 KiB."""
-
-_TOKEN: Final = re.compile(
-    r"\\[pP]\{[^}]{0,64}+\}|\\.|\[\^?[^\]\\]*+(?:\\.[^\]\\]*+)*+(?:\]|\\?\Z)|\{\d+(?:,\d*)?\}|.", re.DOTALL
-)
-_WIDE: Final = 10  # `.` and negated classes are a small automaton over UTF-8 bytes
-_UNICODE: Final = 300
-
-
-def states(pattern: str) -> int:
-    """Estimates how many automaton states a pattern needs; repeats with counts multiply."""
-    groups: list[int] = [0]
-    last = 0
-    for token in _TOKEN.findall(pattern):
-        if token == "(":
-            groups.append(0)
-            last = 0
-        elif token == ")" and len(groups) > 1:
-            last = groups.pop() + 1
-            groups[-1] += last
-        elif token[0] == "{" and len(token) > 1:
-            times = max(int(number) for number in re.findall(r"\d{1,6}", token))
-            groups[-1] += last * max(0, times - 1)
-            last *= times
-        else:
-            last = (
-                _UNICODE if token[:2] in (r"\p", r"\P") else _WIDE if token == "." or token[:2] == "[^" else 1
-            )
-            groups[-1] += last
-    return sum(groups)
-
-
-def is_usable(pattern: str) -> bool:
-    """Says whether a pattern can be matched in bounded time."""
-    return _checker(pattern) is not None
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Says whether a usable pattern is found in a text; False for one that is not usable."""
-    checker = _checker(pattern)
-    return checker is not None and checker.is_valid(text)
-
-
-@lru_cache(maxsize=256)
-def _checker(pattern: str) -> jsonschema_rs.Validator | None:
-    if len(pattern) > MAX_PATTERN_CHARS or states(pattern) > MAX_STATES:
-        return None
-    try:
-        return jsonschema_rs.Draft202012Validator(
-            {"pattern": pattern}, pattern_options=PATTERN_OPTIONS, offline=True
-        )
-    except ValueError:
-        return None
-
 
 MAX_VALUES: Final = 200_000
 """Sets the most JSON values in an input that is checked on the loop."""
@@ -377,9 +315,9 @@ class SchemaCost:
     def _automaton(self, pattern: str) -> int:
         if pattern not in self._patterns:
             self._patterns.add(pattern)
-            if len(self._patterns) > MAX_PATTERNS or not is_usable(pattern):
+            if len(self._patterns) > MAX_PATTERNS or not patterns.is_usable(pattern):
                 self.unusable.add(pattern)
-        return 0 if pattern in self.unusable else states(pattern) * _STATE_STEPS
+        return 0 if pattern in self.unusable else patterns.states(pattern) * _STATE_STEPS
 
     def _sorted(self) -> list[int]:
         """Gives the schema objects, each after those that it applies in place."""

@@ -22,7 +22,8 @@ from cellblock.base.json import (
     is_flat,
     is_object,
 )
-from cellblock.tools.schemas.cost import PATTERN_OPTIONS, Level, NotCheckable, SchemaCost, abridged, measured
+from cellblock.tools.schemas import patterns
+from cellblock.tools.schemas.cost import Level, NotCheckable, SchemaCost, abridged, measured
 from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
 
 logger = logging.getLogger("cellblock.schemas")
@@ -309,7 +310,7 @@ class InputValidator:
             lambda: _CHECKERS[self._draft](
                 copied(self._schema),
                 validate_formats=False,
-                pattern_options=PATTERN_OPTIONS,
+                pattern_options=patterns.OPTIONS,
                 offline=True,
                 mask="the value",
             )

@@ -55,7 +55,7 @@ def uses(names: set[str], *below: str) -> dict[str, dict[str, int]]:
     """How often each file calls or reads something of these names."""
     found = {name: Counter[str]() for name in names}
     for file, node in nodes(*below):
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        name = node.id if isinstance(node, ast.Name) else node.attr
         if name in names:
             found[name][file] += 1
     return {name: dict(count) for name, count in found.items()}
