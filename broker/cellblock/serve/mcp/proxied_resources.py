@@ -25,8 +25,7 @@ from cellblock.base.tasks import TaskSet
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.list_changes import Gathering, Tell, told
 from cellblock.serve.service import Context
-from cellblock.tools.catalog.model import ServerEntry
-from cellblock.tools.catalog.requests import (
+from cellblock.tools.catalog.model import (
     CAPABILITIES,
     COMPLETE,
     GET_PROMPT,
@@ -34,9 +33,10 @@ from cellblock.tools.catalog.requests import (
     SUBSCRIBE,
     Kind,
     RequestEntry,
+    ServerEntry,
 )
 from cellblock.tools.upstream.definitions import shown
-from cellblock.tools.upstream.entries import MAX_KEY_CHARS, key_of
+from cellblock.tools.upstream.resources import MAX_KEY_CHARS, key_of
 from cellblock.types.definitions import has_one_server, long_name
 
 logger = logging.getLogger("cellblock.serve")
