@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 import httpx2
+
+from cellblock.base.steps import next_step
 
 ACCEPTED: Final = {"accept-encoding": "gzip, deflate"}
 
@@ -41,7 +42,7 @@ async def unpacked(response: httpx2.Response) -> AsyncGenerator[bytes]:
             if given > FREE_BYTES and given > came * MOST_RATIO:
                 raise httpx2.DecodingError(f"unpacked it has over {MOST_RATIO} times its size")
             yield piece
-            await asyncio.sleep(0)
+            await next_step()
             chunk = unpacker.unconsumed_tail
 
 
