@@ -12,6 +12,8 @@ from typing import Final
 
 import httpx2
 
+from cellblock.base.steps import next_step
+
 ACCEPTED: Final = {"accept-encoding": "gzip, deflate"}
 
 PIECE_BYTES: Final = 256 * 1024
