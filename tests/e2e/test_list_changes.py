@@ -98,7 +98,7 @@ async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncG
             async def follow() -> None:
                 names = {ToolsListChanged: "tools", ResourcesListChanged: "resources", ResourceUpdated: PLAIN}
                 async for event in changes:
-                    holder[0].said.append(names[type(event)])
+                    holder[0].said.append(names[type(event)])  # type: ignore[index]
                 holder[0].said.append("ended")
 
             following = asyncio.create_task(follow())

@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(folder: Path, mode: str, *, forked: bool = False) -> AsyncIterator[Served]:
+async def serving(folder: Path, mode: str, *, forked: bool = False) -> AsyncGenerator[Served]:
     """`cellblock serve --stdio` in front of one plain server."""
     record = folder / "ledger.jsonl"
     config = write_config(folder, {"plain": plain_server("--ledger", record)})

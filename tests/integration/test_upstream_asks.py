@@ -188,7 +188,7 @@ async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broke
 
 def under_way(broker: Broker) -> int:
     session = broker.registry.sessions["asking"]  # type: ignore[union-attr]
-    return len(session._routing.calls)
+    return len(session._routing.calls)  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(
@@ -272,7 +272,7 @@ async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCapture
     caplog.set_level(logging.INFO, "cellblock")
     watching = Watching()
     request = {"code": script("talk")}
-    assert succeeded(await within(broker.run_request(request, Caller(requester=watching)))) == "talked"
+    assert succeeded(await within(broker.run_request(request, Caller(requester=watching)))) == "talked"  # type: ignore[arg-type]
     await until(lambda: watching.told, "progress was told")
     assert watching.told == [("asking", "talk", 1.0, 2.0, "half")]
 

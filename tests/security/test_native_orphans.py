@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ ATTEMPTS = 5
 
 
 @contextmanager
-def lone_host(native: Native, kind: str) -> Iterator[tuple[psutil.Process, psutil.Process, psutil.Process]]:
+def lone_host(native: Native, kind: str) -> Generator[tuple[psutil.Process, psutil.Process, psutil.Process]]:
     """A process that is a host as far as its worker sees, its launcher, and the worker, which means to stay."""
     argv = [sys.executable, "-m", "security.native.lone_host", str(native.folder), kind]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

@@ -4,6 +4,7 @@ Every pattern of the broker and the worker host is found in the source, and fed 
 its own beginnings and characters, over and over, and an end that does not fit. So a new one is noticed.
 """
 
+# pyright: basic
 from __future__ import annotations
 
 import ast
@@ -253,6 +254,7 @@ def grows(work: Callable[[Any], Any], made: Callable[[int], Any], tries: int = 1
             continue
         # Twice as long, so that the clock's steps do not count; again, in case that something else took the time.
         short, longer = made(2 * chars), made(8 * chars)
+        growth = 0.0
         for _ in range(tries):
             before = max(NOISE_SECONDS, seconds(lambda text=short: work(text)))
             growth = seconds(lambda text=longer: work(text)) / before

@@ -404,7 +404,7 @@ Histories.TestCase.settings = settings(
     deadline=None,
     database=None,
     print_blob=True,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]
 )
 TestHistories = pytest.mark.slow(Histories.TestCase)
 

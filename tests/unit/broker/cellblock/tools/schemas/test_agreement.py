@@ -1,5 +1,6 @@
 """Verdicts agree with the reference implementation (`jsonschema`), and nothing makes the checker raise."""
 
+# pyright: basic
 from __future__ import annotations
 
 import copy
@@ -9,6 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema.validators import validator_for
 
 from cellblock.base.suggest import nearest_names
 from cellblock.tools.schemas.example import minimal_example
@@ -63,7 +65,7 @@ def test_verdicts_agree_with_the_reference_implementation(name_and_schema: tuple
     _, schema = name_and_schema
     validator = InputValidator(schema)
     assert validator.is_checking
-    reference = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)(schema)
+    reference = validator_for(schema, default=jsonschema.Draft202012Validator)(schema)
     example = minimal_example(schema, validator)
     assert example is not None
     verdicts = [0, 0]

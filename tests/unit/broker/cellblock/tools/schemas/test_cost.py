@@ -1,5 +1,6 @@
 """What a check costs, and what is kept of it."""
 
+# pyright: basic
 from __future__ import annotations
 
 import gc
