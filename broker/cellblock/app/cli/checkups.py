@@ -33,7 +33,7 @@ _BY_REASON: Final = (
         "Start it by hand once, so that it is downloaded; or raise upstream.connect_timeout_ms.",
     ),
     (
-        r"connect|resolve|refused|unreachable|name or service|attempts failed",
+        r"connect|resolve|refused|unreachable|name or service|listens",
         "Check that it runs, and its URL.",
     ),
 )
@@ -53,6 +53,12 @@ def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
         if re.search(pattern, reason, re.I):
             return fix.format(log=log)
     return f"Start it by hand to see why{f'; what it said is in {log}' if log.exists() else ''}."
+
+
+def with_fix(config: ServerConfig | None, reason: str, log: Path) -> str:
+    """Returns a reason with what to do, as for `fix_of`, where it does not say so itself."""
+    fix = fix_of(config, reason, log)
+    return reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
 
 
 def state_dir_trouble(state_dir: Path) -> str | None:

@@ -186,8 +186,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
     for server_id, reason in broker.catalog.unavailable.items():
         servers[server_id] = f"not connected: {reason}"
         name = names.get(server_id, server_id)
-        fix = checkups.fix_of(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
-        why = reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
+        why = checkups.with_fix(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
         problems.append(f"Server {server_id} is not connected: {why}")
     faults = await asyncio.to_thread(overlay_faults, settings, broker.catalog)
     warnings += [f"{fault.text(str(fault.file))} {fault.hint}" for fault in faults]

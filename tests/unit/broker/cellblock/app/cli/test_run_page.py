@@ -86,6 +86,28 @@ def test_titles() -> None:
     assert HOSTILE not in title("x", run)
 
 
+def test_a_run_that_waits_says_so_and_has_no_times() -> None:
+    call = {
+        "server": "s",
+        "tool": "t",
+        "atMs": 0,
+        "durationMs": 0,
+        "outcome": "not_started",
+        "error": "waits",
+    }
+    run = {**whole_run(), "state": "parked", "outcome": "parked", "steps": {}, "timeline": [call], "calls": 1}
+    assert title("x", run) == "run x: waits for you"
+    shown = {part.heading: part.lines for part in parts(run, 80, Painter(None))}
+    assert [line.split(maxsplit=1) for line in shown["RUN"][:2]] == [
+        ["outcome", "waits for you"],
+        ["state", "waits for you"],
+    ]
+    assert [" ".join(line.split()) for line in shown["TIMELINE (1 of 1 call)"][1:]] == [
+        "s.t 0.0 ms <1 ms not sent",
+        "waits",
+    ]
+
+
 HOSTILE_TOOL = {
     "serverId": "files",
     "toolName": "read\x1b[2Jfile",
