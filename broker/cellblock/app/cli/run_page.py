@@ -77,7 +77,8 @@ def _timeline(run: Data, width: int, paint: Painter) -> list[str]:
     for call in run["timeline"]:
         took, outcome = call["durationMs"], call["outcome"]
         shown, at = milliseconds(took) if took else "<1 ms", milliseconds(call["atMs"])
-        line = _lane(f"{call['server']}.{call['tool']}", at, shown, WORDS.get(outcome, outcome), name, width)
+        told = str(WORDS.get(outcome, outcome))
+        line = _lane(f"{call['server']}.{call['tool']}", at, shown, told, name, width)
         lines.append(paint(line, STYLES.get(outcome, "red")))
         if call["error"] and outcome not in STYLES:
             lines += [paint(plain(f"    {text}", width), "red") for text in wrapped(call["error"], width - 4)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,14 @@ def test_a_run_that_waits_says_so_and_has_no_times() -> None:
         "outcome": "not_started",
         "error": "waits",
     }
-    run = {**whole_run(), "state": "parked", "outcome": "parked", "steps": {}, "timeline": [call], "calls": 1}
+    waits = {
+        "state": "parked",
+        "outcome": "parked",
+        "steps": dict[str, float](),
+        "timeline": [call],
+        "calls": 1,
+    }
+    run: dict[str, Any] = whole_run() | waits
     assert title("x", run) == "run x: waits for you"
     shown = {part.heading: part.lines for part in parts(run, 80, Painter(None))}
     assert [line.split(maxsplit=1) for line in shown["RUN"][:2]] == [
