@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, Final
 
 from cellblock.app.cli.arguments import UsageError
-from cellblock.app.cli.checkups import with_fix
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.app.cli.streams import say, write_json
@@ -173,6 +172,8 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
         session = registry.sessions.get(server)
         if session is None or session.facts is None:
             reason = "it is disabled" if session is None else session.reason
+            from cellblock.app.cli.doctor import with_fix
+
             why = with_fix(config, reason, upstream_log(log_dir, server))
             raise ConfigError(f"Server {server} is not connected: {why}", hint="")
         return session.facts.reviewed
