@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.base.state_dir import JOURNALS
+from support.cellblock_zygote import with_constants
 from support.commands import cellblock
 from support.entries import CELLBLOCK, ledger
 from support.http_daemon import Daemon, daemon
@@ -45,9 +46,9 @@ def answers(questions: dict[str, Any], action: str = "accept") -> dict[str, Any]
     return {key: {"action": action, "content": {}} for key in questions}
 
 
-async def command(folder: Path, *words: str, code: int = 0, config: bool = True) -> str:
+async def command(folder: Path, *words: str, code: int = 0, config: bool = True, **more: Any) -> str:
     options = ("--config", folder / "cellblock.json") if config else ()
-    done = await cellblock(*words, *options, "--state-dir", folder / "s")
+    done = await cellblock(*words, *options, "--state-dir", folder / "s", **more)
     assert done.code == code, done
     return done.out if code == 0 else done.err
 
@@ -166,7 +167,9 @@ async def test_a_run_goes_on_in_a_command_and_another_is_cancelled(tmp_path: Pat
     assert "waits for answers" in await command(tmp_path, "runs", "resume", one, code=2)
     # How much it has logged is known; what, a replay says.
     assert "log entries that are not shown: 1" in await command(tmp_path, "runs", "show", one)
-    assert "runs resume" in await command(tmp_path, "runs", "approve", one)
+    # There is no daemon that would take it up.
+    at_once = with_constants({"cellblock.app.cli.runs.TAKEN_SECONDS": 0})
+    assert "runs resume" in await command(tmp_path, "runs", "approve", one, env=at_once)
     # What was said counts; a no would not.
     assert "waits for an answer" in await command(tmp_path, "runs", "deny", one, code=2)
     done = json.loads(await command(tmp_path, "runs", "resume", one))
@@ -174,7 +177,7 @@ async def test_a_run_goes_on_in_a_command_and_another_is_cancelled(tmp_path: Pat
     # A process without the server leaves it alone.
     (tmp_path / "none.json").write_text(json.dumps({"cellblock": SECTION | {"policy": {}}}))
     none = ("--config", str(tmp_path / "none.json"))
-    await command(tmp_path, "runs", "approve", other)
+    await command(tmp_path, "runs", "approve", other, env=at_once)
     said = await command(tmp_path, "runs", "resume", other, *none, code=2, config=False)
     assert "needs the server plain, and this process does not have it" in said
     assert "is ended" in await command(tmp_path, "runs", "cancel", other)

@@ -14,6 +14,7 @@ from cellblock import Broker
 from cellblock.app.cli.approval import approve
 from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
+from cellblock.tools.upstream import stdio
 from cellblock.tools.upstream.definitions import canonical, digest
 from cellblock.tools.upstream.pins import Pins, PinStore
 from support.brokers import ready
@@ -248,8 +249,10 @@ async def test_pins_are_read_and_written_beside_the_loop(
 
 
 async def test_a_tool_that_was_removed_is_shown_by_no_later_start_and_is_held_against_its_pin(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # What waits for its file ends at a signal alone.
+    monkeypatch.setattr(stdio, "EXIT_BOUND_SECONDS", 0.1)
     server = Shifting(tmp_path, "quarantine")
 
     async def shown_while_it_starts() -> list[str]:
