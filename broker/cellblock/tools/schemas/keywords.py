@@ -84,6 +84,14 @@ _RESTRICTING: Final = {
     *MAPS,
 } - {*_SILENT.split()}
 _KNOWN: Final = _RESTRICTING | {*_SILENT.split()}
+_VOID: Final = (
+    {"type": "object"},
+    *({keyword: {}} for keyword in (*MAPS, "additionalProperties", "unevaluatedProperties", "propertyNames")),
+    {"required": []},
+    {"additionalProperties": True},
+    {"unevaluatedProperties": True},
+)
+"""Holds what says nothing of a tool's arguments, which are an object."""
 
 
 def why_unrestricting(schema: Mapping[str, Any] | bool) -> str | None:
@@ -98,5 +106,6 @@ def why_unrestricting(schema: Mapping[str, Any] | bool) -> str | None:
                     f", {name!r} is" for name in near
                 )
         left += (part for _, _, part in subschemas(one))
-    restricts = bool(schema.keys() & _RESTRICTING) if is_object(schema) else not schema
+    said = schema if is_object(schema) else {"not": {}} if not schema else {}
+    restricts = any(key in _RESTRICTING and {key: value} not in _VOID for key, value in said.items())
     return None if restricts else "it restricts nothing"
