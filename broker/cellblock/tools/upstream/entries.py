@@ -1,6 +1,6 @@
 """Reads what a server lists beside tools (resources, their templates, prompts), as its tool list is read.
 
-Every item is taken as the server sent it, or not at all.
+Every item is taken as the server sent it, without hidden characters in its texts, or not at all.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from mcp.client.session import ClientSession
 from pydantic import BaseModel, ValidationError
 
 from cellblock.base.json import is_object
-from cellblock.base.visible import visible
+from cellblock.base.visible import visible, visible_schema
 from cellblock.tools.catalog.requests import Kind
 from cellblock.tools.upstream.definitions import MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_TOOL_BYTES
 from cellblock.tools.upstream.listing import MAX_LISTED_BYTES, MAX_TOOLS, read_pages
 from cellblock.tools.upstream.wire.messages import decoded
 
 Entry = types.Resource | types.ResourceTemplate | types.Prompt
-
-_TOLD: Final = ("title", "description")
 
 MAX_KEY_CHARS: Final = 4_096
 """Bounds a URI, which is compared with others and told to people."""
@@ -98,10 +96,9 @@ class Entries:
             self._left_out += 1
             return
         self._bytes += size
-        told = {
-            name: visible(text, keep="\n\t") for name in _TOLD if (text := getattr(item, name)) is not None
-        }
-        self.found.append(item.model_copy(update=told))
+        # A prompt is asked for by its name.
+        is_shown = not isinstance(item, types.Prompt)
+        self.found.append(item.model_copy(update={"name": visible(item.name)}) if is_shown else item)
 
 
 async def list_entries(kind: Kind, session: ClientSession) -> Entries:
@@ -114,7 +111,10 @@ async def list_entries(kind: Kind, session: ClientSession) -> Entries:
 
 def _read(model: type[BaseModel], item: bytes) -> Any:
     """Reads an item; of one that does not fit, those members are dropped that do not, where the rest is one."""
-    given: object = decoded(item)
+    try:
+        given: object = visible_schema(decoded(item))
+    except (ValueError, RecursionError):
+        return None
     if not is_object(given):
         return None
     for _ in range(2):
