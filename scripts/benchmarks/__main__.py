@@ -18,7 +18,6 @@ NAMES: Final = (
     "search",
     "start",
     "tokens",
-    "tool_call",
     "trees",
 )
 """Lists what a user or a maintainer measures again; the scripts `loadtest`, `soak` and `upgrade` have their own."""

@@ -44,16 +44,6 @@ def cpu_seconds(pid: int) -> float:
         return 0.0
 
 
-def cpu_of_tree(pid: int) -> float:
-    """CPU time of a process and of those below it, also of those that have ended and were waited for."""
-    total = 0.0
-    for process in tree(pid):
-        with contextlib.suppress(psutil.Error):
-            times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
-
-
 def private_bytes(pid: int) -> int:
     """Memory of one process that nothing else shares; 0 when it is gone or cannot be read."""
     return _smaps(pid, "Private_")

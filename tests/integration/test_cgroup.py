@@ -9,46 +9,54 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cellblock import Broker, Observer, tool
+from cellblock import Broker, Observer
+from cellblock.run.response import RunResponse
 from cellblock_worker.confinement.cgroup import HOST_PREFIX, MIB
 from cellblock_worker.confinement.cgroup_files import read_memberships
 from cellblock_worker.confinement.confinement import OOM_SCORE_ADJ
 from support.entries import settings
 from support.processes import alive, workers_of
 from support.responses import error_of, succeeded
-from support.waits import until, warmed, within
+from support.waits import WAIT_BOUND_SECONDS, until, within
 
-TOTAL_BYTES = 448 * MIB
-"""Room for one run that holds its pieces beside the workers that start meanwhile, and not for two."""
+TOTAL_BYTES = 384 * MIB
+"""Room for one run that holds its pieces beside the host and a small run, and not for two."""
 
 HOLD = """
     const pieces = [];
-    for (let piece = 0; piece < 200; piece++) pieces.push(new Uint8Array(1 << 20).fill(1));
+    for (let piece = 0; piece < PIECES; piece++) pieces.push(new Uint8Array(1 << 20).fill(1));
     console.log("held");
     for (;;) await new Promise((resolve) => setTimeout(resolve, 1000));
-"""
-
-WARMTH = """
-    import { warmth } from "@codemode/servers/local";
-    await warmth();
 """
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker whose workers may have less together than each alone, and a tool `warmth`."""
-
-    @tool()
-    async def warmth() -> None:
-        """Ends when the pool has all its warm workers, so that nothing else asks for memory."""
-        await warmed(started)
-
-    pool = {"warm": 1, "capacity": 4, "total_memory_bytes": TOTAL_BYTES}
-    async with Broker(settings(tmp_path, pool=pool), tools=[warmth]) as started:
+    """A broker whose workers may have less together than each alone. None is warm: one that boots in the place of one
+    that was taken would ask for memory at any moment."""
+    pool = {"warm": 0, "capacity": 4, "total_memory_bytes": TOTAL_BYTES}
+    async with Broker(settings(tmp_path, pool=pool)) as started:
         [hello] = started.hosts
         if not any(text.startswith("cgroup") and "memory" in text for text in hello.layers):
             pytest.skip(f"no memory cgroup can be made here: {hello.missing}")
         yield started
+
+
+async def held(broker: Broker, pieces: int) -> asyncio.Task[RunResponse]:
+    """A run that holds so many MiB, or that has ended before it could."""
+    says = asyncio.Event()
+    run = asyncio.create_task(
+        broker.run(HOLD.replace("PIECES", str(pieces)), observer=Observer(on_log=lambda _: says.set()))
+    )
+    run.add_done_callback(lambda _: says.set())
+    await within(says.wait())
+    return run
+
+
+async def cancelled(runs: list[asyncio.Task[RunResponse]]) -> None:
+    for run in runs:
+        run.cancel()
+    await asyncio.gather(*runs, return_exceptions=True)
 
 
 def groups_of(pid: int, part: int = -1) -> set[str]:
@@ -58,7 +66,7 @@ def groups_of(pid: int, part: int = -1) -> set[str]:
 
 
 async def test_host_and_workers_are_in_the_group_and_the_broker_is_not(broker: Broker) -> None:
-    await warmed(broker)
+    runs = [await held(broker, 1) for _ in range(2)]
     host = broker.host_pid
     assert host is not None
     ours = {name for name in groups_of(host) if name.startswith(HOST_PREFIX)}
@@ -74,19 +82,15 @@ async def test_host_and_workers_are_in_the_group_and_the_broker_is_not(broker: B
         score = Path(f"/proc/{worker.pid}/oom_score_adj")
         await until(lambda score=score: score.read_text().strip() == str(OOM_SCORE_ADJ), "the worker's score")
     assert not ours & groups_of(psutil.Process().pid)
+    await cancelled(runs)
 
 
 async def test_memory_past_the_total_ends_one_run_as_the_machines_fault_and_no_other(broker: Broker) -> None:
     """Each stays within its own limit; the second is too much for both."""
     assert broker.host_pid is not None
     host = psutil.Process(broker.host_pid)
-    held = asyncio.Event()
-    first = asyncio.create_task(broker.run(HOLD, observer=Observer(on_log=lambda _: held.set())))
-    await within(held.wait())
-    # A worker that boots while one is killed for its memory may be the next to ask for some, on a busy machine.
-    more = HOLD.replace("200", "230")
-    second = asyncio.create_task(broker.run(f"{WARMTH}{more}"))
-    done, going_on = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    runs = [await held(broker, 200), await held(broker, 230)]
+    done, going_on = await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED, timeout=WAIT_BOUND_SECONDS)
     assert len(done) == len(going_on) == 1
     found = error_of(done.pop().result(), "SANDBOX_LIMIT")
     assert found.error_class == "SandboxLimitError"
@@ -94,12 +98,11 @@ async def test_memory_past_the_total_ends_one_run_as_the_machines_fault_and_no_o
     assert "pool.total_memory_bytes" in found.hint
     assert alive(host)
     assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
-    left = going_on.pop()
+    [left] = going_on
     assert not left.done(), left.result()
-    left.cancel()
-    await asyncio.gather(left, return_exceptions=True)
+    await cancelled(runs)
 
 
 async def test_one_run_past_its_own_limit_is_still_the_scripts_fault(broker: Broker) -> None:
-    response = await within(broker.run(HOLD, limits={"maxMemoryBytes": 64 * MIB}))
+    response = await within(broker.run(HOLD.replace("PIECES", "200"), limits={"maxMemoryBytes": 64 * MIB}))
     assert "used up its memory" in error_of(response, "SANDBOX_LIMIT").message

@@ -32,8 +32,7 @@ from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, TraceEntry
 from cellblock.run.run_clock import RunClock
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.requests import READ
+from cellblock.tools.catalog.model import READ, ServerEntry, ToolEntry
 from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.numbers import inexact

@@ -28,7 +28,6 @@ EPILOG = """examples:
   bash scripts/loadtest --only growth              runs a second and memory at one, two and eight clients
   bash scripts/loadtest --only sweep --front http  the load through one way in
   bash scripts/loadtest --peers                    other systems, in turns, and what loops they survive
-  bash scripts/loadtest --fleet --quick            several brokers and hosts behind a balancer, two minutes
 """
 
 
@@ -38,8 +37,6 @@ def main(arguments: Sequence[str]) -> int:
     add = arguing.add_argument
     add("--quick", action="store_true", help="a tenth of the samples")
     add("--peers", action="store_true", help="measure other systems instead (installs them once)")
-    add("--fleet", action="store_true", help="measure several brokers and hosts behind a balancer instead")
-    add("--beside", default="", metavar="WORDS", help="for --fleet: what else the machine does")
     add(
         "--reuse",
         type=lambda text: text.split(","),
@@ -54,11 +51,6 @@ def main(arguments: Sequence[str]) -> int:
     options = arguing.parse_args(arguments)
     if options.peers:
         return asyncio.run(peers.main(options))
-    if options.fleet:
-        # It needs the tests' PostgreSQL, which others do without.
-        from benchmarks.fleet import measure
-
-        return asyncio.run(measure.main(options))
     try:
         result = report.read(options.result) if options.result else asyncio.run(_measure(options))
     except report.NoResult as error:

@@ -6,9 +6,11 @@ host's time. What is half said is only memory, within the cap of a frame, until 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator
 from time import monotonic, thread_time
-from typing import Final
+from typing import Final, cast
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import Frame, FrameDecoder, FrameError
@@ -24,49 +26,92 @@ entries at once."""
 LONGEST_REST_SECONDS: Final = 0.1
 """Sets the pause between two looks at the output of a run that floods: its exit, too, is only seen by looking."""
 
+TAIL_SHARE: Final = 4
+"""Divides `maxLogBytes`, and the entries that a run may have: one part is for the last of them, and for errors."""
+
 
 class LogBudget:
-    """Keeps `maxLogBytes`, in UTF-8 bytes of messages: the first entry that does not fit is cut, all after it are
-    dropped.
+    """Keeps `maxLogBytes`, in UTF-8 bytes of messages: the first entries are passed on at once; of those that do
+    not fit, the last are held until the run ends, and errors before others.
 
     Args:
         max_bytes: The run's `maxLogBytes`.
 
     Attributes:
-        dropped_bytes: Of messages, or of the rest of one, that were not kept.
-        truncated: Whether all that comes is dropped.
+        dropped_bytes: Of messages, or of the rest of one, that are not kept.
+        holds: Whether all that comes is held.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
-        self._left = max_bytes
-        self._entries = 0
+        self._bytes, self._entries = max_bytes, protocol.MAX_LOG_ENTRIES
+        self._errors, self._others = deque[tuple[int, Frame]](), deque[tuple[int, Frame]]()
+        self._held = self._held_bytes = self._ms = 0
+        self._limit = ""
         self.dropped_bytes = 0
-        self.truncated = False
+        self.holds = False
 
-    def take(self, message: bytes) -> tuple[bytes | None, str | None]:
-        """Accounts for one log message.
+    @property
+    def truncated(self) -> bool:
+        return self._limit != ""
 
-        Returns:
-            The part of the message to keep (None: nothing), and, exactly once, the text of the closing
-            `warn` entry that names the limit (Code Mode specification, section 3.3.1).
-        """
-        if self.truncated:
-            self.dropped_bytes += len(message)
-            return None, None
-        self._entries += 1
-        if len(message) <= self._left and self._entries <= protocol.MAX_LOG_ENTRIES:
-            self._left -= len(message)
-            return message, None
-        self.truncated = True
-        if self._entries > protocol.MAX_LOG_ENTRIES:
-            self.dropped_bytes += len(message)
-            return None, f"[logs truncated: over {protocol.MAX_LOG_ENTRIES} entries; later output is dropped]"
+    def take(self, message: protocol.Log, frame: Frame) -> bytes | None:
+        """Accounts for an entry while none is held; returns the part to pass on at once (None: nothing)."""
+        self._ms, kept = message.ms, frame.body
+        room = self._bytes - self._max // TAIL_SHARE
+        self.holds = len(kept) > room or self._entries <= protocol.MAX_LOG_ENTRIES // TAIL_SHARE
+        if self.holds:
+            if len(kept) <= self._bytes or room == 0:
+                self.hold(frame)
+                return None
+            # Larger than all that is left: its beginning goes on.
+            kept = self._cut(kept, room)
+        self._bytes -= len(kept)
+        self._entries -= 1
+        return kept
+
+    def hold(self, frame: Frame) -> None:
+        """Holds an entry, unread, and drops what it leaves no room for."""
+        body = self._cut(frame.body, self._bytes)
+        if frame.body and not body:
+            return
+        self._held += 1
+        entries = self._errors if frame.header.get("level") == "error" else self._others
+        entries.append((self._held, frame._replace(body=body)))
+        self._held_bytes += len(body)
+        while (over := self._held_bytes > self._bytes) or len(self._errors) + len(
+            self._others
+        ) > self._entries:
+            _, oldest = (self._others or self._errors).popleft()
+            self._held_bytes -= len(oldest.body)
+            self._drop(len(oldest.body), by_bytes=over)
+
+    def rest(self) -> Iterator[tuple[bytes, bytes]]:
+        """Gives what is held, at the run's end, as it would have been passed on; then, if anything was dropped, the
+        closing `warn` entry that names the limit (Code Mode specification, section 3.3.1)."""
+        for _, frame in sorted(self._errors + self._others):
+            with contextlib.suppress(FrameError):
+                message = protocol.parse_from_worker(frame.header)
+                protocol.check_canonical(message, frame.raw_header)
+                self._ms = cast("protocol.Log", message).ms
+                yield frame.raw_header, frame.body
+        if self._limit:
+            left_out = f"{self.dropped_bytes} bytes before the last entries are left out"
+            note = f"[logs truncated: over {self._limit}; {left_out}]"
+            yield protocol.Log(level="warn", ms=self._ms).packed(), note.encode()
+
+    def _cut(self, message: bytes, most: int) -> bytes:
+        if len(message) <= most:
+            return message
         # A cut inside a character leaves bytes that are no UTF-8; "ignore" drops that one character.
-        kept = message[: self._left].decode("utf-8", "ignore").encode()
-        self.dropped_bytes += len(message) - len(kept)
-        note = f"[logs truncated: over maxLogBytes = {self._max} bytes; later output is dropped]"
-        return kept or None, note
+        kept = message[:most].decode("utf-8", "ignore").encode()
+        self._drop(len(message) - len(kept), by_bytes=True)
+        return kept
+
+    def _drop(self, size: int, *, by_bytes: bool) -> None:
+        self.dropped_bytes += size
+        limit = f"maxLogBytes = {self._max} bytes" if by_bytes else f"{protocol.MAX_LOG_ENTRIES} entries"
+        self._limit = self._limit or limit
 
 
 class Hearing:
@@ -106,6 +151,9 @@ class Hearing:
         before = thread_time()
         try:
             for frame in self._decoder.feed(data):
+                if self.logs.holds and frame.header.get("t") == "log":
+                    self.logs.hold(frame)
+                    continue
                 message = protocol.parse_from_worker(frame.header)
                 protocol.check_canonical(message, frame.raw_header)
                 if isinstance(message, protocol.Notice):
@@ -119,10 +167,6 @@ class Hearing:
 
     def _admits(self, raw_header: bytes, body_bytes: int) -> bool:
         cap = protocol.worker_body_cap(raw_header)
-        if self.logs.truncated and cap == "log_bytes":
-            # An entry that `LogBudget.take` would drop: its bytes need not be decoded for that.
-            self.logs.dropped_bytes += body_bytes
-            return False
         if cap == 0 and body_bytes == 0:
             return True
         message_bytes, log_bytes = (self._run.message_bytes, self._run.log_bytes) if self._run else (0, 0)

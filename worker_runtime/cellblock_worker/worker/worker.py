@@ -374,7 +374,8 @@ class Worker:
             case protocol.Ready():
                 self._on_ready(message)
             case protocol.Log():
-                self._on_log(message, frame)
+                if (kept := self._hearing.logs.take(message, frame)) is not None:
+                    self._owner.worker_says(self, frame.raw_header, kept)
             case protocol.Done() | protocol.Failed():
                 self._finish(message, frame.body)
             case protocol.Live():
@@ -461,14 +462,6 @@ class Worker:
             confinement.give_back(self._group)
             self._group = None
 
-    def _on_log(self, message: protocol.Log, frame: Frame) -> None:
-        kept, note = self._hearing.logs.take(frame.body)
-        if kept is not None:
-            self._owner.worker_says(self, frame.raw_header, kept)
-        if note is not None:
-            closing = protocol.Log(level="warn", ms=message.ms)
-            self._owner.worker_says(self, closing.packed(), note.encode())
-
     def _cancel_timers(self) -> None:
         if self._clock is not None:
             self._clock.cancel()
@@ -520,6 +513,8 @@ class Worker:
             return
         self._reported_end = True
         assert self._reason is not None
+        for raw_header, kept in self._hearing.logs.rest():
+            self._owner.worker_says(self, raw_header, kept)
         # What is no memory of one process's own, such as System V segments, only the group sees.
         group_peak = self._group.peak_bytes() if self._group is not None else 0
         ended = protocol.Ended(

@@ -17,10 +17,17 @@ from mcp import MCPError
 from cellblock.base.errors import CellblockError, ScriptError
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.service import Context
-from cellblock.tools.catalog.model import ServerEntry
-from cellblock.tools.catalog.requests import CAPABILITIES, COMPLETE, GET_PROMPT, READ, Kind, RequestEntry
+from cellblock.tools.catalog.model import (
+    CAPABILITIES,
+    COMPLETE,
+    GET_PROMPT,
+    READ,
+    Kind,
+    RequestEntry,
+    ServerEntry,
+)
 from cellblock.tools.upstream.definitions import shown
-from cellblock.tools.upstream.entries import MAX_KEY_CHARS, key_of
+from cellblock.tools.upstream.resources import MAX_KEY_CHARS, key_of
 from cellblock.types.definitions import has_one_server, long_name
 
 logger = logging.getLogger("cellblock.serve")

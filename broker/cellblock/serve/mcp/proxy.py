@@ -42,8 +42,7 @@ from cellblock.serve.mcp.resource_updates import ResourceUpdates
 from cellblock.serve.mcp.run_tool import caller_of, states_of, told
 from cellblock.serve.run_output import tokens_for
 from cellblock.serve.service import Context
-from cellblock.tools.catalog.model import Catalog, ServerEntry
-from cellblock.tools.catalog.requests import RequestEntry
+from cellblock.tools.catalog.model import Catalog, RequestEntry, ServerEntry
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
 from cellblock.tools.upstream.wire.results import ToolResult, fields_of

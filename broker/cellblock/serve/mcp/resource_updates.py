@@ -23,7 +23,7 @@ from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.list_changes import Gathering, Tell, told
 from cellblock.serve.mcp.proxied_resources import ProxiedResources
 from cellblock.serve.service import Context
-from cellblock.tools.catalog.requests import SUBSCRIBE
+from cellblock.tools.catalog.model import SUBSCRIBE
 
 logger = logging.getLogger("cellblock.serve")
 

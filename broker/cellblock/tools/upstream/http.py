@@ -24,11 +24,11 @@ from cellblock.tools.upstream.http_requests import (
     refusal_of,
     said_by,
     sent_within_origin,
+    unpacked,
     words_of,
 )
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire import messages
-from cellblock.tools.upstream.wire.content import unpacked
 from cellblock.tools.upstream.wire.errors import (
     AnswerUnreadable,
     ConnectionLost,

@@ -16,7 +16,7 @@ from cellblock.base.errors import ToolCallError
 from cellblock.base.questions import Round, pack_round
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.schemas.replies import KINDS, result_of
-from cellblock.tools.upstream.opening import AS_IT_IS
+from cellblock.tools.upstream.dispatcher import AS_IT_IS
 from cellblock.tools.upstream.outstanding import Outstanding
 from cellblock.tools.upstream.wire.errors import AnswerUnreadable
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded

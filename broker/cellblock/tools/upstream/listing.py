@@ -26,8 +26,7 @@ from cellblock.tools.upstream.definitions import (
     left_out,
     shown,
 )
-from cellblock.tools.upstream.dispatcher import Connection
-from cellblock.tools.upstream.opening import AS_IT_IS
+from cellblock.tools.upstream.dispatcher import AS_IT_IS, Connection
 from cellblock.tools.upstream.wire.repair import Page, carried
 
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,31}", re.ASCII)

@@ -19,7 +19,7 @@ from cellblock.base.orphans import WATCHER
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
-from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, has_started
+from cellblock.tools.upstream.installs import POLL_SECONDS, Install, has_started
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.programs import environment_of
 from cellblock.tools.upstream.wire.errors import ConnectionLost
@@ -63,7 +63,7 @@ async def stdio_wire(
         OSError: The process cannot be started.
     """
     while install is not None and not install.begin():  # noqa: ASYNC110 - others are processes
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
     assert config.command is not None
     process = await spawn(
         config.command,
@@ -90,7 +90,7 @@ async def stdio_wire(
 async def _look(process: asyncio.subprocess.Process, install: Install) -> None:
     """Ends the wait for an installer when the server is seen that it has started, or is over."""
     while install.running:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         if process.returncode is not None or await asyncio.to_thread(has_started, process.pid):
             # Until then it does not die with a broker that is killed.
             WATCHER.add(process.pid)

@@ -41,8 +41,8 @@ FOR_MODELS = {
         "serve/mcp/live.py": 1,
         "tools/upstream/auth/exchange.py": 1,
         "tools/upstream/definitions.py": 1,
-        "tools/upstream/entries.py": 1,
         "tools/upstream/listing.py": 1,
+        "tools/upstream/resources.py": 1,
         "tools/upstream/server_log.py": 1,
         "tools/upstream/wire/messages.py": 1,
         "types/learning/overlay.py": 1,
@@ -55,7 +55,7 @@ def uses(names: set[str], *below: str) -> dict[str, dict[str, int]]:
     """How often each file calls or reads something of these names."""
     found = {name: Counter[str]() for name in names}
     for file, node in nodes(*below):
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        name = node.id if isinstance(node, ast.Name) else node.attr
         if name in names:
             found[name][file] += 1
     return {name: dict(count) for name, count in found.items()}

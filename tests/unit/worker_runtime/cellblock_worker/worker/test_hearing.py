@@ -37,7 +37,7 @@ async def test_output_that_costs_much_waits_for_its_share(monkeypatch: pytest.Mo
     heard = Heard()
     assert [heard.hear(b"") for _ in range(100)] == [0.0] * 100, "its logs are not dropped"
     heard.hearing.cost_seconds = 0.0
-    heard.hearing.logs.take(b"x" * 2000)
+    took(heard.hearing.logs, b"x" * 2000)
     rests = [heard.hear(b"") for _ in range(60)]
     assert all(rest <= 0 for rest in rests[:49]), "each run has an allowance"
     assert 0 < rests[50] < rests[51] and rests[51] == pytest.approx(0.002 / hearing.HOST_SHARE)
@@ -54,44 +54,71 @@ def clock(step: float) -> Callable[[], float]:
     return lambda: next(ticks)
 
 
-@given(st.integers(0, 200), st.lists(st.text(max_size=40), max_size=30))
-def test_never_over_the_cap_and_nothing_lost_in_the_count(cap: int, texts: list[str]) -> None:
+def took(budget: LogBudget, message: bytes, level: protocol.Level = "log") -> bytes | None:
+    """What of an entry is passed on at once, as `Hearing` and its owner take it."""
+    log = protocol.Log(level=level, ms=7)
+    frame = Frame({"t": "log", "level": level, "ms": 7}, message, log.packed())
+    if not budget.holds:
+        return budget.take(log, frame)
+    budget.hold(frame)
+    return None
+
+
+@given(st.integers(0, 200), st.lists(st.tuples(st.text(max_size=40), st.booleans()), max_size=30))
+def test_never_over_the_cap_and_nothing_lost_in_the_count(cap: int, given: list[tuple[str, bool]]) -> None:
     budget = LogBudget(cap)
-    kept: list[bytes] = []
-    notes: list[str] = []
-    total = 0
-    for text in texts:
-        message = text.encode()
-        total += len(message)
-        part, note = budget.take(message)
-        if part is not None:
-            part.decode()
-            assert message.startswith(part)
-            kept.append(part)
-        if note is not None:
-            notes.append(note)
-    taken = sum(map(len, kept))
-    assert taken <= cap
-    assert taken + budget.dropped_bytes == total
-    assert bool(notes) == budget.truncated == (total > cap)
-    assert len(notes) <= 1
-    assert all(f"maxLogBytes = {cap} " in note for note in notes)
+    messages = [(text.encode(), is_error) for text, is_error in given]
+    passed = [took(budget, message, "error" if is_error else "log") for message, is_error in messages]
+    kept = [part for part in passed if part is not None]
+    held = [body for _, body in budget.rest()]
+    total = sum(len(message) for message, _ in messages)
+    assert bool(budget.dropped_bytes) == budget.truncated == (total > cap)
+    if budget.truncated:
+        note = held.pop().decode()
+        assert f"maxLogBytes = {cap} " in note and f"{budget.dropped_bytes} bytes" in note
+    assert sum(map(len, kept + held)) + budget.dropped_bytes == total
+    assert sum(map(len, kept + held)) <= cap
+    order = iter(message for message, _ in messages)
+    for part in kept + held:
+        part.decode()
+        assert any(message.startswith(part) for message in order), "in the order in which they came"
+
+
+def test_the_first_and_the_last_entries_are_kept_and_errors_before_others() -> None:
+    budget = LogBudget(80)
+    passed = [took(budget, b"entry %02d" % number) for number in range(50)]
+    took(budget, b"error 50", "error")
+    passed += [took(budget, b"entry %02d" % number) for number in range(51, 99)]
+    assert [part for part in passed if part] == [b"entry %02d" % number for number in range(7)]
+    *held, note = [body for _, body in budget.rest()]
+    assert held == [b"error 50", b"entry 97", b"entry 98"]
+    assert (
+        note
+        == b"[logs truncated: over maxLogBytes = 80 bytes; 712 bytes before the last entries are left out]"
+    )
 
 
 def test_entries_are_capped_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MAX_LOG_ENTRIES", 3)
+    monkeypatch.setattr(protocol, "MAX_LOG_ENTRIES", 4)
     budget = LogBudget(1000)
-    assert [budget.take(b"")[1] for _ in range(3)] == [None] * 3
-    kept, note = budget.take(b"more")
-    assert kept is None
-    assert note is not None and "over 3 entries" in note
-    assert budget.take(b"x") == (None, None)
-    assert budget.dropped_bytes == 5
+    assert [took(budget, b"%d" % number) for number in range(6)] == [b"0", b"1", b"2", None, None, None]
+    assert [body for _, body in budget.rest()] == [
+        b"5",
+        b"[logs truncated: over 4 entries; 2 bytes before the last entries are left out]",
+    ]
 
 
 def test_bytes_that_are_no_text_are_cut_without_an_error() -> None:
-    kept, note = LogBudget(3).take(b"\xff\xfe\xfd\xfc")
-    assert kept is None and note is not None
+    budget = LogBudget(3)
+    assert took(budget, b"\xff\xfe\xfd\xfc") == b"" and budget.dropped_bytes == 4
+
+
+def test_a_held_entry_that_is_not_canonical_is_not_passed_on() -> None:
+    budget = LogBudget(4)
+    took(budget, b"1234")
+    header = {"t": "log", "ms": 70_000, "level": "warn"}
+    budget.hold(Frame(header, b"5", pack_header(header)))
+    assert [body for _, body in budget.rest()][:-1] == []
 
 
 LOG = pack_header({"t": "log", "level": "warn", "ms": 70_000})
@@ -99,20 +126,21 @@ DONE = pack_header({"t": "done", "ms": 70_000})
 
 
 def _over_its_logs() -> Heard:
-    """One that drops all entries that come."""
+    """One that drops entries that come."""
     heard = Heard()
-    heard.hearing.logs.take(b"x" * 2000)
-    assert heard.hearing.logs.truncated and heard.hearing.logs.dropped_bytes == 1000
+    took(heard.hearing.logs, b"x" * 2000)
+    assert heard.hearing.logs.truncated and heard.hearing.logs.dropped_bytes == 1250
     return heard
 
 
-def test_entries_over_the_cap_are_dropped_unread_and_counted() -> None:
+def test_entries_over_the_cap_are_held_unread_and_what_is_dropped_is_counted() -> None:
     heard = _over_its_logs()
     for byte in encode_frame(LOG, b"12345"):
         heard.hear(bytes([byte]))
-    heard.hear(encode_frame(LOG, b"123") + encode_frame(DONE, b"{}"))
+    heard.hear(encode_frame(LOG, b"1" * 250) + encode_frame(DONE, b"{}"))
     assert [message.t for message in heard.messages] == ["done"]
-    assert heard.hearing.logs.dropped_bytes == 1008
+    assert heard.hearing.logs.dropped_bytes == 1255
+    assert [body for _, body in heard.hearing.logs.rest()][:-1] == [b"1" * 250]
 
 
 @pytest.mark.parametrize(
