@@ -106,6 +106,6 @@ def why_unrestricting(schema: Mapping[str, Any] | bool) -> str | None:
                     f", {name!r} is" for name in near
                 )
         left += (part for _, _, part in subschemas(one))
-    said = schema if is_object(schema) else {"not": {}} if not schema else {}
-    restricts = any(key in _RESTRICTING and {key: value} not in _VOID for key, value in said.items())
-    return None if restricts else "it restricts nothing"
+    said = schema if is_object(schema) else {} if schema else {"not": {}}
+    is_void = all(key not in _RESTRICTING or {key: value} in _VOID for key, value in said.items())
+    return "it restricts nothing" if is_void else None

@@ -103,8 +103,8 @@ class Entries:
             return
         self._bytes += size
         # A prompt is asked for by its name.
-        is_shown = not isinstance(item, types.Prompt)
-        self.found.append(item.model_copy(update={"name": visible(item.name)}) if is_shown else item)
+        is_key = isinstance(item, types.Prompt)
+        self.found.append(item if is_key else item.model_copy(update={"name": visible(item.name)}))
 
 
 async def list_entries(kind: Kind, session: ClientSession) -> Entries:
