@@ -152,7 +152,10 @@ class StdioWire:
                             rest = 0 if connection.take(line.unread) else 1
                             size = line.size
                         else:
-                            rest, size = len(connection.received(line)) if line.strip() else 0, len(line)
+                            rest, size = (
+                                len(await connection.received(line)) if line.strip() else 0,
+                                len(line),
+                            )
                         if rest:
                             unasked += rest + size / MESSAGE_BYTES
                         del line

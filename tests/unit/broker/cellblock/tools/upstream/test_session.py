@@ -149,7 +149,7 @@ class Quiet:
         self.came: list[messages.Message] = []
         self.ended: list[str] = []
 
-    def received(self, data: bytes) -> list[messages.Message]:
+    async def received(self, data: bytes) -> list[messages.Message]:
         self.came += messages.read(data)
         return []
 
