@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import logging
 import signal
@@ -12,7 +11,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from cellblock import Broker, CellblockError, ConfigError, tool
@@ -124,56 +122,6 @@ async def test_what_one_broker_has_seen_of_a_tool_another_knows(brokers: tuple[B
     await within(one.run(READS))
     await one.learnt()
     await until(lambda: other.observed_of(server, tool) is not None, "the other has read it")
-
-
-async def test_who_has_the_database_forges_no_answer_takes_no_run_and_stops_no_broker(
-    postgres_url: str, tmp_path: Path
-) -> None:
-    MADE.clear()
-    asks: dict[str, Any] = {"approve": ["local.write"]}
-    policy = {"default": asks, "clients": dict.fromkeys(("app:alice", "app:mallory", "app:carol"), asks)}
-    async with (
-        broker_on(postgres_url, tmp_path / "a", policy=policy) as one,
-        broker_on(postgres_url, tmp_path / "b", policy=policy) as other,
-    ):
-        await forged(one, other, postgres_url)
-    assert MADE["write 2"] == 1, MADE
-
-
-async def forged(one: Broker, other: Broker, postgres_url: str) -> None:
-    waiting = {
-        client: str((await within(one.run(SCRIPT, durable=True, client=client))).usage.run_id)
-        for client in ("app:alice", "app:mallory", "app:carol")
-    }
-    answered = await within(one.run(SCRIPT, durable=True, client="app:mallory"))
-    await within(one.resume(str(answered.usage.run_id), "accepted"))
-    assert MADE["write 2"] == 1
-    with psycopg.connect(postgres_url, autocommit=True, options="-c search_path=cellblock") as connection:
-        execute = connection.execute
-        # A run is given to another principal; answers are made up, or another run's, and said to be there.
-        execute("UPDATE runs SET principal = 'app:mallory' WHERE id = %s", (waiting["app:alice"],))
-        bodies = (b'{"1": "accepted"}', *execute("SELECT body FROM pieces LIMIT 1").fetchone())
-        for client, body in zip(("app:mallory", "app:carol"), bodies, strict=True):
-            execute("INSERT INTO pieces VALUES (%s, 999, 'answers', %s)", (waiting[client], body))
-            execute("UPDATE runs SET is_answered = 1 WHERE id = %s", (waiting[client],))
-        # Rows of no kind, rows that are no rows of theirs, large ones, and a flood of notices.
-        for kind, name, size in (
-            ("pins", "../../x", 9),
-            ("tokens", "a\u202e", 9),
-            ("", "", 0),
-            ("pins", "p", 1 << 25),
-        ):
-            execute("INSERT INTO shared VALUES (%s, %s, 1, %s)", (kind, name, b"x" * size))
-        execute(
-            "SELECT count(pg_notify('cellblock', repeat('x', 7000) || n)) FROM generate_series(1, 20000) n"
-        )
-        execute("SELECT count(pg_notify('cellblock', 'shared' || n % 3)) FROM generate_series(1, 20000) n")
-    for broker in (one, other):
-        assert (await within(broker.run(READS))).result == 7
-    for client, run_id in (("app:mallory", waiting["app:alice"]), *waiting.items()):
-        with contextlib.suppress(CellblockError):
-            response = await within(other.resume(run_id, "accepted", client=client))
-            assert response.result is None, (client, response)
 
 
 @pytest.mark.thorough

@@ -53,16 +53,11 @@ SCRIPTS = {
 
 
 def found_in(text: str) -> list[str]:
-    """The lines in which something is hidden; colours and the ends of a terminal's lines hide nothing."""
+    """The places in which something is hidden; colours and the ends of a terminal's lines hide nothing."""
     plain = re.sub(r"\x1b\[[\d;]*m|\\u00[89]\d|\r(?=\n)", "", text)
-    hidden = re.compile(
-        "[\u202e\u200b\U000e0041\x1b\x9b\r]|\\\\u00(1b|9b)|\\\\u20(2e|0b)|\\\\udb40", re.IGNORECASE
-    )
-    return [
-        line[max(0, hidden.search(line).start() - 300) :][:600]
-        for line in plain.split("\n")
-        if hidden.search(line)
-    ]
+    hidden = "[\u202e\u200b\U000e0041\x1b\x9b\r]|\\\\u00(1b|9b)|\\\\u20(2e|0b)|\\\\udb40"
+    places = re.finditer(hidden, plain, re.IGNORECASE)
+    return [plain[max(0, place.start() - 200) : place.end() + 100] for place in places]
 
 
 async def read_by_models(served: Daemon, extended: bool) -> dict[str, str]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from cellblock.types.learning import shape
 from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.record import decode_shape, encode_shape
 from cellblock.types.learning.render import changes, to_schema
@@ -18,7 +17,6 @@ from cellblock.types.learning.shape import (
     NOTHING,
     bounded,
     join,
-    shared,
 )
 
 
@@ -175,19 +173,3 @@ def test_stored_data_that_nests_without_end_is_refused() -> None:
         data = {"i": data}
     with pytest.raises(ValueError, match="deeply"):
         decode_shape(data)
-
-
-@pytest.mark.parametrize("enough", [2, 3])
-def test_a_name_is_shared_when_enough_have_shown_it_each_for_itself(
-    enough: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shape, "ENOUGH", enough)
-    kept = NOTHING
-    for number, by in enumerate("abc", 1):
-        # Each shows its own name, too, twice; what is known is stored between them.
-        for _ in range(2):
-            kept = decode_shape(encode_shape(join(kept, shape_of([{"common": 1, by: 1}], by=by))))
-        for own in ("a", "x"):
-            names = {"common"} if number >= enough or own == "a" else set[str]()
-            shown = set(shared(kept, (own,)).objects.properties)
-            assert shown == (names | {"a"} if own == "a" else names)
