@@ -9,15 +9,14 @@ import sys
 import pytest
 
 from cellblock.app import process_memory
-from cellblock.app.process_memory import FreeMemory
-from cellblock.base.memory import resident_bytes
+from cellblock.app.process_memory import FreeMemory, resident_bytes
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
 
 # Blocks of 20 kB, of which the last ones stay: what lies below them is free, and glibc keeps it.
 GROWN = """
 import asyncio, time
-from cellblock.base.memory import resident_bytes
+from cellblock.app.process_memory import resident_bytes
 from cellblock.app import process_memory
 from cellblock.app.process_memory import FreeMemory
 
