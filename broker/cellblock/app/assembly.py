@@ -22,6 +22,7 @@ from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, Output
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Tables
+from cellblock.base.tasks import beside
 from cellblock.run.events import RunEvents
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
@@ -262,7 +263,7 @@ async def start_executor(
 ) -> Executor:
     """Makes the one way to a worker; the caller closes it. `stack` stops what it needs."""
     await _imported(SECOND)
-    from cellblock.app.process_memory import FirstCollection, FreeMemory
+    from cellblock.app import process_memory
     from cellblock.run.executor import Executor
     from cellblock.script.parsing import Parsers
     from cellblock.types.check.checker import TypeChecker
@@ -293,9 +294,9 @@ async def start_executor(
         reuse=section.pool.reuse,
     )
     reach.learner.make_way_for(lambda: executor.busy)
-    stack.callback(FirstCollection(lambda: executor.busy).give_up)
-    if FirstCollection.freezes:
-        stack.callback(FreeMemory().stop)
+    await stack.enter_async_context(beside(process_memory.collect_when_idle(lambda: executor.busy)))
+    if process_memory.is_own:
+        await stack.enter_async_context(beside(process_memory.give_back_when_grown()))
     return executor
 
 

@@ -18,8 +18,7 @@ from cellblock.run.large_results import LargeResult, compact, document, not_read
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse
 from cellblock.serve.answer import SHORT, Form, answer_text, short_form
-from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output
-from cellblock.serve.kept_resources import output_uri, resource_link
+from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output, output_uri, resource_link
 from cellblock.serve.service import Owner
 from cellblock.serve.splices import Splices
 

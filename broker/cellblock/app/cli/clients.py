@@ -96,7 +96,8 @@ def install(parsed: argparse.Namespace) -> int:
         if plan.secrets and parsed.yes and parsed.secrets is None:
             # Out of the client's file they go: only the copy of the old one would have them.
             raise UsageError(
-                f"--take-over moves {plan.secrets} secrets out of the clients' files: say where with --secrets."
+                f"--take-over moves secrets ({plan.secrets}) out of the clients' files: say where with "
+                "--secrets keyring or --secrets environment."
             )
     steps = [_step(name, project, launch, target, plan, uninstall=parsed.uninstall) for name in names]
     changed = [step for step in steps if step.file.changed]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from cellblock import __version__
 from cellblock.app.broker import Broker
 from cellblock.app.cli.asking import Answers
-from cellblock.app.cli.reload import Hangups, following
+from cellblock.app.cli.serve import Hangups, following
 from cellblock.app.cli.streams import say
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings

@@ -36,9 +36,8 @@ from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.held_calls import HeldCalls
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.live import LiveCall, LogLevels, wants_progress
-from cellblock.serve.mcp.proxied_resources import ProxiedResources
+from cellblock.serve.mcp.proxied_resources import ProxiedResources, ResourceUpdates
 from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests, can_be_asked, in_rounds
-from cellblock.serve.mcp.resource_updates import ResourceUpdates
 from cellblock.serve.mcp.run_tool import caller_of, states_of, told
 from cellblock.serve.run_output import tokens_for
 from cellblock.serve.service import Context

@@ -19,11 +19,10 @@ from cellblock.app.cli.config_file import OwnFile, real_path
 from cellblock.app.cli.importing.entries import Found
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.config.client_permissions import shown_path
-from cellblock.app.config.client_references import literal, unescaped
 from cellblock.app.config.edit import KeyPath
 from cellblock.app.config.formats import slip_hint, slips, value_at
 from cellblock.app.config.named_secrets import NamedSecrets, bind, bound
-from cellblock.app.config.references import input_variable, names_in, origin_of
+from cellblock.app.config.references import input_variable, literal, names_in, origin_of, unescaped
 from cellblock.base.json import is_array, is_object, mapped
 from cellblock.base.loopback import is_loopback
 from cellblock.base.secret_values import looks_secret
