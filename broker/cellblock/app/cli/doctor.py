@@ -193,8 +193,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
     for server_id, reason in broker.catalog.unavailable.items():
         servers[server_id] = f"not connected: {reason}"
         name = names.get(server_id, server_id)
-        fix = fix_of(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
-        why = reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
+        why = with_fix(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))
         problems.append(f"Server {server_id} is not connected: {why}")
     faults = await asyncio.to_thread(overlay_faults, settings, broker.catalog)
     warnings += [f"{fault.text(str(fault.file))} {fault.hint}" for fault in faults]
@@ -260,7 +259,7 @@ _BY_REASON: Final = (
         "Start it by hand once, so that it is downloaded; or raise upstream.connect_timeout_ms.",
     ),
     (
-        r"connect|resolve|refused|unreachable|name or service|attempts failed",
+        r"connect|resolve|refused|unreachable|name or service|listens",
         "Check that it runs, and its URL.",
     ),
 )
@@ -280,6 +279,12 @@ def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
         if re.search(pattern, reason, re.I):
             return fix.format(log=log)
     return f"Start it by hand to see why{f'; what it said is in {log}' if log.exists() else ''}."
+
+
+def with_fix(config: ServerConfig | None, reason: str, log: Path) -> str:
+    """Returns a reason with what to do, as for `fix_of`, where it does not say so itself."""
+    fix = fix_of(config, reason, log)
+    return reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
 
 
 def state_dir_trouble(state_dir: Path) -> str | None:

@@ -72,6 +72,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         say(str(error))
         wrong = isinstance(error, UsageError) or error.fault is Fault.CALLER
         return EXIT_USAGE if wrong else EXIT_UNAVAILABLE
+    except MemoryError:
+        say("There is no memory left for Cellblock: `ulimit -v` should be unlimited.")
+        return EXIT_UNAVAILABLE
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:

@@ -223,7 +223,7 @@ def _values(run: dict[str, Any]) -> Generator[tuple[str, str]]:
 TAKEN_SECONDS: Final = 6.0
 """Bounds the wait for a daemon to go on with a run; one looks every 2 s."""
 
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 
 BY: Final = "cli"
 """Names who has decided, in the audit log: who can write to the state directory."""
@@ -401,7 +401,7 @@ def _is_taken(store: JournalStore, run_id: str) -> bool:
             return False
         if head is None or head.state != "parked":
             return True
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return False
 
 
@@ -421,6 +421,9 @@ MIB: Final = 1024 * 1024
 
 OUTCOME, TOOK = 10, 9
 
+WORDS: Final = {"parked": "waits for you", "not_sent": "not sent", "not_started": "not sent"}
+"""Has what people are shown in place of an outcome's name; `app.js` has it, too."""
+
 STYLES: Final = {"ok": "green", "running": "cyan"}
 LEVELS: Final = {"warn": "yellow", "error": "red", "debug": "dim"}
 
@@ -434,7 +437,8 @@ class Part(NamedTuple):
 
 def title(run_id: str, run: Data) -> str:
     state = run["outcome"] if run["state"] == "ended" else run["state"]
-    return f"run {run_id}: {state}, {milliseconds(run['elapsedMs'])}"
+    took = f", {milliseconds(run['elapsedMs'])}" if run["steps"] else ""
+    return f"run {run_id}: {WORDS.get(state, state)}{took}"
 
 
 def parts(run: Data, width: int, paint: Painter) -> list[Part]:
@@ -456,7 +460,7 @@ def parts(run: Data, width: int, paint: Painter) -> list[Part]:
 
 def _facts(run: Data) -> Iterator[tuple[str, str]]:
     for name in ("outcome", "state", "client"):
-        yield name, str(run[name])
+        yield name, WORDS.get(run[name], str(run[name]))
     yield "accepted", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run["acceptedAt"]))
     yield "script", f"{run['scriptChars']} characters"
     used = run["usage"]
@@ -473,12 +477,14 @@ def _timeline(run: Data, width: int, paint: Painter) -> list[str]:
     name = min(48, max(8, width - 2 * TOOK - OUTCOME - 4))
     lines = [_lane("", "AT", "TOOK", "OUTCOME", name, width)]
     steps = [0, *(run["steps"].get(step, whole) for step in ("queued", "leased", "started")), whole]
-    for stage, (start, end) in zip(("plan", "queue", "worker", "script"), pairwise(steps), strict=True):
+    stages = ("plan", "queue", "worker", "script") if run["steps"] else ()
+    for stage, (start, end) in zip(stages, pairwise(steps), strict=False):
         lines.append(_lane(stage, milliseconds(start), milliseconds(end - start), "", name, width))
     for call in run["timeline"]:
         took, outcome = call["durationMs"], call["outcome"]
         shown, at = milliseconds(took) if took else "<1 ms", milliseconds(call["atMs"])
-        line = _lane(f"{call['server']}.{call['tool']}", at, shown, outcome, name, width)
+        told = str(WORDS.get(outcome, outcome))
+        line = _lane(f"{call['server']}.{call['tool']}", at, shown, told, name, width)
         lines.append(paint(line, STYLES.get(outcome, "red")))
         if call["error"] and outcome not in STYLES:
             lines += [paint(plain(f"    {text}", width), "red") for text in wrapped(call["error"], width - 4)]

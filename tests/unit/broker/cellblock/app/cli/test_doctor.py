@@ -101,7 +101,7 @@ def test_what_is_inherited_is_a_secret_like_what_is_configured(monkeypatch: pyte
         ("no tool list within upstream.connect_timeout_ms = 30000", "downloaded"),
         ("it did not answer `initialize` within upstream.connect_timeout_ms = 30000", "downloaded"),
         ("no tool list within 20 s", "why it lists no tools"),
-        ("All connection attempts failed", "URL"),
+        ("nobody listens at its address", "URL"),
         ("the connection was closed by the server", "upstream-x.log"),
         ("something else", "by hand"),
     ],
