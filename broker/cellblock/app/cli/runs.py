@@ -222,7 +222,7 @@ def _values(run: dict[str, Any]) -> Generator[tuple[str, str]]:
 TAKEN_SECONDS: Final = 6.0
 """Bounds the wait for a daemon to go on with a run; one looks every 2 s."""
 
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 
 BY: Final = "cli"
 """Names who has decided, in the audit log: who can write to the state directory."""
@@ -400,7 +400,7 @@ def _is_taken(store: JournalStore, run_id: str) -> bool:
             return False
         if head is None or head.state != "parked":
             return True
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return False
 
 
