@@ -43,6 +43,7 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.typescript import declare_server
 from support.entries import settings
+from support.params import mostly
 from support.waits import until
 
 
@@ -257,7 +258,7 @@ def test_a_usual_catalog_is_told_whole() -> None:
     assert len(text) <= OPENING_CHARS
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", mostly(range(8), range(40)))
 def test_it_fits_for_any_catalog_and_names_every_server_that_it_can(seed: int) -> None:
     """However many servers and functions there are, and however long their names."""
     random = Random(seed)
