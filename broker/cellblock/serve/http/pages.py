@@ -284,9 +284,7 @@ async def _metrics_page(metrics: Metrics, _: Request) -> Response:
 
 async def _server_page(servers: Servers, request: Request) -> Response:
     name: str = request.path_params["name"]
-    if request.method == "POST" and not servers.restart(name):
-        return Response(None, HTTPStatus.NOT_FOUND)
-    row = servers.row(name)
+    row = servers.row(name) if request.method != "POST" or servers.restart(name) else None
     return Response(None, HTTPStatus.NOT_FOUND) if row is None else json_page(row)
 
 
