@@ -30,8 +30,7 @@ from cellblock.record.journals import open_store
 from cellblock.record.place import Place
 from cellblock.record.recording import Recording
 from cellblock.record.rows import WAITING, Head, Piece, recording_in
-from cellblock.record.store import JournalStore
-from cellblock.record.tables import JOURNAL_TABLES
+from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, question_data, shown
 from cellblock.run import payload
 from cellblock.run.events import Decision
@@ -223,7 +222,7 @@ def _values(run: dict[str, Any]) -> Generator[tuple[str, str]]:
 TAKEN_SECONDS: Final = 6.0
 """Bounds the wait for a daemon to go on with a run; one looks every 2 s."""
 
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 
 BY: Final = "cli"
 """Names who has decided, in the audit log: who can write to the state directory."""
@@ -401,7 +400,7 @@ def _is_taken(store: JournalStore, run_id: str) -> bool:
             return False
         if head is None or head.state != "parked":
             return True
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return False
 
 

@@ -23,7 +23,6 @@ from cellblock.base.settings.sections import ANSWER_BYTES
 from cellblock.base.terminal import json_text
 from cellblock.run.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
 from cellblock.run.response import RunResponse
-from cellblock.serve.answer import form_for
 from cellblock.serve.kept_outputs import PREFIX, TEMPLATE, read_resource, resources_of
 from cellblock.serve.mcp.context import (
     Declared,
@@ -40,7 +39,7 @@ from cellblock.serve.mcp.run_tool import RunTool
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.mcp.tool_name import TOOL_NAME, ToolNames
-from cellblock.serve.run_output import has_error, tool_result
+from cellblock.serve.run_output import form_for, has_error, tool_result
 from cellblock.serve.service import Context, RunService, client_name, client_version
 from cellblock.tools.catalog.model import Catalog
 from cellblock.types.discovery import DiscoveryCache

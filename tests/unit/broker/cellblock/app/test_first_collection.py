@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from cellblock.app import process_memory
+from cellblock.app.cli import main
 from cellblock.app.process_memory import collect_when_idle
 from cellblock.base.tasks import beside
-from support.waits import within
+from support.waits import until, within
 
 
 @pytest.fixture
@@ -117,3 +118,17 @@ async def test_one_that_came_by_itself_is_enough(full: list[int]) -> None:
     gc.collect()
     await within(collecting)
     assert len(full) == 1
+
+
+async def test_a_command_that_goes_on_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "LOADED_SECONDS", 0.0)
+    gc.disable()
+    try:
+
+        async def work() -> int:
+            await until(gc.isenabled, "the collector")
+            return 5
+
+        assert await main._ended_by_signals(work()) == 5  # pyright: ignore[reportPrivateUsage]
+    finally:
+        gc.enable()
