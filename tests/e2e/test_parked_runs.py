@@ -190,7 +190,7 @@ async def test_the_policy_of_the_time_of_the_answer_counts(tmp_path: Path) -> No
     async with daemon(tmp_path, **SECTION) as served:
         word, questions = await ModernClient(served).asked(SCRIPT)
         await until_parked(served)
-    stricter = {**SECTION, "policy": {"default": {"tools": ["plain.echo"]}}}
+    stricter: dict[str, Any] = {**SECTION, "policy": {"default": {"tools": ["plain.echo"]}}}
     async with daemon(tmp_path, **stricter) as served:
         done = (await ModernClient(served).back(word, answers(questions), SCRIPT))["result"][
             "structuredContent"
