@@ -8,7 +8,6 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from cellblock.base.json import is_flat
 from cellblock.base.raw_json import LIGHT_BYTES
 
 TEXT_CHARS: Final = 16
@@ -21,7 +20,7 @@ _SCALARS: Final = frozenset({int, float, bool, type(None)})
 
 def is_small(value: object) -> bool:
     """Says whether data of any kind is little enough for the loop to encode it; looks at no more of it than that."""
-    return is_flat(value) or weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
+    return weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
 
 
 def weight_of(value: object, most: int) -> int:
