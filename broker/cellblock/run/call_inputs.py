@@ -9,6 +9,7 @@ from cellblock.base.account import Account, Metered
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.json import is_array
 from cellblock.base.raw_json import MOST_VALUES, is_light, values_in
+from cellblock.base.suggest import nearest_names
 from cellblock.run import payload
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.schemas.cost import NotCheckable
@@ -121,7 +122,7 @@ def _unreadable(tool: ToolEntry, why: str) -> SchemaValidationError:
 def _misfit(tool: ToolEntry, schema: CheckedSchema, violation: Violation) -> SchemaValidationError:
     said = f"The input of {tool.export_name} does not fit its schema: {violation.message}"
     details = {"example": schema.example} if schema.example is not None else {}
-    hint = corrective_hint(violation)
+    hint = corrective_hint(violation, nearest_names)
     where = violation.path, violation.expected, violation.received
     return _refused(tool, said, hint, *where, **details)
 

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from cellblock.base.errors import ConfigError, SchemaValidationError, shorten
 from cellblock.base.json import inside, is_array, is_object, pointer_of
+from cellblock.base.suggest import nearest_names
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.python.annotations import Hints, annotated_function
 from cellblock.tools.python.signatures import InputForm, read_input, read_output
@@ -100,7 +101,7 @@ class PythonTool:
         details = {} if example is None or not _fits(adapter, example) else {"example": example}
         return SchemaValidationError(
             f"The input does not fit at {violation.path or 'its root'}: {violation.message}.",
-            hint=corrective_hint(violation),
+            hint=corrective_hint(violation, nearest_names),
             path=violation.path,
             expected=violation.expected,
             received=violation.received,
