@@ -37,12 +37,11 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.settings import FrontendSettings, Settings
 from cellblock.run.large_results import compact
 from cellblock.run.policy.asking import Caller
-from cellblock.serve.answer import form_for
 from cellblock.serve.mcp.context import declarations_in_budget, shown_chars
 from cellblock.serve.mcp.context import description as described
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.manual import instructions, manual, opening
-from cellblock.serve.run_output import tool_result
+from cellblock.serve.run_output import form_for, tool_result
 from cellblock.serve.service import Owner
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.types.typescript import declare_server, declare_shared

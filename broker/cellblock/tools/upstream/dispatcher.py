@@ -37,6 +37,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.json import is_object
+from cellblock.base.steps import next_step
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.server_tasks import result_of_task, task_of
 from cellblock.tools.upstream.wire import messages, repair
@@ -226,7 +227,7 @@ class Connection(Dispatcher[TransportContext]):
         if self._group is not None:
             self._group.start_soon(work, *args)
 
-    def received(self, data: bytes, origin: Pending | None = None) -> list[Message]:
+    async def received(self, data: bytes, origin: Pending | None = None) -> list[Message]:
         """Takes a message, or a batch of them.
 
         Args:
@@ -236,6 +237,8 @@ class Connection(Dispatcher[TransportContext]):
         Returns:
             The messages that answer no request of ours.
         """
+        if len(data) > messages.SMALL_BYTES:
+            await next_step()
         return [one for one in messages.read(data) if not self.take(one, origin)]
 
     def take(self, message: Message, origin: Pending | None = None) -> bool:

@@ -177,7 +177,7 @@ class HttpWire:
         if kind != "application/json" and body.lstrip()[:1] not in (b"{", b"["):
             pending.fail(AnswerUnreadable(f"it is {kind or 'of no type'}: `{messages.quoted(body)}`"))
             return
-        self.connection.received(body, pending)
+        await self.connection.received(body, pending)
         if not pending.answer.done():
             pending.fail(AnswerUnreadable(f"it is no answer to the request: `{messages.quoted(body)}`"))
 
@@ -209,7 +209,7 @@ class HttpWire:
             async for event in events:
                 place.last, place.retry_ms = event.id or place.last, event.retry_ms or place.retry_ms
                 if event.data and event.name == b"message":
-                    self.connection.received(event.data, pending)
+                    await self.connection.received(event.data, pending)
                     if pending is not None and pending.answer.done():
                         return
 

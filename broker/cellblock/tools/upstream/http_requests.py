@@ -3,7 +3,6 @@ says in a refusal is read, short."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import ssl
 import zlib
@@ -12,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import httpx2
+
+from cellblock.base.steps import next_step
 
 ACCEPTED: Final = {"accept-encoding": "gzip, deflate"}
 
@@ -45,7 +46,7 @@ async def unpacked(response: httpx2.Response) -> AsyncGenerator[bytes]:
             if given > FREE_BYTES and given > came * MOST_RATIO:
                 raise httpx2.DecodingError(f"unpacked it has over {MOST_RATIO} times its size")
             yield piece
-            await asyncio.sleep(0)
+            await next_step()
             chunk = unpacker.unconsumed_tail
 
 

@@ -15,6 +15,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.json import is_object
+from cellblock.base.steps import next_step
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream.definitions import (
@@ -121,7 +122,7 @@ async def _is_full(listing: Listing | Entries, items: list[bytes]) -> bool:
         if listing.take(item):
             return True
         if number % AT_A_TIME == 0:
-            await asyncio.sleep(0)
+            await next_step()
     return False
 
 

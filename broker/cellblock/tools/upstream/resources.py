@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from cellblock.base.callbacks import tell
 from cellblock.base.json import is_object
-from cellblock.base.visible import visible
+from cellblock.base.visible import visible, visible_schema
 from cellblock.tools.catalog.model import CAPABILITIES, Kind
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import Link, Upstream
@@ -27,8 +27,6 @@ from cellblock.tools.upstream.listing import LIST_SECONDS, MAX_LISTED_BYTES, MAX
 from cellblock.tools.upstream.wire.messages import decoded
 
 Entry = types.Resource | types.ResourceTemplate | types.Prompt
-
-_TOLD: Final = ("title", "description")
 
 MAX_KEY_CHARS: Final = 4_096
 """Bounds a URI, which is compared with others and told to people."""
@@ -104,10 +102,9 @@ class Entries:
             self._left_out += 1
             return
         self._bytes += size
-        told = {
-            name: visible(text, keep="\n\t") for name in _TOLD if (text := getattr(item, name)) is not None
-        }
-        self.found.append(item.model_copy(update=told))
+        # A prompt is asked for by its name.
+        is_key = isinstance(item, types.Prompt)
+        self.found.append(item if is_key else item.model_copy(update={"name": visible(item.name)}))
 
 
 async def list_entries(kind: Kind, session: ClientSession) -> Entries:
@@ -120,7 +117,10 @@ async def list_entries(kind: Kind, session: ClientSession) -> Entries:
 
 def _read(model: type[BaseModel], item: bytes) -> Any:
     """Reads an item; of one that does not fit, those members are dropped that do not, where the rest is one."""
-    given: object = decoded(item)
+    try:
+        given: object = visible_schema(decoded(item))
+    except (ValueError, RecursionError):
+        return None
     if not is_object(given):
         return None
     for _ in range(2):

@@ -152,7 +152,10 @@ class StdioWire:
                             rest = 0 if connection.take(line.unread) else 1
                             size = line.size
                         else:
-                            rest, size = len(connection.received(line)) if line.strip() else 0, len(line)
+                            rest, size = (
+                                len(await connection.received(line)) if line.strip() else 0,
+                                len(line),
+                            )
                         if rest:
                             unasked += rest + size / MESSAGE_BYTES
                         del line
@@ -212,8 +215,10 @@ async def _finished(work: Coroutine[None, None, None]) -> None:
 
 async def _stop(process: asyncio.subprocess.Process, install: Install | None) -> None:
     assert process.stdin is not None
-    if install is not None and install.running and install.left and process.returncode is None:
-        install.hand_over(process.pid, pipe_of(process, 1))
+    # Who has closed its stdout becomes no server any more.
+    stdout = pipe_of(process, 1) if process.returncode is None else None
+    if stdout is not None and install is not None and install.running and install.left:
+        install.hand_over(process.pid, stdout)
         let_go(process)
         return
     if install is not None:
