@@ -34,7 +34,7 @@ pytestmark = pytest.mark.thorough
 
 BOUND_SECONDS = 120.0
 
-MEASURES = r"scripts/(loadtest|bench )"
+MEASURES = r"scripts/(loadtest|bench |evals)"
 
 NOT_RUN: dict[str, str] = {
     r"bash scripts/demo\b": "it has made the environment that runs this test",
