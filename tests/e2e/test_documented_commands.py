@@ -19,7 +19,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import Any, IO
 
 import pytest
 
@@ -205,7 +205,7 @@ class World:
             assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{out}\n{errors}"
 
     def started(self, command: str, **streams: int) -> subprocess.Popen[bytes]:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | streams
         # `exec`: signals are for the command, not for the shell.
         alone = re.fullmatch(r"[^|;&<>()\n]+", command)
         return subprocess.Popen(

@@ -127,8 +127,8 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     entry: Any = read(file)
     for key in (*servers, "cellblock"):
         entry = entry[key]
-    command = entry.get("command", entry.get("cmd"))
-    words: list[Any] = command if isinstance(command, list) else [command, *entry["args"]]
+    command: Any = entry.get("command", entry.get("cmd"))
+    words: list[Any] = [*command] if isinstance(command, list) else [command, *entry["args"]]
     assert words == [str(CELLBLOCK), "connect"]
     assert file.stat().st_mode & 0o777 == (0o644 if there else 0o600)
     # Every line of before is still there, but for a comma; what others have in the file is untouched.
