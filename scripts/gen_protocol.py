@@ -45,7 +45,9 @@ def interface(message: type[protocol.Message]) -> str:
     kinds = get_type_hints(message, include_extras=True)
     # Indented as in the source, which Python 3.13 takes away.
     doc = textwrap.indent(inspect.cleandoc(message.__doc__ or ""), "    ").strip()
-    fields = "\n".join(f"  {name}: {field_type(kinds[name])};" for name in message.fields)
+    types = {"t": f'"{protocol.name_of(message)}"'}
+    types |= {name: field_type(kinds[name]) for name in message.__struct_fields__}
+    fields = "\n".join(f"  {name}: {kind};" for name, kind in types.items())
     return f"/** {doc} */\nexport interface {message.__name__} {{\n{fields}\n}}\n"
 
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 from cellblock.base.platforms import refusal
 
 if TYPE_CHECKING:
+    from cellblock.app.assembly import StateDir
     from cellblock.app.broker import Broker
     from cellblock.app.config.load import load_settings
-    from cellblock.app.parts import StateDir
     from cellblock.base.errors import (
         CellblockError,
         Certainty,
@@ -130,7 +130,7 @@ _IN: Final = {
     "base.settings.settings": "CellblockSettings Profile Settings TypecheckMode",
     "app.config.load": "load_settings",
     "app.broker": "Broker",
-    "app.parts": "StateDir",
+    "app.assembly": "StateDir",
     "record.views": "ParkedRun",
     "run.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
     "run.media": "Media",

@@ -179,7 +179,7 @@ async def warmed(of: Broker) -> None:
 
 def as_daemon() -> None:
     """Sets this process up as a daemon's: what a harness has imported is in no garbage collection of the broker."""
-    from cellblock.app.cli.serve import own_process
+    from cellblock.app.process_memory import own_process
 
     own_process()
 

@@ -126,7 +126,7 @@ async def test_a_daemon_asks_the_person_at_the_command_and_ends_the_run_of_one_t
 
 
 async def test_a_daemon_whose_state_was_removed_ends(tmp_path: Path) -> None:
-    looks = {"cellblock.app.cli.serve_http.LOOK_SECONDS": 0.1}
+    looks = {"cellblock.app.cli.serve_http.POLL_SECONDS": 0.1}
     async with daemon(tmp_path, constants=looks, **LIGHT) as running:
         shutil.rmtree(tmp_path / "s")
         assert await within(running.process.wait(), 60) == 0

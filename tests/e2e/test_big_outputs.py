@@ -37,6 +37,8 @@ SMALL = {"cellblock.app.assembly.TOTAL_BYTES": TOTAL}
 
 SOON = {"cellblock.app.assembly.EXPIRE_MS": 1_500}
 
+LOOKS_OFTEN = {"cellblock.serve.kept_outputs.TIDY_SECONDS": 0.5}
+
 SECTION: dict[str, Any] = {
     "frontend": {"inline_bytes": INLINE},
     "limits": {"max_log_bytes": {"default": 100_000, "maximum": 100_000}},
@@ -282,7 +284,7 @@ async def test_what_a_killed_daemon_leaves_expires_in_the_next(tmp_path: Path) -
         await within(running.process.wait())
     assert on_disk(state_dir) == [link.size]
     # Also when nothing is kept any more.
-    async with daemon(tmp_path) as running:
+    async with daemon(tmp_path, constants=LOOKS_OFTEN) as running:
         await until(lambda: not on_disk(state_dir), "it is removed")
         async with running.client() as client:
             result = await run(client, LARGE)

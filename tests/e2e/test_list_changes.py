@@ -20,6 +20,7 @@ from mcp.shared.subscriptions import ResourcesListChanged
 from support.asking_client import connect, over_http, stdio
 from support.entries import plain_server, write_config
 from support.http_daemon import TOOL, Daemon, daemon
+from support.params import mostly
 from support.waits import until, until_found, within
 
 GROW = 'import { grow } from "@codemode/servers/plain"; await grow({ name: NAME });'
@@ -97,7 +98,7 @@ async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncG
             async def follow() -> None:
                 names = {ToolsListChanged: "tools", ResourcesListChanged: "resources", ResourceUpdated: PLAIN}
                 async for event in changes:
-                    holder[0].said.append(names[type(event)])
+                    holder[0].said.append(names[type(event)])  # type: ignore[index]
                 holder[0].said.append("ended")
 
             following = asyncio.create_task(follow())
@@ -137,7 +138,7 @@ def add_server(file: Path) -> None:
     made.replace(file)
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", mostly(["auto"], ["auto", "legacy"]))
 async def test_over_stdio(tmp_path: Path, mode: str) -> None:
     config = write_config(tmp_path, {"plain": plain_server()}, pool={"warm": 1})
     async with told(stdio(config, tmp_path / "s"), mode) as asked:

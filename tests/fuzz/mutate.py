@@ -7,6 +7,7 @@ import struct
 from typing import Any, Final, cast
 
 import msgpack
+import msgspec
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import MAX_HEADER_BYTES, encode_frame
@@ -102,7 +103,7 @@ class Mutator:
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
-        self._headers = [vars(message) for message in messages()]
+        self._headers = [msgspec.to_builtins(message) for message in messages()]
         self.corpus: list[bytes] = [encode_frame(packed(header), b"{}") for header in self._headers]
 
     def keep(self, stream: bytes) -> None:

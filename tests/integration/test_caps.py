@@ -10,6 +10,7 @@ import pytest
 from cellblock import Broker, RunResponse
 from support.brokers import ready
 from support.entries import plain_server, settings
+from support.params import mostly
 from support.responses import error_of, succeeded
 from support.waits import warmed, within
 
@@ -46,14 +47,17 @@ def limit_of(response: RunResponse, name: str) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    [
-        "for (;;) {}",
-        "while (true) await null;",
-        "await new Promise(() => { setTimeout(() => {}, 1e6); });",
-        "process_nothing: for (;;) { try { throw 1; } catch {} finally { continue process_nothing; } }",
-        "/(a+)+$/.test('a'.repeat(60) + 'b');",
-        "Array.from({ length: 1e9 }, (_, i) => i).sort(() => { for (;;) {} });",
-    ],
+    mostly(
+        ["for (;;) {}", "await new Promise(() => { setTimeout(() => {}, 1e6); });"],
+        [
+            "for (;;) {}",
+            "while (true) await null;",
+            "await new Promise(() => { setTimeout(() => {}, 1e6); });",
+            "process_nothing: for (;;) { try { throw 1; } catch {} finally { continue process_nothing; } }",
+            "/(a+)+$/.test('a'.repeat(60) + 'b');",
+            "Array.from({ length: 1e9 }, (_, i) => i).sort(() => { for (;;) {} });",
+        ],
+    ),
     ids=["loop", "microtasks", "idle", "finally", "regular expression", "sort"],
 )
 async def test_the_answer_to_an_endless_script_comes_within_700_ms_of_a_500_ms_timeout(

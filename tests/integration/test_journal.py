@@ -22,6 +22,7 @@ from cellblock.run.response import RunResponse
 from cellblock.testing import read_recording
 from support.brokers import ready
 from support.entries import ledger, plain_server, settings
+from support.params import mostly
 from support.replaying import Tally, World, changed, cuts, prove, world
 from support.waits import until, within
 
@@ -200,7 +201,7 @@ def a_day_earlier(recording: Recording) -> Recording:
     return replace(recording, events=events, started_at=recording.started_at - 86_400)
 
 
-@pytest.mark.parametrize("name", LIMITED)
+@pytest.mark.parametrize("name", mostly(["has seen timers", "races and blocks"], list(LIMITED)))
 async def test_a_run_that_a_limit_has_ended_is_replayed_to_it(place: World, name: str) -> None:
     code, limit, most = LIMITED[name]
     journal = Journal()

@@ -276,6 +276,13 @@ def test_a_broker_that_has_too_few_descriptors_to_start_says_what_to_do(tmp_path
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("megabytes", [300, 2000])
+def test_an_address_space_that_is_too_small_is_told(tmp_path: Path, megabytes: int) -> None:
+    done = run_command(tmp_path, "prlimit", f"--as={megabytes * 1_000_000}")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "`ulimit -v`" in done.stderr and "Traceback" not in done.stderr
+
+
 FULL_DISK = """
 mount -t tmpfs -o mode=700,size=64k,nr_inodes="$1" none "$2" || exit 77
 mkdir -m 700 "$2/logs" "$2/run" && : > "$2/logs/host.log"

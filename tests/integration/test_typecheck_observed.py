@@ -10,6 +10,7 @@ import pytest
 from cellblock.types.check import compiler
 from support.brokers import ready
 from support.entries import ledger, plain_server, settings
+from support.params import mostly
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
@@ -42,7 +43,7 @@ def calls(record: Path) -> int:
 
 @pytest.mark.parametrize(
     ("how", "schemas"),
-    [(AS_TEXT, {}), (AS_VALUE, {"unwrap": "json"}), (STRUCTURED, {})],
+    mostly([(AS_TEXT, {})], [(AS_TEXT, {}), (AS_VALUE, {"unwrap": "json"}), (STRUCTURED, {})]),
     ids=["text", "unwrapped text", "structured content"],
 )
 async def test_a_member_that_no_result_had_is_refused_before_any_call(

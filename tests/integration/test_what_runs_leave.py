@@ -13,6 +13,7 @@ from cellblock.record.journal import Journal
 from cellblock.run.context import RunContext
 from cellblock.run.run import Run
 from cellblock.run.side_checks import SideCheck
+from support.params import mostly
 from support.waits import until
 
 IMPORTS = "import { echo, fail } from '@codemode/servers/local';\n"
@@ -40,7 +41,7 @@ def left() -> set[int]:
     return {id(one) for one in gc.get_objects() if isinstance(one, Run | RunContext | SideCheck | Journal)}
 
 
-@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("durable", mostly([True], [False, True]))
 async def test_no_run_waits_for_the_collector(tmp_path: Path, durable: bool) -> None:
     config = tmp_path / "c.json"
     config.write_text('{"mcpServers": {}, "cellblock": {}}')

@@ -36,6 +36,18 @@ NEIGHBOUR = """
 USED = 0.2
 """Of all runs with `--reuse`, at least so many have a used process: most hostile scripts end theirs."""
 
+COSTLY = {
+    "exhaustion/memory: promise flood with payload",
+    "exhaustion/memory: pending promises",
+    "exhaustion/memory: errors with stacks",
+    "exhaustion/memory: symbols",
+    "exhaustion/memory: regular expression results",
+    "exhaustion/result: a million keys",
+    "exhaustion/result: grows by sharing",
+    "exhaustion/discovery: one after the other",
+}
+"""Take seconds of CPU each and reach a limit that others reach in a fraction of one."""
+
 CALL_BOUND_MS = 3000
 """Shortens the upstream answers that never come."""
 
@@ -77,7 +89,13 @@ def decent(response: RunResponse, folder: Path) -> None:
         assert private not in text, f"{private} in {shown(response)}"
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in ALL])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=[pytest.mark.thorough] if case.name in COSTLY else [])
+        for case in ALL
+    ],
+)
 async def test_a_hostile_script_is_contained_and_its_neighbours_do_not_notice(
     broker: Broker, folder: Path, case: Case
 ) -> None:

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import Client
 
 from cellblock import Broker
 from cellblock.serve.mcp.mcp_server import FrontServer
+from cellblock.tools.upstream import tool_list
 from support.brokers import ready
 from support.entries import ledger, plain_server, settings
 from support.responses import succeeded
@@ -121,8 +123,11 @@ async def told_to_clients(broker: Broker, names: list[str]) -> str:
     return "\n".join(seen)
 
 
-async def test_nothing_is_shown_or_called_that_is_not_approved(tmp_path: Path) -> None:
+async def test_nothing_is_shown_or_called_that_is_not_approved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All in one session: the server changes its list, says so, and changes it again."""
+    monkeypatch.setattr(tool_list, "RELIST_SECONDS", 0.05)
     file, calls = tmp_path / "definitions.json", tmp_path / "ledger"
 
     def lists(tools: list[Definition]) -> None:

@@ -4,6 +4,7 @@ Every pattern of the broker and the worker host is found in the source, and fed 
 its own beginnings and characters, over and over, and an end that does not fit. So a new one is noticed.
 """
 
+# pyright: basic
 from __future__ import annotations
 
 import ast
@@ -43,8 +44,9 @@ AT_ONE_PLACE = {"match", "fullmatch"}
 LENGTHS = (200, 3_000)
 """Of texts, in characters: the short one is for patterns that never come to an end with the long one."""
 
-NOISE_SECONDS = 0.0005
-"""What a text may take without being looked at closer; a quadratic pattern takes about 5 ms for the long one."""
+NOISE_SECONDS = 0.0015
+"""What a text may take without being looked at closer; a quadratic pattern takes about 5 ms for the long one, a linear
+one that finds something at each place 0.7."""
 
 GROWTH = 9
 """Four times the text takes a linear pattern four times as long, a quadratic one 16 times."""
@@ -252,6 +254,7 @@ def grows(work: Callable[[Any], Any], made: Callable[[int], Any], tries: int = 1
             continue
         # Twice as long, so that the clock's steps do not count; again, in case that something else took the time.
         short, longer = made(2 * chars), made(8 * chars)
+        growth = 0.0
         for _ in range(tries):
             before = max(NOISE_SECONDS, seconds(lambda text=short: work(text)))
             growth = seconds(lambda text=longer: work(text)) / before

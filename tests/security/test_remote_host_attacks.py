@@ -1,5 +1,6 @@
 """A worker host on the network whose key is allowed, and which attacks: it can spoil its own runs and no others."""
 
+# pyright: basic
 from __future__ import annotations
 
 import asyncio
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from cellblock import RunResponse
 from cellblock.app.assembly import host_terms
@@ -21,7 +23,7 @@ from cellblock.run.events import RunEvents
 from cellblock.run.executor import Executor
 from cellblock.script.parsing import Parsers
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import pack_header, unpack_header
+from cellblock_worker.wire.frames import unpack_header
 from cellblock_worker.wire.keys import DialKeys, make_key_file, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket
 from support.memory_host import FakeUpstreams, codes, echo
@@ -65,7 +67,7 @@ class Peer:
             self.say(protocol.Leased(wall_ms=0), token=parts[0])
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
-        self.socket.send((token, pack_header(vars(message)), body))
+        self.socket.send((token, message.packed(), body))
 
     def finish(self, body: bytes) -> None:
         self.say(protocol.Ended(reason="finished", outcome="done"), body, token=self.runs[-1])
@@ -91,7 +93,7 @@ class World:
         )
         self.pool.use(self.link)
         upstreams = FakeUpstreams({"echo": self._echo})
-        self.executor = Executor(self.settings, self.pool, upstreams, Parsers(), events=RunEvents())
+        self.executor = Executor(self.settings, self.pool, upstreams, Parsers(), events=RunEvents())  # pyright: ignore[reportArgumentType]
         self.context: Any = zmq.Context(io_threads=1)
         self.peers: list[Peer] = []
 
@@ -217,7 +219,7 @@ async def test_a_flood_before_the_greeting_fills_no_log_and_holds_nobody(
     with caplog.at_level(logging.INFO, logger="cellblock.transport"):
         for _ in range(FLOOD):
             hostile.socket.send((b"", b"\xc1", b""))
-            hostile.say(hello(capacity=1).replace(protocol=1))
+            hostile.say(replace(hello(capacity=1), protocol=1))
         task = await served_by(honest, world)
         honest.finish(b"1")
         assert (await within(task)).result == 1

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import FrameDecoder, encode_frame, pack_header
+from cellblock_worker.wire.frames import FrameDecoder, encode_frame
 from cellblock_worker.worker.rehearsal import WARM_FRAME
 
 HEAP_MB: Final = 256
@@ -110,7 +110,7 @@ class ContextWorker:
                     logs.append(body.decode())
                 case "call":
                     reply = protocol.Reply(id=header["id"], ok=True)
-                    self._send(encode_frame(pack_header(vars(reply)), json.dumps(answer).encode()))
+                    self._send(encode_frame(reply.packed(), json.dumps(answer).encode()))
                 case "done" | "failed":
                     outcome = Outcome(header["t"], json.loads(body) if body else None, logs)
                 case "ready":
@@ -129,7 +129,7 @@ class ContextWorker:
         """Sends a script, and does not wait."""
         plan = {"main": module(source), "modules": dict(modules or {}), "refused": {}}
         start = protocol.Start(log_bytes=MOST_BYTES, message_bytes=MOST_BYTES, context=True)
-        self._send(encode_frame(pack_header(vars(start)), json.dumps(plan).encode()))
+        self._send(encode_frame(start.packed(), json.dumps(plan).encode()))
 
     def _send(self, frame: bytes) -> None:
         assert self._process.stdin is not None

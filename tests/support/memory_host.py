@@ -4,6 +4,7 @@ A test gives the host an async function that plays one run: what the worker and 
 with what faults. Real are the link's codec, the pool, the executor and everything that it uses.
 """
 
+# pyright: basic
 from __future__ import annotations
 
 import asyncio
@@ -33,7 +34,6 @@ from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.types.discovery import DiscoveryCache
 from cellblock.types.learning.learner import Learner
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import pack_header
 from support.memory_link import MemoryLink
 
 BOUND: Final = 10.0
@@ -146,7 +146,7 @@ class ScriptedHost:
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
         """Says anything."""
-        self._link.deliver(self.identity, token, pack_header(vars(message)), body)
+        self._link.deliver(self.identity, token, message.packed(), body)
 
     def broker_says(self, token: bytes, message: protocol.ToHost, body: bytes) -> None:
         """What the broker sends (MemoryHost)."""
@@ -290,7 +290,12 @@ class World:
         self.events = RunEvents()
         self.parsers = Parsers(self.settings.pool.queue_wait_ms)
         self.executor = Executor(
-            self.settings, self.pool, self.upstreams, self.parsers, events=self.events, keeper=keeper
+            self.settings,
+            self.pool,
+            self.upstreams,  # pyright: ignore[reportArgumentType]
+            self.parsers,
+            events=self.events,
+            keeper=keeper,  # pyright: ignore[reportArgumentType]
         )
         self.hosts: list[ScriptedHost] = []
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 import zmq
@@ -15,7 +16,7 @@ from cellblock_worker.host import host as host_module
 from cellblock_worker.host.host import Host
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import pack_header, unpack_header
+from cellblock_worker.wire.frames import unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket
 from support.processes import name_of
 
@@ -41,7 +42,7 @@ class Broker:
         self._changed.set()
 
     def say(self, message: protocol.Message, token: bytes = b"", body: bytes = b"") -> None:
-        self.raw(token, pack_header(vars(message)), body)
+        self.raw(token, message.packed(), body)
 
     def raw(self, *parts: bytes) -> None:
         self.socket.send([bytes.fromhex(IDENTITY), *parts])
@@ -55,7 +56,9 @@ class Broker:
     async def status(self, **wanted: int) -> None:
         """Waits for a status that says this."""
         await self.until(
-            lambda: any(vars(said).items() >= wanted.items() for said in self.of(protocol.Status))
+            lambda: any(
+                msgspec.structs.asdict(said).items() >= wanted.items() for said in self.of(protocol.Status)
+            )
         )
         self.heard = [entry for entry in self.heard if not isinstance(entry[1], protocol.Status)]
 
@@ -88,7 +91,7 @@ def config(endpoint: str, **changes: Any) -> HostConfig:
         "max_message_bytes": 1 << 20,
         "max_old_space_mb": 64,
     }
-    return HostConfig.read({**values, **changes})
+    return msgspec.convert({**values, **changes}, HostConfig)
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import base64
 import json
 from typing import Any
 
+import msgspec
+
 from cellblock_worker.confinement import confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
@@ -97,7 +99,7 @@ def make_run(**changes: int | str) -> protocol.Run:
         "log_bytes": 1000,
         "message_bytes": MIB,
     }
-    return protocol.Run.read({**values, **changes})
+    return msgspec.convert({**values, **changes}, protocol.Run)
 
 
 def script(code: str) -> bytes:

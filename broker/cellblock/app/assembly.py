@@ -11,10 +11,14 @@ import contextlib
 import errno
 import importlib
 import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.base import count_rows
 from cellblock.base.errors import ConfigError, HostUnavailable
@@ -22,6 +26,7 @@ from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, Output
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Tables
+from cellblock.base.tasks import beside
 from cellblock.run.events import RunEvents
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
@@ -262,7 +267,7 @@ async def start_executor(
 ) -> Executor:
     """Makes the one way to a worker; the caller closes it. `stack` stops what it needs."""
     await _imported(SECOND)
-    from cellblock.app.process_memory import FirstCollection, FreeMemory
+    from cellblock.app import process_memory
     from cellblock.run.executor import Executor
     from cellblock.script.parsing import Parsers
     from cellblock.types.check.checker import TypeChecker
@@ -293,12 +298,66 @@ async def start_executor(
         reuse=section.pool.reuse,
     )
     reach.learner.make_way_for(lambda: executor.busy)
-    stack.callback(FirstCollection(lambda: executor.busy).give_up)
-    if FirstCollection.freezes:
-        stack.callback(FreeMemory().stop)
+    await stack.enter_async_context(beside(process_memory.collect_when_idle(lambda: executor.busy)))
+    if process_memory.is_own:
+        await stack.enter_async_context(beside(process_memory.give_back_when_grown()))
     return executor
 
 
 async def _imported(modules: Sequence[str]) -> None:
     for module in modules:
         await asyncio.to_thread(importlib.import_module, module)
+
+
+StateDir = Path | Literal["user"] | None
+"""Names a folder, the user's own, or None: what the configuration names, else a private one."""
+
+_HINT: Final = (
+    'Give the broker a state_dir: a folder of the program\'s own, or "user" for that of the command line. '
+    "Or set cellblock.state_dir."
+)
+
+
+class BrokerState:
+    """Names a broker's state directory in every configuration that it takes over.
+
+    Args:
+        wanted: What the program wants.
+    """
+
+    def __init__(self, wanted: StateDir) -> None:
+        self._wanted = wanted
+        self._private: Path | None = None
+
+    def named_in(self, settings: Settings) -> Settings:
+        """Returns the settings with the state directory.
+
+        Raises:
+            ConfigError: They want something that must outlive a private one.
+        """
+        section = settings.cellblock
+        if self._wanted is not None:
+            named = self._wanted if isinstance(self._wanted, Path) else settings.state_dir
+            section = section.model_copy(update={"state_dir": named})
+        if section.state_dir is not None:
+            return settings.model_copy(update={"cellblock": section})
+        if section.audit.enabled:
+            raise ConfigError("The audit log would be removed with the broker's private state.", hint=_HINT)
+        if section.journal.keeps and not section.state.is_shared:
+            raise ConfigError("The kept runs would be removed with the broker's private state.", hint=_HINT)
+        if "quarantine" in section.pins.values() and not section.state.is_shared:
+            said = "cellblock.pins would hold definitions against nothing: the broker's private state begins empty."
+            raise ConfigError(said, hint=_HINT)
+        if self._private is None:
+            # Nobody else can know its name.
+            self._private = Path(tempfile.gettempdir()) / f"cellblock-{secrets.token_hex(16)}"
+        # Overlays are the user's word, which is only read: "destructive" must not be lost with the folder.
+        schemas = section.schemas.model_copy(update={"overlays": settings.overlay_dir})
+        section = section.model_copy(update={"state_dir": self._private, "schemas": schemas})
+        return settings.model_copy(update={"cellblock": section})
+
+    def make(self, state_dir: Path, stack: contextlib.AsyncExitStack) -> None:
+        """Makes the folder if it is the private one; `stack` removes it then. Raises OSError."""
+        if state_dir == self._private:
+            state_dir.mkdir(mode=0o700)
+            stack.push_async_callback(asyncio.to_thread, shutil.rmtree, state_dir, True)

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from cellblock.app.assembly import front_config, policy_of
+from cellblock.app.assembly import (
+    BrokerState,
+    Reach,
+    StateDir,
+    catalog_before_start,
+    check_descriptors,
+    front_config,
+    policy_of,
+    start_executor,
+    start_reach,
+    store_of,
+    tools_of,
+    unavailable,
+)
 from cellblock.app.config.load import load_settings
-from cellblock.app.parts import LEARN_BOUND_SECONDS, Parts, StateDir, not_running
 from cellblock.app.reload import applicable, described, keeping
 from cellblock.base.admission import DEFAULT_CLIENT
-from cellblock.base.errors import HostUnavailable
+from cellblock.base.callbacks import Listeners
+from cellblock.base.errors import CellblockError, HostUnavailable
+from cellblock.base.internal import internal
 from cellblock.base.settings.settings import Settings, TypecheckMode
-from cellblock.run.events import Watcher
-from cellblock.run.policy.asking import Caller, Grantee
+from cellblock.base.tasks import TaskSet
+from cellblock.run.events import RunEvents, Watcher
+from cellblock.run.policy.asking import EMBEDDER, Caller, Grantee
+from cellblock.run.policy.counts import Counts
+from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.request import request_of
 from cellblock.run.response import RunResponse
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -24,16 +44,33 @@ from cellblock.tools.catalog.outputs import ToolOutput, stated_output
 
 if TYPE_CHECKING:
     from cellblock.base.questions import Answer, QuestionId, Reply
+    from cellblock.fleet.presence import Presence
     from cellblock.observe.collector import MetricsCollector
     from cellblock.observe.facts import BrokerFacts
     from cellblock.observe.metrics import Tally
+    from cellblock.record.journal import Journal
+    from cellblock.record.kept import Keeper
+    from cellblock.record.parked_runs import ParkedRuns
     from cellblock.record.views import ParkedRun
+    from cellblock.run.executor import Executor
     from cellblock.serve.agent_tool import AgentTool, Api, ToolAnswer
+    from cellblock.tools.upstream.registry import Registry
+    from cellblock.types.learning.outputs import KnownOutputs
+    from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock")
 
 
-class Broker(Parts):
+T = TypeVar("T")
+
+LEARN_BOUND_SECONDS: Final = 5.0
+"""Bounds the wait for the store of observed schemas; it opens in milliseconds."""
+
+HOST_START_BOUND_SECONDS: Final = 15.0
+"""Bounds the wait for the worker host's greeting before the embedding API goes on without it; it takes about 0.3 s."""
+
+
+class Broker:
     """Runs scripts against MCP servers and Python tools; an async context manager, of one event loop and thread.
 
     Its coroutines and `reconfigure` raise CellblockError at once when they are called from another event loop.
@@ -55,6 +92,103 @@ class Broker(Parts):
 
     _agent_tool: AgentTool | None = None
     _tally: Tally | None = None
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tools: Sequence[Callable[..., Any]] = (),
+        state_dir: StateDir = None,
+    ) -> None:
+        self._state = BrokerState(state_dir)
+        settings = self._state.named_in(settings)
+        self._settings: Settings = settings
+        self.front_config = front_config(settings)
+        self._tools = tools_of(settings.cellblock.tools, tools)
+        self.store = store_of(settings)
+        self.tokens = NamedTokens(self.store)
+        self.counts = Counts(self.store)
+        self.policy = policy_of(settings, self.tokens, self.counts)
+        self._stack = contextlib.AsyncExitStack()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reach: Reach | None = None
+        self._executor: Executor | None = None
+        self._parked: ParkedRuns | None = None
+        self._outputs: KnownOutputs | None = None
+        """Knows also of a broker that has ended what was learnt."""
+        self._releases = TaskSet()
+        self._changed = Listeners()
+        self._before_start = catalog_before_start(self.front_config.servers, local=bool(self._tools))
+        self.events: Final = RunEvents()
+        """Tells watchers of all runs while they run; add one to see them."""
+
+    async def __aenter__(self) -> Self:
+        """Starts the worker host and begins to connect to every server.
+
+        Raises:
+            HostUnavailable: The worker host refuses to serve, or the machine has no file descriptor or disk space left.
+            ConfigError: The state directory cannot be used, or two tools share a name.
+            CellblockError: It runs already. Once it has ended, it can be entered again.
+        """
+        await self._begin()
+        try:
+            async with asyncio.timeout(HOST_START_BOUND_SECONDS):
+                await self.host_started()
+        except TimeoutError:
+            # A busy machine: runs wait for it within their own bound.
+            logger.warning("the worker host has not started within %g s", HOST_START_BOUND_SECONDS)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    @contextlib.asynccontextmanager
+    @internal
+    async def begun(self) -> AsyncGenerator[None]:
+        """Runs the broker inside the block, as `async with` of itself, but its entry waits for no other process."""
+        await self._begin()
+        try:
+            yield
+        finally:
+            await self._stack.aclose()
+
+    async def _begin(self) -> None:
+        if self._loop is not None:
+            raise CellblockError("This broker is running already.", hint="Make a second Broker.")
+        self._loop = asyncio.get_running_loop()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._forget)
+            try:
+                check_descriptors()
+                self._state.make(self._settings.state_dir, stack)
+                await self._start(stack)
+            except OSError as error:
+                raise unavailable(error) from None
+            self._stack = stack.pop_all()
+
+    @internal
+    async def host_started(self) -> None:
+        """Waits for the local worker host, where there is one.
+
+        Raises:
+            HostUnavailable: It refuses to serve.
+        """
+        if self._reach is not None:
+            await asyncio.shield(self._reach.workers.ready)
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stops everything, within bounds: runs end, sessions close, workers and hosts are killed.
+
+        Raises:
+            CellblockError: It was entered in another event loop, where it goes on running.
+        """
+        self._check_loop()
+        await self._stack.aclose()
 
     @classmethod
     def from_config(
@@ -364,6 +498,156 @@ class Broker(Parts):
             at_most = self._settings.cellblock.upstream.list_wait_ms / 1000
             await self._reach.registry.settled(at_most=at_most)
 
+    @internal
+    async def run_request(
+        self,
+        request: Mapping[str, Any],
+        caller: Caller = EMBEDDER,
+        *,
+        journal: Journal | None = None,
+        run_id: str = "",
+        script_name: str = "",
+    ) -> RunResponse:
+        """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
+
+        A large result is a `RawJson`, to be passed on. `journal` records the run or goes on with another, whose request
+        is given then (`journal.request`), `run_id` names a new run, and `script_name` names the script in the places
+        that are told.
+        """
+        executor = _running(self._executor)
+        self._check_loop()
+        return await executor.run(request, caller, journal=journal, run_id=run_id, script_name=script_name)
+
+    @internal
+    async def call_tool(
+        self,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        caller: Caller,
+        used: Counter[tuple[int, str]],
+    ) -> Any:
+        """Makes one tool call for a client, as `Executor.call` does. Raises HostUnavailable: The broker is not
+        running."""
+        return await _running(self._executor).call(server, tool, arguments, caller, used)
+
+    @property
+    @internal
+    def registry(self) -> Registry:
+        """Gives the sessions with servers. Raises HostUnavailable: The broker is not running."""
+        return _running(self._reach).registry
+
+    @property
+    @internal
+    def keeper(self) -> Keeper:
+        """Gives the keeper of runs that are written down. Raises HostUnavailable: The broker is not running."""
+        return _running(self._reach).keeper
+
+    @property
+    @internal
+    def parked_runs(self) -> ParkedRuns:
+        """Gives the parked runs. Raises HostUnavailable: The broker is not running."""
+        return _running(self._parked)
+
+    @internal
+    def facts(self) -> BrokerFacts:
+        """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
+        reach = _running(self._reach)
+        from cellblock.observe.facts import BrokerFacts
+
+        return BrokerFacts(self._settings.cellblock.pool, reach.workers.pool, reach.registry, reach.outputs)
+
+    @property
+    @internal
+    def presence(self) -> Presence | None:
+        """Tells of the other brokers that share a PostgreSQL; None while it does not run, or shares none."""
+        return None if self._reach is None else self._reach.presence
+
+    @property
+    @internal
+    def hosts(self) -> list[protocol.Hello]:
+        """Gives what the connected worker hosts said of themselves."""
+        return [] if self._reach is None else self._reach.workers.pool.hosts
+
+    @property
+    @internal
+    def is_warm(self) -> bool:
+        """Says whether a connected host has a worker that waits, or keeps none."""
+        return self._reach is not None and self._reach.workers.pool.is_warm
+
+    @property
+    @internal
+    def hosts_endpoint(self) -> str | None:
+        """Says where worker hosts on other machines connect, or None."""
+        remote = None if self._reach is None else self._reach.workers.remote
+        return None if remote is None else remote.endpoint
+
+    @internal
+    def meets(self, principal: str) -> None:
+        """Hears of a principal before it is shown what is known of outputs."""
+        if self._reach is not None:
+            self._reach.learner.meets(principal)
+
+    @internal
+    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
+        return None if self._outputs is None else self._outputs.observed(server, tool)
+
+    @internal
+    async def wait_for_looks(self, bound: float = LEARN_BOUND_SECONDS) -> None:
+        """Waits until all results so far are looked at, at most `bound` seconds."""
+        self._check_loop()
+        if self._reach is not None:
+            await self._reach.learner.wait_for_looks(bound)
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    def _check_loop(self) -> None:
+        """Raises CellblockError in another event loop, or in none, while the broker runs: its sockets and futures would
+        wait there for ever."""
+        if self._loop is None:
+            return
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is not self._loop:
+            raise CellblockError(
+                "This broker runs in another event loop.",
+                hint="Use asyncio.run_coroutine_threadsafe(broker.run(…), loop).",
+            )
+
+    def _forget(self) -> None:
+        """Lets go of the parts of a broker that has ended, which is then not taken for running; what it has learnt of
+        outputs can still be asked."""
+        self._reach = self._parked = self._loop = None
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        notify = self._changed.tell
+        reach = await start_reach(self._settings, self.store, self._tools, self.events, notify, stack)
+        self.counts.start()
+        stack.push_async_callback(self.counts.close)
+        self._reach, self._outputs = reach, reach.outputs
+        notify()
+        executor = self._executor = await start_executor(
+            self._settings, reach, self.policy, self.events, stack
+        )
+        from cellblock.record.parked_runs import ParkedRuns
+
+        parked = self._parked = ParkedRuns(
+            reach.journals, reach.keeper, reach.owner, executor, reach.registry
+        )
+        stack.push_async_callback(parked.going_on.close)
+        stack.push_async_callback(self._stop_executor, executor)
+        parked.going_on.start()
+        stack.push_async_callback(parked.going_on.stop_looking)
+        # The registry closes what they would have closed.
+        stack.callback(self._releases.cancel)
+
+    async def _stop_executor(self, executor: Executor) -> None:
+        self._executor = None
+        await executor.close()
+
     def _running(self) -> tuple[asyncio.AbstractEventLoop, BrokerFacts] | None:
         # Asked from any thread: each part is looked at once.
         loop = self._loop
@@ -385,3 +669,13 @@ class Broker(Parts):
 
     def _grantee_of(self, client: str) -> Grantee:
         return Grantee(self.policy.principal_of(client))
+
+
+def not_running() -> HostUnavailable:
+    return HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+
+
+def _running(part: T | None) -> T:
+    if part is None:
+        raise not_running()
+    return part

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import ClassVar, Final
+from typing import Final
 
 from cellblock.base.memory import give_back_free_memory, resident_bytes
-from cellblock.base.threads import DaemonThread
 
 AFTER_SECONDS: Final = 1.0
 """Delays the first look for an idle moment after the start: a command that ends sooner need not collect at all."""
@@ -42,48 +41,52 @@ RESIDENT_SECONDS: Final = 0.5
 GROWN_BYTES: Final = 16 * 1024 * 1024
 """Sets by how much the resident memory has grown when free memory is given back, which takes a thread up to 30 ms."""
 
+SWITCH_SECONDS: Final = 0.001
+"""Bounds how long a thread that computes keeps Python from the event loop, which asks for it anew after each read and
+write: with Python's own 5 ms, a run beside a large result of a Python tool takes 0.1 s."""
+
 _M_MMAP_THRESHOLD: Final = -3
 _M_TRIM_THRESHOLD: Final = -1
 
 
-class FirstCollection:
-    """Waits until `busy` says no, collects once, and is done. Belongs to the running event loop.
+is_own = False
+"""Says whether the process is a broker's alone."""
 
-    Attributes:
-        freezes: Whether what is left then is in no later collection, and the C library is told what it may keep: where
-            the process lives no longer than its broker.
-    """
 
-    freezes: ClassVar[bool] = False
+def own_process() -> None:
+    """Sets Python up for a process that is the broker's alone."""
+    global is_own
+    is_own = True
+    sys.setswitchinterval(SWITCH_SECONDS)
 
-    def __init__(self, busy: Callable[[], bool]) -> None:
-        self._busy = busy
-        self._loop = asyncio.get_running_loop()
-        self._before = _full_collections()
-        self._latest = self._loop.time() + LONGEST_SECONDS
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(AFTER_SECONDS, self._look)
 
-    @property
-    def done(self) -> bool:
-        """Says whether the collection is done, or was given up."""
-        return self._timer is None
+async def collect_when_idle(busy: Callable[[], bool]) -> None:
+    """Waits until `busy` says no, and collects once. In a process of the broker's own, what is left then is in no later
+    collection, and the C library is told what it may keep."""
+    before, loop = _full_collections(), asyncio.get_running_loop()
+    latest = loop.time() + LONGEST_SECONDS
+    await asyncio.sleep(AFTER_SECONDS)
+    # Nothing tells when the last run has ended.
+    while busy() and loop.time() < latest:  # noqa: ASYNC110
+        await asyncio.sleep(AGAIN_SECONDS)
+    if _full_collections() == before:
+        gc.collect()
+    if is_own:
+        gc.freeze()
+        _keep_no_large_blocks()
 
-    def give_up(self) -> None:
-        """Gives the first full collection up."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
-    def _look(self) -> None:
-        if self._busy() and self._loop.time() < self._latest:
-            self._timer = self._loop.call_later(AGAIN_SECONDS, self._look)
-            return
-        self._timer = None
-        if _full_collections() == self._before:
-            gc.collect()
-        if self.freezes:
-            gc.freeze()
-            _keep_no_large_blocks()
+async def give_back_when_grown() -> None:
+    """Gives back what is free of the process's memory whenever that has grown; does nothing where the system does not
+    tell how much it is."""
+    least = resident_bytes()
+    while least:
+        await asyncio.sleep(RESIDENT_SECONDS)
+        resident = resident_bytes()
+        if resident >= least + GROWN_BYTES:
+            await asyncio.to_thread(give_back_free_memory)
+            resident = least = resident_bytes()
+        least = min(least, resident)
 
 
 def _keep_no_large_blocks() -> None:
@@ -97,39 +100,3 @@ def _keep_no_large_blocks() -> None:
 
 def _full_collections() -> int:
     return gc.get_stats()[2]["collections"]
-
-
-class FreeMemory:
-    """Looks at the resident memory of the process, and gives back what is free of it when it has grown. Belongs to the
-    running event loop; does nothing where the system does not tell how much that is.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._thread = DaemonThread("free memory")
-        self._giving_back: Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._least = resident_bytes()
-        if self._least:
-            self._timer = self._loop.call_later(RESIDENT_SECONDS, self._look)
-
-    def stop(self) -> None:
-        """Ends the looks at the broker's memory."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._thread.end()
-
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(RESIDENT_SECONDS, self._look)
-        if self._giving_back is not None and not self._giving_back.done():
-            return
-        resident = resident_bytes()
-        if resident >= self._least + GROWN_BYTES:
-            self._giving_back = self._thread.submit(self._give_back)
-        else:
-            self._least = min(self._least, resident)
-
-    def _give_back(self) -> None:
-        give_back_free_memory()
-        self._least = resident_bytes()

@@ -12,7 +12,6 @@ equals that wait already.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,9 +21,6 @@ from cellblock.base.errors import Overloaded
 
 DEFAULT_CLIENT: Final = "default"
 """Names the client of everyone who gives no name."""
-
-STALE_ENTRIES_KEPT: Final = 64
-"""Tolerates so many outdated heap entries over one per waiting client, before the heap is built anew."""
 
 T = TypeVar("T")
 
@@ -91,7 +87,7 @@ class _Client:
 
 
 class Admission(Generic[T]):
-    """Admits runs; each operation takes time logarithmic in the number of waiting clients, amortised, and none waits.
+    """Admits runs; no operation waits.
 
     Args:
         queue_size: Runs that may wait in all; those of one client may take half.
@@ -105,10 +101,7 @@ class Admission(Generic[T]):
         self.room = Room(queue_size)
         self.waiting = 0
         self._clients: dict[str, _Client] = {}
-        self._waiting_clients = 0
         self._clock = 0
-        # (places, since, name), smallest first; an entry that no longer tells its client's state is skipped.
-        self._heap: list[tuple[int, int, str]] = []
 
     def may_start(self, client: str, free: int, reserve: int) -> bool:
         """Says whether a run of `client` that comes now need not wait, `next_up` having been served to its end.
@@ -133,9 +126,7 @@ class Admission(Generic[T]):
         """Takes back one place of a client."""
         state = self._clients[client]
         state.places -= 1
-        if state.tickets:
-            self._push(client, state)
-        elif state.places == 0:
+        if not state.tickets and state.places == 0:
             del self._clients[client]
 
     def join(self, client: str, item: T, room: Room | None = None) -> Ticket[T]:
@@ -151,9 +142,7 @@ class Admission(Generic[T]):
         state.tickets[ticket] = None
         self.waiting += 1
         if len(state.tickets) == 1:
-            self._waiting_clients += 1
             state.since = self._tick()
-            self._push(client, state)
         return ticket
 
     def leave(self, ticket: Ticket[T]) -> None:
@@ -172,15 +161,12 @@ class Admission(Generic[T]):
             free: Free places.
             reserve: As for `may_start`.
         """
-        while self._heap:
-            places, since, name = self._heap[0]
-            state = self._clients.get(name)
-            if state is None or not state.tickets or (places, since) != (state.places, state.since):
-                heapq.heappop(self._heap)
-                continue
-            # Whoever is first holds the fewest: if it may not have a place, nobody may.
-            return next(iter(state.tickets)) if free > (reserve if places else 0) else None
-        return None
+        waiting = [state for state in self._clients.values() if state.tickets]
+        first = min(waiting, key=lambda state: (state.places, state.since), default=None)
+        # Whoever is first holds the fewest: if it may not have a place, nobody may.
+        if first is None or free <= (reserve if first.places else 0):
+            return None
+        return next(iter(first.tickets))
 
     def admit(self, ticket: Ticket[T]) -> None:
         """Takes the run that `next_up` gave out of the queue and counts its place."""
@@ -188,8 +174,6 @@ class Admission(Generic[T]):
         self._remove(ticket, state)
         state.places += 1
         state.since = self._tick()
-        if state.tickets:
-            self._push(ticket.client, state)
 
     def clear(self) -> list[Ticket[T]]:
         """Empties the queue; gives the tickets that were in it."""
@@ -202,22 +186,10 @@ class Admission(Generic[T]):
         del state.tickets[ticket]
         ticket.room.leave(ticket.client)
         self.waiting -= 1
-        if not state.tickets:
-            self._waiting_clients -= 1
 
     def _tick(self) -> int:
         self._clock += 1
         return self._clock
-
-    def _push(self, name: str, state: _Client) -> None:
-        heapq.heappush(self._heap, (state.places, state.since, name))
-        if len(self._heap) > 2 * self._waiting_clients + STALE_ENTRIES_KEPT:
-            self._heap = [
-                (client.places, client.since, name)
-                for name, client in self._clients.items()
-                if client.tickets
-            ]
-            heapq.heapify(self._heap)
 
 
 async def wait_turn(

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import logging
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from cellblock.base.admission import DEFAULT_CLIENT, Admission, Room, wait_turn
 from cellblock.base.callbacks import tell
@@ -24,76 +22,6 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.settings.settings import PoolSettings
 from cellblock.pool.router import HostLink
 from cellblock_worker.wire import protocol
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _Known(Generic[T]):
-    host: T
-    places: int = 0
-    runs: int = 0
-    is_usable: bool = False
-
-    @property
-    def free(self) -> int:
-        # By host: one that has lent fewer places than it has runs takes none from the others.
-        return max(0, self.places - self.runs)
-
-
-class FreeHosts(Generic[T]):
-    """Holds what is known of hosts, and the order in which they are to have runs.
-
-    Attributes:
-        places: Counts the places of all.
-        free: Counts those that no run has.
-    """
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count()
-        self._number_of: dict[T, int] = {}
-        self._known: dict[int, _Known[T]] = {}
-        self._order: list[tuple[int, int]] = []
-        self._ordered: set[tuple[int, int]] = set()
-        self.places = 0
-        self.free = 0
-
-    def put(self, host: T, *, places: int, runs: int, is_usable: bool) -> None:
-        """Takes note of a host that has come, or of what has changed of it; one that is not usable gets no run."""
-        number = self._number_of.get(host)
-        if number is None:
-            number = self._number_of[host] = next(self._numbers)
-            self._known[number] = _Known(host)
-        known = self._known[number]
-        self.places += places - known.places
-        self.free -= known.free
-        known.places, known.runs, known.is_usable = places, runs, is_usable
-        self.free += known.free
-        # Once for each number of runs: what is not so any more is taken out when it comes to the front.
-        if is_usable and known.free and (entry := (runs, number)) not in self._ordered:
-            self._ordered.add(entry)
-            heapq.heappush(self._order, entry)
-
-    def drop(self, host: T) -> None:
-        """Forgets a host."""
-        number = self._number_of.pop(host, None)
-        if number is not None:
-            known = self._known.pop(number)
-            self.places -= known.places
-            self.free -= known.free
-
-    def least_busy(self) -> T | None:
-        """Returns the host that has the fewest runs, of those with a free place; of several the one that came
-        first."""
-        while self._order:
-            runs, number = entry = self._order[0]
-            known = self._known.get(number)
-            if known is not None and known.is_usable and known.free and known.runs == runs:
-                return known.host
-            heapq.heappop(self._order)
-            self._ordered.discard(entry)
-        return None
-
 
 logger = logging.getLogger("cellblock.pool")
 
@@ -169,6 +97,12 @@ class _Host:
     grants: deque[int] = field(default_factory=deque[int])
     """Holds what a shared host has lent and is still to be told back."""
     is_reached: bool = True
+
+    @property
+    def free(self) -> int:
+        # By host: one that has lent fewer places than it has runs takes none from the others.
+        return max(0, self.capacity - len(self.leases))
+
     """Says whether the last message to the host could be sent: one whose death is not noticed yet gets no run."""
 
 
@@ -196,7 +130,6 @@ class Pool:
         self._settings = settings
         self._on_host_failed = on_host_failed
         self._hosts: dict[bytes, _Host] = {}
-        self._free_hosts = FreeHosts[bytes]()
         self._admission: Admission[_Waiting] = Admission(settings.queue_size)
         self._links: list[HostLink] = []
         self._closed = False
@@ -243,7 +176,7 @@ class Pool:
     @property
     def capacity(self) -> int:
         """Returns how many places all hosts have; of shared ones, what they have lent to this broker."""
-        return self._free_hosts.places
+        return sum(host.capacity for host in self._hosts.values())
 
     @property
     def booting(self) -> int:
@@ -285,7 +218,6 @@ class Pool:
         host = self._hosts.get(lease.host)
         if host is not None:
             host.leases.pop(lease.token, None)
-            self._note(host)
             self._repeat_grants(host)
         self._admission.end(lease.client)
         self._let_in()
@@ -299,7 +231,6 @@ class Pool:
             host.link.send(lease.host, lease.token, message, body)
         except OSError:
             host.is_reached = False
-            self._note(host)
             raise
         if not lease.began:
             lease.began = True
@@ -324,7 +255,6 @@ class Pool:
         host = self._hosts.pop(identity, None)
         if host is None:
             return
-        self._free_hosts.drop(identity)
         for lease in list(host.leases.values()):
             tell(lease.events.host_lost, why)
 
@@ -362,7 +292,6 @@ class Pool:
         state.heard = time.monotonic()
         if not state.is_reached:
             state.is_reached = True
-            self._note(state)
             self._let_in()
         if isinstance(message, protocol.Status):
             state.status = message
@@ -396,7 +325,6 @@ class Pool:
             return
         capacity = 0 if hello.shared else hello.capacity
         self._hosts[identity] = host = _Host(identity, link, capacity=capacity, hello=hello)
-        self._note(host)
         self._greeted, self._last_failure = True, ""
         self._on_host_greeted(identity)
         if hello.shared and self._told_waiting:
@@ -408,7 +336,6 @@ class Pool:
             self.host_failed(host.identity, "broke the protocol: a grant of a host that is not shared")
             return
         host.capacity = grant.places
-        self._note(host)
         host.grants.append(grant.places)
         self._repeat_grants(host)
         self._let_in()
@@ -449,19 +376,15 @@ class Pool:
             if host.hello is not None and host.hello.shared:
                 self._say(host, protocol.Demand(waiting=self._told_waiting))
 
-    def _note(self, host: _Host) -> None:
-        """Has what was changed of a host count."""
-        self._free_hosts.put(
-            host.identity, places=host.capacity, runs=len(host.leases), is_usable=host.is_reached
-        )
-
     def _free_host(self) -> _Host | None:
-        identity = self._free_hosts.least_busy()
-        return None if identity is None else self._hosts[identity]
+        """Returns the host that has the fewest runs, of those with a free place; of several the one that came
+        first."""
+        usable = (host for host in self._hosts.values() if host.is_reached and host.free)
+        return min(usable, key=lambda host: len(host.leases), default=None)
 
     def _free_and_reserved(self) -> tuple[int, int]:
-        reserved = self._settings.reserved_places
-        return self._free_hosts.free, self.capacity // RESERVED_SHARE if reserved is None else reserved
+        free, reserved = sum(host.free for host in self._hosts.values()), self._settings.reserved_places
+        return free, self.capacity // RESERVED_SHARE if reserved is None else reserved
 
     def _may_start(self, client: str) -> bool:
         return self._admission.may_start(client, *self._free_and_reserved())
@@ -469,7 +392,6 @@ class Pool:
     def _grant(self, host: _Host, events: LeaseEvents, client: str) -> Lease:
         lease = Lease(self, host.identity, secrets.token_bytes(TOKEN_BYTES), events, client)
         host.leases[lease.token] = lease
-        self._note(host)
         return lease
 
     async def _wait_for_lease(self, events: LeaseEvents, client: str) -> Lease:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final, cast
 
 from cellblock.base.account import Account, Metered
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.json import is_array
 from cellblock.base.raw_json import MOST_VALUES, is_light, values_in
+from cellblock.base.steps import next_step
 from cellblock.base.suggest import nearest_names
 from cellblock.run import payload
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
@@ -50,12 +50,12 @@ class CallInputs:
         if (much := _too_much(body)) is not None:
             raise _not_read(tool, f"has over {much}")
         # Between the steps, others have their turn.
-        await asyncio.sleep(0)
+        await next_step()
         with Metered(self._account):
             value = _decoded(tool, body)
-        await asyncio.sleep(0)
+        await next_step()
         value = await self._checked(tool, schema, value)
-        await asyncio.sleep(0)
+        await next_step()
         return value
 
     async def _checked(self, tool: ToolEntry, schema: CheckedSchema, value: Any) -> Any:
@@ -66,7 +66,7 @@ class CallInputs:
             for _ in range(MAX_TEXTS):
                 if violation is None or not _read_text(whole, violation.path):
                     break
-                await asyncio.sleep(0)
+                await next_step()
                 with Metered(self._account):
                     violation = schema.validator.judge(whole[0])
         except NotCheckable as error:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from cellblock.base.account import Account, Metered
 from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.base.raw_json import LIGHT_BYTES
+from cellblock.base.steps import next_step
 from cellblock.base.weight import is_small
 from cellblock.run import payload
 from cellblock.run.unwrap import unwrap
@@ -41,6 +43,8 @@ async def result_of(
     kind: ResultKind = "value"
     try:
         if isinstance(result, ToolResult):
+            if len(result.body) > LIGHT_BYTES:
+                await next_step()
             body, kind = unwrap(
                 result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box
             )

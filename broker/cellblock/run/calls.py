@@ -25,15 +25,14 @@ from cellblock.run.call_inputs import CallInputs
 from cellblock.run.call_loads import CallLoads
 from cellblock.run.call_results import FoundResult, result_of
 from cellblock.run.context import RunContext
-from cellblock.run.events import CallFacts
+from cellblock.run.events import WAITS, CallFacts
 from cellblock.run.failed_calls import fit_hint
 from cellblock.run.hook import Facts
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, TraceEntry
 from cellblock.run.run_clock import RunClock
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.requests import READ
+from cellblock.tools.catalog.model import READ, ServerEntry, ToolEntry
 from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.numbers import inexact
@@ -187,7 +186,7 @@ class ToolCalls:
     def leave(
         self, call_ids: Iterable[int], came: Callable[[int, CallFacts, bool, bytes], None]
     ) -> list[asyncio.Task[None]]:
-        """Abandons all calls but the given ones, whose servers wait in their sessions for an answer.
+        """Abandons all calls of a run that is parked but the given ones: their servers wait in their sessions.
 
         Args:
             call_ids: Those.
@@ -197,6 +196,9 @@ class ToolCalls:
             Their tasks, for who owns them from now on.
         """
         self._came = came
+        for call in self.calls:
+            if not call.over and call.certainty is Certainty.NOT_STARTED:
+                call.error = WAITS
         left = [self._tasks.pop(call_id) for call_id in call_ids if call_id in self._tasks]
         self.abandon()
         return left

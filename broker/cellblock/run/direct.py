@@ -17,8 +17,7 @@ from cellblock.run.events import CallFacts, RunWatch
 from cellblock.run.policy.rules import RunRules
 from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.run.run_clock import RunClock
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.requests import RequestEntry
+from cellblock.tools.catalog.model import RequestEntry, ServerEntry, ToolEntry
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.results import ToolResult

@@ -18,6 +18,8 @@ from cellblock.run.response import LogEntry, RunResponse, TraceEntry
 
 NEVER_SENT = "not called: the run had ended before"
 
+WAITS = "not called yet: the run waits for you"
+
 
 def new_run_id() -> str:
     """Returns the name of a new run; it is shown in logs, and no secret."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from cellblock.base.raw_json import (
     has_many_containers,
     values_in,
 )
+from cellblock.base.steps import next_step
 from cellblock.base.visible import visible
 from cellblock.run import payload
 from cellblock.run.failure import places_in_stacks
@@ -83,7 +83,7 @@ class LargeResult(RawJson):
             shown, media = None, list[Media]()
             if with_media and b'"%s"' % MARK.encode() in self.raw and values_in(self.raw) <= MOST_VALUES:
                 value, media = taken_out(self.decoded())
-                await asyncio.sleep(0)
+                await next_step()
                 shown = to_json(value) if media else None
             raw = shown or self.raw
             if most is not None and len(raw) > most:
@@ -92,7 +92,7 @@ class LargeResult(RawJson):
             pieces: list[bytes] = []
             for piece in spell(raw):
                 pieces.append(piece)
-                await asyncio.sleep(0)
+                await next_step()
             return Spelled(b"".join(pieces), shown, None, media)
 
 
@@ -128,17 +128,18 @@ async def read_result(body: bytes, script: Script, account: Account) -> LargeRes
     """
     try:
         with account.holding(len(body)):
+            await next_step()
             with Metered(account):
                 body = places_in_stacks(body, script)
-            await asyncio.sleep(0)
+            await next_step()
             is_little = len(body) <= DECODED_BYTES and values_in(body) <= MOST_VALUES
-            await asyncio.sleep(0)
+            await next_step()
             if not is_little:
                 await _check(body, account)
             else:
                 with Metered(account):
                     value = payload.decode(body)
-                await asyncio.sleep(0)
+                await next_step()
                 with Metered(account):
                     body = to_json(value)
     except OverBudget as error:
@@ -157,18 +158,19 @@ async def _check(body: bytes, account: Account) -> None:
     """
     try:
         for check in (_has_few_containers, _has_no_controls, _is_json, _is_text, _has_whole_characters):
+            await next_step()
             with Metered(account):
                 check(body)
-            await asyncio.sleep(0)
     except payload.PayloadError:
         raise
     except (ValueError, RecursionError) as error:
         raise payload.PayloadError(f"no JSON: {error}") from None
+    await next_step()
     with Metered(account):
         brackets = brackets_of(body)
     depth = 0
     for start in range(0, len(brackets), STEP_BYTES):
-        await asyncio.sleep(0)
+        await next_step()
         with Metered(account):
             deepest, depth = depths(brackets[start : start + STEP_BYTES], depth)
         if deepest > payload.MAX_DEPTH:

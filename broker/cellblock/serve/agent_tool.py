@@ -17,12 +17,11 @@ from cellblock.base.errors import InvalidRequest
 from cellblock.run.media import Media
 from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
-from cellblock.serve.answer import form_for
 from cellblock.serve.mcp.context import declarations_in_budget, description, made_beside
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.surface import INPUT_SCHEMA
 from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME
-from cellblock.serve.run_output import tool_result
+from cellblock.serve.run_output import form_for, tool_result
 from cellblock.serve.service import Owner, RunService
 from cellblock.tools.catalog.model import Catalog
 

@@ -3,7 +3,6 @@ waits with it, and one of too many values is refused. Nothing is decoded for tha
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final, NamedTuple
 
 import mcp_types as types
@@ -11,6 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from cellblock.base.raw_json import LIGHT_BYTES, containers_in
+from cellblock.base.steps import next_step
 from cellblock.serve.misread import AS_IT_IS_BYTES, PARSE_ERROR, NotTaken, as_id
 
 MAX_VALUES: Final = 50_000
@@ -68,14 +68,14 @@ class Taken(NamedTuple):
 
 
 async def take(raw: bytes) -> Taken:
-    """Returns what is to be decoded of a client's message, in steps: others have their turn between those of a large
-    one.
+    """Returns what is to be decoded of a client's message, a large one in steps.
 
     Raises:
         NotTaken: It is too large or no JSON.
     """
     if len(raw) <= AS_IT_IS_BYTES:
         return Taken(raw, _weight(raw, containers_in(raw)))
+    await _pause(raw)
     try:
         message = _envelope(raw)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -95,12 +95,14 @@ async def take(raw: bytes) -> Taken:
             f"This message has over {much}. Send less: let the script get its data through tools.",
             request_id=_id(message),
         )
+    # Whoever gets it decodes it at once.
+    await _pause(raw)
     return Taken(raw, _weight(raw, values))
 
 
 async def _pause(raw: bytes) -> None:
     if len(raw) > LIGHT_BYTES:
-        await asyncio.sleep(0)
+        await next_step()
 
 
 def _envelope(raw: bytes) -> _Message | None:

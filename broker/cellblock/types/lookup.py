@@ -224,10 +224,10 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
     reason = catalog.unavailable.get(server_id)
     if reason is not None:
         if server_id in catalog.starting:
-            hint = "Try again in a moment, or start it by hand to see why."
+            hint = "Try again in a moment."
         else:
             lacks = server_id in catalog.lacking
-            hint = "Set it where Cellblock is started." if lacks else "Start it by hand to see why."
+            hint = "Set it where Cellblock is started." if lacks else "`cellblock doctor` says what to do."
         raise ConfigError(f"Server {name} is not connected: {reason}.", hint=hint)
     if server_id in catalog.denied:
         raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[server_id])

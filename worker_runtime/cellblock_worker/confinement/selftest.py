@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import resource
 from typing import Any, Final, NamedTuple, cast
 
 from cellblock_worker.confinement import confinement
@@ -23,6 +24,8 @@ MIN_ATTEMPTS: Final = 20
 """Bounds the number of outcomes from below: fewer mean that the test itself did not run."""
 
 ALLOWED: Final = "ALLOWED"
+
+NO_ROOM: Final = ", as `ulimit -v` leaves Deno too little address space (set it to unlimited)"
 
 
 class SelfTestFailed(RuntimeError):
@@ -44,7 +47,7 @@ class Outcome(NamedTuple):
     @property
     def stderr_text(self) -> str:
         """Returns the beginning of what the process wrote to its stderr, for a message."""
-        return self.complaints.decode("utf-8", "replace").strip()[:300]
+        return self.complaints.decode("utf-8", "replace").strip("# \n")[:300]
 
 
 class _Ending:
@@ -138,7 +141,9 @@ def judge(done: Outcome) -> dict[str, str]:
     except ValueError:
         outcomes = None
     if not isinstance(outcomes, dict):
-        raise SelfTestFailed(f"the self-test gave no outcome: {done.stderr_text or 'it said nothing'}")
+        bounded = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        why = f"the self-test gave no outcome{NO_ROOM if bounded else ''}"
+        raise SelfTestFailed(f"{why}: {done.stderr_text or 'it said nothing'}")
     found = {str(name): str(outcome) for name, outcome in cast("dict[Any, Any]", outcomes).items()}
     if len(found) < MIN_ATTEMPTS:
         raise SelfTestFailed(f"the self-test made only {len(found)} attempts")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal
 
-from cellblock_worker.base.records import BadRecord, Like, Record, Within
+import msgspec
+from msgspec import Meta
+
 from cellblock_worker.confinement import confinement
 
 
-class HostConfig(Record):
+class HostConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A host's configuration is what the broker tells it at its start, as one JSON line on the host's stdin.
 
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
@@ -21,25 +22,22 @@ class HostConfig(Record):
     """
 
     connect: str
-    identity: Annotated[str, Like("[0-9a-f]{32}")]
-    capacity: Annotated[int, Within(1)]
-    warm: Annotated[int, Within(0)]
-    boot_parallel: Annotated[int, Within(1)] = 2 * (os.cpu_count() or 1)
-    max_message_bytes: Annotated[int, Within(1024)]
-    max_old_space_mb: Annotated[int, Within(16)]
-    total_memory_bytes: Annotated[int, Within(1)] | None = None
+    identity: Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+    capacity: Annotated[int, Meta(ge=1)]
+    warm: Annotated[int, Meta(ge=0)]
+    boot_parallel: Annotated[int, Meta(ge=1)] = 2 * (os.cpu_count() or 1)
+    max_message_bytes: Annotated[int, Meta(ge=1024)]
+    max_old_space_mb: Annotated[int, Meta(ge=16)]
+    total_memory_bytes: Annotated[int, Meta(ge=1)] | None = None
     isolation: confinement.Isolation = "auto"
     seccomp: confinement.Seccomp = "enforce"
     reuse: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
     def to_json(self) -> str:
-        return json.dumps(vars(self))
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: bytes) -> HostConfig:
         """Returns what a line of JSON says. Raises ValueError."""
-        found: object = json.loads(text)
-        if not isinstance(found, dict):
-            raise BadRecord("it is no object")
-        return cls.read(cast("dict[str, Any]", found))
+        return msgspec.json.decode(text, type=cls)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import zmq
 
-from cellblock_worker.base.records import BadRecord
 from cellblock_worker.host.broker_link import BrokerLink
 from cellblock_worker.host.host import Host
 from cellblock_worker.host.host_config import HostConfig
@@ -372,7 +372,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     Raises:
         EndpointError: An endpoint is no TCP address, or a key is missing.
         KeyFileError: A key cannot be used.
-        BadRecord: A number is out of its range.
+        ValidationError: A number is out of its range.
     """
     given = vars(make_parser().parse_args(arguments))
     endpoints, key, server_keys = given.pop("connect"), given.pop("key"), given.pop("server_key")
@@ -388,7 +388,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     by_pipe = str(key) == BY_PIPE
     own = read_line(first_line()) if by_pipe else read_key_file(key)
     # Each link has an endpoint and an identity of its own.
-    config = HostConfig(connect=" ".join(endpoints), identity="0" * 32, **given)
+    config = msgspec.convert({"connect": " ".join(endpoints), "identity": "0" * 32, **given}, HostConfig)
     return Arguments(config, names, [DialKeys(own, server) for server in servers], drain_seconds, by_pipe)
 
 
@@ -407,7 +407,7 @@ def main(arguments: Sequence[str]) -> int:
     2 wrong usage, 3 it will not serve or the broker will not have it."""
     try:
         given = read_arguments(arguments)
-    except (BadRecord, EndpointError, KeyFileError) as error:
+    except (msgspec.ValidationError, EndpointError, KeyFileError) as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")
         return EXIT_USAGE
     return run_confined(given.config, lambda: serve(given))

@@ -77,10 +77,11 @@ def close_pipes(process: Process) -> None:
         transport.close()
 
 
-def pipe_of(process: Process, number: int) -> int:
-    """Returns the descriptor of this side of a pipe of a process."""
+def pipe_of(process: Process, number: int) -> int | None:
+    """Returns the descriptor of this side of a pipe of a process; None where it is closed, as at the pipe's end."""
     transport: Any = getattr(process, "_transport", None)
-    return transport.get_pipe_transport(number).get_extra_info("pipe").fileno()
+    pipe = transport.get_pipe_transport(number)
+    return None if pipe.is_closing() else pipe.get_extra_info("pipe").fileno()
 
 
 def let_go(process: Process) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
 import msgpack
+import msgspec
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 """Caps one header: tool names and ids fit many times over."""
@@ -28,8 +29,6 @@ MAX_HEADER_ITEMS: Final = 64
 PREFIX_BYTES: Final = 6
 
 _prefix = struct.Struct(">IH")
-# One packer for all: to make one takes longer than a header does.
-_pack = cast("Callable[[object], bytes]", msgpack.Packer().pack)  # pyright: ignore[reportUnknownMemberType]
 
 
 class FrameError(ValueError):
@@ -44,15 +43,15 @@ class Frame(NamedTuple):
     raw_header: bytes
 
 
-def pack_header(header: dict[str, Any]) -> bytes:
+def pack_header(header: dict[str, Any] | msgspec.Struct) -> bytes:
     """Encodes a header map.
 
     Raises:
         FrameError: The header is over `MAX_HEADER_BYTES` or holds what msgpack cannot carry.
     """
     try:
-        raw = _pack(header)
-    except (ValueError, TypeError, OverflowError) as error:
+        raw = msgspec.msgpack.encode(header)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise FrameError(f"header cannot be encoded: {error}") from None
     if len(raw) > MAX_HEADER_BYTES:
         raise FrameError(f"header is over {MAX_HEADER_BYTES} bytes")

@@ -11,9 +11,11 @@ Bodies are opaque to the host. What they hold is said with each message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 
-from cellblock_worker.base.records import BadRecord, Record, Within
+import msgspec
+from msgspec import Meta
+
 from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header
 
 PROTOCOL_VERSION: Final = 6
@@ -65,13 +67,13 @@ MAX_LOG_ENTRIES: Final = 10_000
 MAX_NOTICES: Final = 200
 """Caps the notices of one run. Host and broker both count, since neither is believed."""
 
-CallId = Annotated[int, Within(1, MAX_CALL_ID)]
-Name = Annotated[str, Within(1, MAX_NAME_CHARS)]
-Millis = Annotated[int, Within(0, 2**53 - 1)]
-Bytes = Annotated[int, Within(0, 2**53 - 1)]
+CallId = Annotated[int, Meta(ge=1, le=MAX_CALL_ID)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)]
+Millis = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Bytes = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Level = Literal["debug", "log", "warn", "error"]
-Layers = Annotated[list[Annotated[str, Within(0, 2 * KIB)]], Within(0, MAX_LAYERS)]
-Events = Annotated[str, Within(0, MAX_EVENT_CHARS)]
+Layers = Annotated[list[Annotated[str, Meta(max_length=2 * KIB)]], Meta(max_length=MAX_LAYERS)]
+Events = Annotated[str, Meta(max_length=MAX_EVENT_CHARS)]
 """Tells what the script of a journaled run has seen since the last message with events (`sandbox/journal/past.ts`); ""
 in any other run."""
 BodyCap = int | Literal["log_bytes", "message_bytes", "outcome_bytes"]
@@ -79,110 +81,106 @@ BodyCap = int | Literal["log_bytes", "message_bytes", "outcome_bytes"]
 failure."""
 
 
-class Message(Record):
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="t", tag=str.lower
+):
     """A message is a header; `t` names it on the wire, `max_body` caps what follows it."""
 
     max_body: ClassVar[BodyCap] = 0
 
     def packed(self) -> bytes:
         """Returns the header as it goes over the wire: its fields in their order. Raises FrameError over its cap."""
-        return pack_header(vars(self))
+        return pack_header(self)
+
+    @property
+    def t(self) -> str:
+        """Returns the message's name on the wire."""
+        return name_of(type(self))
 
 
 # ---- worker → host → broker ------------------------------------------------------------------------------
 
 
-class Ready(Message):
+class Ready(Message, frozen=True):
     """Says that the worker waits for a `Start`: it has booted, or its last run is behind it. Stays between worker and
     host."""
 
-    t: Literal["ready"] = "ready"
-    protocol: Annotated[int, Within(0, 65535)]
+    protocol: Annotated[int, Meta(ge=0, le=65535)]
 
 
-class Log(Message):
+class Log(Message, frozen=True):
     """Carries one console entry. Body: the message as UTF-8 text."""
 
     max_body: ClassVar[BodyCap] = "log_bytes"
-    t: Literal["log"] = "log"
     level: Level
     ms: Millis
 
 
-class Call(Message):
+class Call(Message, frozen=True):
     """Asks for a tool call. Ids count up from 1. Body: the input as JSON, empty when there is no argument."""
 
     max_body: ClassVar[BodyCap] = "message_bytes"
-    t: Literal["call"] = "call"
     id: CallId
     server: Name
     tool: Name
     events: Events = ""
 
 
-class Query(Message):
+class Query(Message, frozen=True):
     """Asks for a discovery, answered from the run's catalog. Shares the ids of `Call`. Body: JSON array of arguments.
 
     A name, or a query of some words, fits its cap many times over.
     """
 
     max_body: ClassVar[BodyCap] = 64 * KIB
-    t: Literal["query"] = "query"
     id: CallId
     op: Literal["listServers", "describeServer", "listTools", "getTool", "searchTools", "describe"]
     events: Events = ""
 
 
-class Took(Message):
+class Took(Message, frozen=True):
     """Says how many bytes of replies the sandbox has read since its last `Took`. The sandbox says so when they are more
     than the cap on one, divided by `TOOK_SHARE`; the broker does not send much more ahead than one may have."""
 
-    t: Literal["took"] = "took"
     bytes: Bytes
 
 
-class Notice(Message):
+class Notice(Message, frozen=True):
     """Carries a diagnostic of the sandbox that does not end the run. Body: JSON object (see the broker's `notices`)."""
 
     max_body: ClassVar[BodyCap] = 64 * KIB
-    t: Literal["notice"] = "notice"
 
 
-class Done(Message):
+class Done(Message, frozen=True):
     """Says that the script has settled with a result. Body: the result as JSON."""
 
     max_body: ClassVar[BodyCap] = "message_bytes"
-    t: Literal["done"] = "done"
     ms: Millis
 
 
-class Noted(Message):
+class Noted(Message, frozen=True, tag="events"):
     """Carries events of a journaled run that are not to wait for the next request (`EVENTS_APART`). Body: as text, in
     ASCII."""
 
     max_body: ClassVar[BodyCap] = MAX_EVENT_CHARS
-    t: Literal["events"] = "events"
 
 
-class Live(Message):
+class Live(Message, frozen=True):
     """Says that the script has seen the last event of the recording that came with its start; from here on it is live.
     Once.
 
     Where its `Run` has a `replay_ms`, its time and its CPU time begin here.
     """
 
-    t: Literal["live"] = "live"
-
 
 FailureKind = Literal["module", "exception", "rejection", "result", "diverged"]
 
 
-class Failed(Message):
+class Failed(Message, frozen=True):
     """Says that the script has failed, or is not the one whose recording it replays (`diverged`). Body: JSON object
     with `name`, `message`, `stack` and what else is known."""
 
     max_body: ClassVar[BodyCap] = FAILURE_BYTES
-    t: Literal["failed"] = "failed"
     ms: Millis
     kind: FailureKind
 
@@ -190,17 +188,16 @@ class Failed(Message):
 # ---- broker → host → worker ------------------------------------------------------------------------------
 
 
-class Warm(Message):
+class Warm(Message, frozen=True):
     """Warms a worker, as the first frame to it; the worker answers with `Ready`.
 
     Body: as that of `Start`, with a script of the host's own that it runs once, unheard, before it answers; or empty.
     """
 
     max_body: ClassVar[BodyCap] = "message_bytes"
-    t: Literal["warm"] = "warm"
 
 
-class Start(Message):
+class Start(Message, frozen=True):
     """Runs one script. Body: JSON object with `main`, a module URL, and with `modules` and `refused` by specifier; for
     a journaled run with `journal` (`sandbox/journal/journal.ts`).
 
@@ -208,17 +205,15 @@ class Start(Message):
     """
 
     max_body: ClassVar[BodyCap] = "message_bytes"
-    t: Literal["start"] = "start"
     log_bytes: Bytes
     message_bytes: Bytes
     context: bool = False
 
 
-class Reply(Message):
+class Reply(Message, frozen=True):
     """Answers the `Call` or `Query` with the same id. Body: JSON, the value or (not `ok`) an error object."""
 
     max_body: ClassVar[BodyCap] = "message_bytes"
-    t: Literal["reply"] = "reply"
     id: CallId
     ok: bool
 
@@ -226,49 +221,45 @@ class Reply(Message):
 # ---- host → broker ---------------------------------------------------------------------------------------
 
 
-class Hello(Message):
+class Hello(Message, frozen=True):
     """Says what a host is, as the host's first message."""
 
-    t: Literal["hello"] = "hello"
-    protocol: Annotated[int, Within(0, 65535)]
-    pid: Annotated[int, Within(1)]
-    capacity: Annotated[int, Within(1, 65535)]
-    deno: Annotated[str, Within(0, 4 * KIB)]
+    protocol: Annotated[int, Meta(ge=0, le=65535)]
+    pid: Annotated[int, Meta(ge=1, le=2**53 - 1)]
+    capacity: Annotated[int, Meta(ge=1, le=65535)]
+    deno: Annotated[str, Meta(max_length=4 * KIB)]
     layers: Layers
-    missing: Layers = []  # noqa: RUF012 - each has its own
+    missing: Layers = []
     message_bytes: Bytes = 0
     """Caps a message that the host takes. The broker asks this of hosts that it has not started itself, and the
     next."""
-    heap_mb: Annotated[int, Within(0, 2**31)] = 0
+    heap_mb: Annotated[int, Meta(ge=0, le=2**31)] = 0
     """Tells V8's heap ceiling of the host's workers in MiB."""
     shared: bool = False
     """Says whether the host has several brokers: this one may use as many of its places as the last `Grant` says, none
     before the first."""
 
 
-class Status(Message):
+class Status(Message, frozen=True):
     """Tells how many workers a host has, and how many it wants to be warm; the host's heartbeat."""
 
-    t: Literal["status"] = "status"
-    warm: Annotated[int, Within(0)]
-    booting: Annotated[int, Within(0)]
-    running: Annotated[int, Within(0)]
-    wanted: Annotated[int, Within(0)]
+    warm: Annotated[int, Meta(ge=0, le=2**53 - 1)]
+    booting: Annotated[int, Meta(ge=0, le=2**53 - 1)]
+    running: Annotated[int, Meta(ge=0, le=2**53 - 1)]
+    wanted: Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
-class Grant(Message):
+class Grant(Message, frozen=True):
     """Lends a broker so many places of a shared host from now on; runs there that are over it go on. The broker repeats
     it (`Granted`), and what others get waits for that."""
 
-    t: Literal["grant"] = "grant"
-    places: Annotated[int, Within(0, 65535)]
+    places: Annotated[int, Meta(ge=0, le=65535)]
 
 
-class Leased(Message):
+class Leased(Message, frozen=True):
     """Says that the run has a worker, and for how long its clock has run. Said of a run that lasts, unless its worker
     has said something by then."""
 
-    t: Literal["leased"] = "leased"
     wall_ms: Millis
 
 
@@ -290,7 +281,7 @@ Outcome = Literal["none", "done", "module", "exception", "rejection", "result", 
 """Says how a script has settled: not, with a result, or with a failure of this kind."""
 
 
-class Ended(Message):
+class Ended(Message, frozen=True):
     """Ends a run as its last message: its worker is heard no more. Body: where the script has settled (`outcome`),
     that of its `Done` or `Failed`; else the end of the worker's stderr, UTF-8.
 
@@ -298,7 +289,6 @@ class Ended(Message):
     """
 
     max_body: ClassVar[BodyCap] = "outcome_bytes"
-    t: Literal["ended"] = "ended"
     reason: EndReason
     outcome: Outcome = "none"
     detail: str = ""
@@ -308,28 +298,27 @@ class Ended(Message):
     """Says how much of `cpu_ms` was used before `Live`, by a run that has a `replay_ms`."""
     peak_bytes: Bytes = 0
     dropped_log_bytes: Bytes = 0
-    reused: Annotated[int, Within(0)] = 0
+    reused: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0
     """Counts the runs that the process had served before."""
 
 
 # ---- broker → host ---------------------------------------------------------------------------------------
 
 
-class Run(Message):
+class Run(Message, frozen=True):
     """Leases a worker for the run. Body: the body of the `Start` that the worker gets.
 
     `lane` stands for the client that the run is of, and means nothing outside the broker.
     """
 
     max_body: ClassVar[BodyCap] = "message_bytes"
-    t: Literal["run"] = "run"
     timeout_ms: Millis
     cpu_ms: Millis
     memory_bytes: Bytes
     log_bytes: Bytes
     message_bytes: Bytes
-    lane: Annotated[int, Within(0, 0xFFFF_FFFF)] = 0
-    key: Annotated[str, Within(0, 64)] = ""
+    lane: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)] = 0
+    key: Annotated[str, Meta(max_length=64)] = ""
     """Names the runs that may have one process, one after the other; empty: this one has a process of its own."""
     pause_ms: Millis = 0
     """Bounds how long the run's wall clock may stand still in all; the host keeps it, whatever the broker says
@@ -339,63 +328,54 @@ class Run(Message):
     `timeout_ms` begin there. 0: they begin at once."""
 
 
-class Pause(Message):
+class Pause(Message, frozen=True):
     """Stops the run's wall clock: the broker holds one of its calls until the user has answered. CPU, memory and logs
     are bounded as before. Only while the clock runs."""
 
-    t: Literal["pause"] = "pause"
 
-
-class Resume(Message):
+class Resume(Message, frozen=True):
     """Lets the run's wall clock go on. Only after `Pause`, once."""
 
-    t: Literal["resume"] = "resume"
 
-
-class Cancel(Message):
+class Cancel(Message, frozen=True):
     """Kills the run's worker now. The host answers with `Ended`."""
 
-    t: Literal["cancel"] = "cancel"
 
-
-class Granted(Message):
+class Granted(Message, frozen=True):
     """Repeats a `Grant` of a shared host: no run that is over the grant comes behind the message."""
 
-    t: Literal["granted"] = "granted"
-    places: Annotated[int, Within(0, 65535)]
+    places: Annotated[int, Meta(ge=0, le=65535)]
 
 
-class Demand(Message):
+class Demand(Message, frozen=True):
     """Tells a shared host how many runs wait for a place, of whatever host."""
 
-    t: Literal["demand"] = "demand"
-    waiting: Annotated[int, Within(0, 2**31 - 1)]
+    waiting: Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-class Keys(Message):
+class Keys(Message, frozen=True):
     """Says how the keys of runs begin from now on: a process that is kept for runs of another key ends, and one that
     serves such a run ends with it."""
 
-    t: Literal["keys"] = "keys"
-    prefix: Annotated[str, Within(0, 64)]
+    prefix: Annotated[str, Meta(max_length=64)]
 
 
-class Shutdown(Message):
+class Shutdown(Message, frozen=True):
     """Kills every worker and stops the host. A host on another machine comes back under a new identity unless it is
     `final`."""
 
-    t: Literal["shutdown"] = "shutdown"
-    why: Annotated[str, Within(0, 1000)] = ""
+    why: Annotated[str, Meta(max_length=1000)] = ""
     final: bool = False
 
 
 def _opening(kind: type[Message]) -> bytes:
     """Returns how the canonical header of each message of a kind begins: with the number of its fields, and `t`."""
-    return pack_header(dict.fromkeys(kind.fields))[:1] + pack_header({"t": name_of(kind)})[1:]
+    fields = ["t", *kind.__struct_fields__]
+    return pack_header(dict.fromkeys(fields))[:1] + pack_header({"t": name_of(kind)})[1:]
 
 
 def name_of(kind: type[Message]) -> str:
-    return kind.fields["t"].default
+    return cast("str", kind.__struct_config__.tag)
 
 
 REPLY_OPENING: Final = _opening(Reply)
@@ -422,9 +402,11 @@ def _parser(kinds: tuple[type[Message], ...]) -> Callable[[dict[str, Any]], Any]
         if kind is None:
             raise FrameError("unknown or malformed message (t: is the name of none that may come)")
         try:
-            return kind.read(header)
-        except BadRecord as error:
-            raise FrameError(f"unknown or malformed message ({name}.{error})"[:MAX_DETAIL_CHARS]) from None
+            return msgspec.convert(header, kind)
+        except msgspec.ValidationError as error:
+            # Its place, or what is wrong with all of it: the rest may repeat what the peer has sent.
+            said = str(error).partition(" - at ")[2] or str(error).partition("`")[0].strip()
+            raise FrameError(f"unknown or malformed message ({name}: {said})") from None
 
     return parse
 
@@ -478,4 +460,4 @@ def check_canonical(message: Message, raw_header: bytes) -> None:
     What is not decoded is told apart by its bytes, so each message must have one form. Raises FrameError.
     """
     if message.packed() != raw_header:
-        raise FrameError(f"the header of a {vars(message)['t']} is not canonical")
+        raise FrameError(f"the header of a {message.t} is not canonical")

@@ -27,6 +27,7 @@ from cellblock.tools.upstream.definitions import ToolDefinition, shown
 from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.server_logins import kept_logins
+from cellblock.tools.upstream.stderr_log import upstream_log
 
 CONTEXT_CHARS: Final = 40
 """Bounds the unchanged text shown on each side of a change."""
@@ -128,7 +129,7 @@ async def _first_look(settings: Settings, server: str) -> str:
                 first = first_pins(fingerprint(settings.servers[server]), listed)
                 await asyncio.to_thread(_pin_first, PinStore(kept), server, first)
     except TimeoutError:
-        return f"{server}: it still starts after {LOOK_SECONDS:g} s; `cellblock status {server}` says more"
+        return f"{server}: it still starts after {LOOK_SECONDS:g} s; `cellblock doctor` says more"
     except CellblockError as error:
         return str(error)
     return f"{server}: {_count(listed)} tools"
@@ -171,9 +172,10 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
         session = registry.sessions.get(server)
         if session is None or session.facts is None:
             reason = "it is disabled" if session is None else session.reason
-            raise ConfigError(
-                f"Server {server} is not connected: {reason}.", hint="Start it by hand to see why."
-            )
+            from cellblock.app.cli.doctor import with_fix
+
+            why = with_fix(config, reason, upstream_log(log_dir, server))
+            raise ConfigError(f"Server {server} is not connected: {why}", hint="")
         return session.facts.reviewed
     finally:
         await registry.close()

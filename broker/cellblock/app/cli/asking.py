@@ -36,7 +36,7 @@ ANSWERS: Final = {
     "inspect": "tools:inspect_in",
     "doctor": "doctor:findings",
     "run": "run:run_in",
-    "status": "status:rows",
+    "status": "daemon:rows",
 }
 """Maps what a broker is asked to the function of this package that answers."""
 

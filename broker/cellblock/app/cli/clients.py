@@ -20,8 +20,7 @@ from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.importing.entries import Search, find_servers
 from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own_command
-from cellblock.app.cli.importing.plan import Place, Plan, add_servers, make_plan, runs_cellblock
-from cellblock.app.cli.importing.shown import entry_lines
+from cellblock.app.cli.importing.plan import Place, Plan, add_servers, entry_lines, make_plan, runs_cellblock
 from cellblock.app.cli.parser import CLIENTS as CLIENT_NAMES
 from cellblock.app.cli.streams import agreed, asks, write_json
 from cellblock.app.config.client_permissions import shown_path
@@ -96,7 +95,8 @@ def install(parsed: argparse.Namespace) -> int:
         if plan.secrets and parsed.yes and parsed.secrets is None:
             # Out of the client's file they go: only the copy of the old one would have them.
             raise UsageError(
-                f"--take-over moves {plan.secrets} secrets out of the clients' files: say where with --secrets."
+                f"--take-over moves secrets ({plan.secrets}) out of the clients' files: say where with "
+                "--secrets keyring or --secrets environment."
             )
     steps = [_step(name, project, launch, target, plan, uninstall=parsed.uninstall) for name in names]
     changed = [step for step in steps if step.file.changed]

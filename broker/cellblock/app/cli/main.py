@@ -7,6 +7,7 @@ itself could not start, or its output be written.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import pkgutil
@@ -24,6 +25,9 @@ from cellblock.base.errors import CellblockError, Fault
 OWN_CONFIG: Final = ("import", "install", "config", "demo", "add", "remove", "enable", "disable")
 """Names the commands that say for themselves what no --config means; for others it is the user's own file."""
 
+LOADED_SECONDS: Final = 1.0
+"""Sets when the collector begins in a command that goes on."""
+
 COMPLETING: Final = "_ARGCOMPLETE"
 """Names the variable that a shell sets to ask what an unfinished command line can become."""
 
@@ -34,7 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cellblock.app.cli.completion import complete
 
         complete(make_parser())
-    return with_streams(lambda: _main(arguments))
+    if arguments is not None:
+        return with_streams(lambda: _main(arguments))
+    # What is loaded stays to the end: the collector would go through it a dozen times, and once more at the exit.
+    gc.disable()
+    try:
+        return with_streams(lambda: _main(None))
+    finally:
+        gc.freeze()
 
 
 def _main(arguments: Sequence[str] | None) -> int:
@@ -61,6 +72,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         say(str(error))
         wrong = isinstance(error, UsageError) or error.fault is Fault.CALLER
         return EXIT_USAGE if wrong else EXIT_UNAVAILABLE
+    except MemoryError:
+        say("There is no memory left for Cellblock: `ulimit -v` should be unlimited.")
+        return EXIT_UNAVAILABLE
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
@@ -71,6 +85,7 @@ async def _ended_by_signals(work: Coroutine[Any, Any, int]) -> int:
     """Does the work of a command; SIGTERM and SIGHUP cancel it, so that everything is closed in order."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
+    loop.call_later(LOADED_SECONDS, gc.enable)
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     # Somebody else's already where it is an order to reload.
     if not callable(signal.getsignal(signal.SIGHUP)):

@@ -122,7 +122,7 @@ def _add_brokers(commands: Commands) -> None:
     )
 
     (
-        _add(commands, "connect", "attach:connect")
+        _add(commands, "connect", "connect:connect")
         .daemon()
         .flag("--no-start", "start no daemon, and use one of any configuration that runs there")
         .common(json=False)
@@ -175,7 +175,7 @@ def _add_brokers(commands: Commands) -> None:
         _add(actions, f"runs {action}", f"runs:{action}").value("run", "RUN", "its id").common(json=False)
     _add(actions, "runs delete", "runs:delete").value("runs", "RUN", "ids", nargs="+").common(json=False)
 
-    dashboard = _add(commands, "dashboard", "attach:dashboard").flag("--no-open", "only print the URL")
+    dashboard = _add(commands, "dashboard", "daemon:dashboard").flag("--no-open", "only print the URL")
     dashboard.daemon().common(json=False)
 
 
@@ -328,13 +328,13 @@ def _add_servers(commands: Commands) -> None:
         _add(commands, name, f"edit_servers:{name}").server().value("--config", "FILE", where)
 
     (
-        _add(commands, "status", "status:status")
+        _add(commands, "status", "daemon:status")
         .value("server", "SERVER", "its name in mcpServers (default: all)", nargs="?")
         .common()
     )
-    _add(commands, "stop", "status:stop").common(json=False)
-    _add(commands, "restart", "attach:restart").server().daemon().common(json=False)
-    logs = _add(commands, "logs", "attach:logs")
+    _add(commands, "stop", "daemon:stop").common(json=False)
+    _add(commands, "restart", "daemon:restart").server().daemon().common(json=False)
+    logs = _add(commands, "logs", "daemon:logs")
     logs.value("server", "SERVER", "its name in mcpServers; the daemon itself when none is named", nargs="?")
     logs.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
     logs.value("--lines", "N", f"the last N lines (default {LOG_LINES}; 0: all)", type=int, default=LOG_LINES)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
+import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,21 +18,18 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import config_used, settings_of, warn
-from cellblock.app.cli.reload import Hangups, following
 from cellblock.app.cli.streams import say
-from cellblock.app.process_memory import FirstCollection
-from cellblock.base.errors import ConfigError
+from cellblock.app.process_memory import own_process
+from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import check_state_dir
+from cellblock.base.tasks import at_most, beside
+from cellblock.base.threads import start_daemon
 from cellblock.observe.logs import logging_as_configured
-from cellblock.serve.stdio.server import StdioFront
+from cellblock.serve.stdio.server import stdio_front
 
 if TYPE_CHECKING:
     from cellblock.serve.http.server import HttpFrontend
-
-SWITCH_SECONDS: Final = 0.001
-"""Bounds how long a thread that computes keeps Python from the event loop, which asks for it anew after each read and
-write: with Python's own 5 ms, a run beside a large result of a Python tool takes 0.1 s."""
 
 
 def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
@@ -88,12 +89,6 @@ def _check(parsed: argparse.Namespace) -> None:
             raise ConfigError(f"{option} is of use only with --http.", hint="Add --http HOST:PORT.")
 
 
-def own_process() -> None:
-    """Sets Python up for a process that is the broker's alone."""
-    FirstCollection.freezes = True
-    sys.setswitchinterval(SWITCH_SECONDS)
-
-
 async def _serve(
     parsed: argparse.Namespace,
     settings: Settings,
@@ -110,9 +105,141 @@ async def _serve(
             await serve_http(front, settings, parsed, load, hangups)
             return EXIT_OK
         broker = Broker(settings)
-        async with StdioFront(broker, version=__version__) as stdio:
-            # What it takes to run scripts is imported and started while the client reads its greeting.
-            await stdio.greeted()
-            async with broker.begun(), following(broker, parsed, load, hangups), stdio.opened():
-                await stdio.ended(unless=broker.host_started())
+        # What it takes to run scripts is imported and started while the client reads its greeting.
+        async with (
+            stdio_front(broker, version=__version__) as until_gone,
+            broker.begun(),
+            following(broker, parsed, load, hangups),
+        ):
+            await until_gone(broker.host_started())
     return EXIT_OK
+
+
+CHECK_SECONDS: Final = 2.0
+"""Passes between two looks at the configuration file; one takes some 20 microseconds. inotify would need a library, and
+misses network file systems."""
+
+SETTLE_SECONDS: Final = 0.2
+"""Bounds the time in which a file that changes is still being written."""
+
+SETTLE_LOOKS: Final = 25
+"""Bounds the looks after which a file is read that never comes to rest."""
+
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class Hangups:
+    """Hangups takes SIGHUP of a daemon for an order to reload, and keeps one that comes while the daemon starts.
+
+    Where there is a terminal, SIGHUP says that it is gone: that is no such order, and is left alone.
+    """
+
+    def __init__(self) -> None:
+        self._kept = False
+        self._taken = not any(os.isatty(descriptor) for descriptor in (0, 2))
+        if self._taken:
+            signal.signal(signal.SIGHUP, self._keep)
+
+    @property
+    def end(self) -> bool:
+        """Says whether SIGHUP ends the daemon."""
+        return not self._taken
+
+    def obey(self, reload: Callable[[], None]) -> None:
+        """Has the running loop call `reload` at each SIGHUP from now on, and at once if one has come before."""
+        if self._taken:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+            if self._kept:
+                reload()
+
+    def _keep(self, *_: object) -> None:
+        self._kept = True
+
+
+@contextlib.asynccontextmanager
+async def following(
+    broker: Broker, parsed: argparse.Namespace, load: Callable[[], Settings], hangups: Hangups
+) -> AsyncGenerator[Callable[[], str | None]]:
+    """Takes over changes of the file while the block runs, and gives what says why the file as it is now is not all in
+    force, None where it is. Without one, it is the user's own once that is made."""
+    file = default_file() if parsed.config is None else Path(parsed.config)
+    # A pipe has said what it had to say.
+    if parsed.config is not None and not file.is_file():
+        why = f"{file} is no regular file"
+        hangups.obey(lambda: say(f"configuration: there is nothing to read again: {why}"))
+        yield lambda: why
+        return
+    watch = _Watch(file, broker, load)
+    hangups.obey(watch.wanted.set)
+    async with beside(watch.run(), name="config watch"):
+        yield watch.why_behind
+
+
+class _Watch:
+    """Looks at a configuration file and at the files that its references name."""
+
+    def __init__(self, path: Path, broker: Broker, load: Callable[[], Settings]) -> None:
+        self._path = path
+        self._files = broker.settings.files
+        self._broker = broker
+        self._load = load
+        self.wanted = asyncio.Event()
+        """Has the file read at once, changed or not; for SIGHUP."""
+        self._seen = self._stamp()
+        self._why: str | None = None
+
+    def why_behind(self) -> str | None:
+        """Says why the broker has not taken over the whole of the file as it is now; None where it has."""
+        return self._why or (None if self._stamp() == self._seen else "it has just changed")
+
+    async def run(self) -> None:
+        while True:
+            async with at_most(CHECK_SECONDS):
+                await self.wanted.wait()
+            wanted = self.wanted.is_set()
+            self.wanted.clear()
+            if wanted or self._stamp() != self._seen:
+                await self._at_rest()
+                await self._reload(wanted)
+
+    async def _at_rest(self) -> None:
+        for _ in range(SETTLE_LOOKS):
+            before = self._stamp()
+            await asyncio.sleep(SETTLE_SECONDS)
+            if self._stamp() == before:
+                return
+
+    async def _reload(self, wanted: bool) -> None:
+        # Before it is read: what is written meanwhile is noticed at the next look.
+        self._seen, self._why = self._stamp(), "it is being read"
+        try:
+            # Opening a pipe that has taken its place would wait for a writer, and everybody else with it.
+            if self._path.exists() and not self._path.is_file():
+                raise ConfigError(f"{self._path} is no regular file any more.", hint="Put the file back.")
+            # A keyring that a reference names may take seconds.
+            settings = await asyncio.wrap_future(start_daemon("cellblock-reload", self._load))
+            changes = self._broker.reconfigure(settings)
+        except (CellblockError, OSError) as error:
+            self._why = str(error)
+            say(f"the configuration is not taken over, and the old one stays in force: {error}")
+            return
+        # What needs a restart has its old value.
+        self._why = None if self._broker.settings == settings else "some of it needs a restart"
+        if settings.files != self._files:
+            self._files = settings.files
+            self._seen = self._stamp()
+        for sentence in changes:
+            say(f"configuration: {sentence}")
+        if wanted and not changes:
+            say("configuration: nothing has changed")
+
+    def _stamp(self) -> Stamp:
+        return tuple(_stamp_of(file) for file in (self._path, *self._files))
+
+
+def _stamp_of(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)  # noqa: PTH116 - half the time of Path.stat
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -12,7 +12,7 @@ from typing import Any, Final
 from cellblock import __version__
 from cellblock.app.broker import Broker
 from cellblock.app.cli.asking import Answers
-from cellblock.app.cli.reload import Hangups, following
+from cellblock.app.cli.serve import Hangups, following
 from cellblock.app.cli.streams import say
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
@@ -33,7 +33,7 @@ IDLE_STOP_SECONDS: Final = 30 * 60
 """Bounds how long a daemon that `connect` has started runs without a client: an editor that is closed over lunch finds
 it. Each `connect` counts as a client."""
 
-LOOK_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 10.0
 """Passes between two looks at the log of a daemon that ends when idle, whether it is, and at the state directory."""
 
 
@@ -122,9 +122,9 @@ def _trouble(broker: Broker, section: CellblockSettings) -> str | None:
 async def _end_of_itself(front: HttpFrontend, broker: Broker, parsed: argparse.Namespace) -> None:
     """Ends a daemon that nobody has started by hand, when nobody is there, and keeps its log, its stderr, bounded; and
     any daemon whose state directory was removed."""
-    left = LOOK_SECONDS
+    left = POLL_SECONDS
     while left > 0:
-        await asyncio.sleep(min(left, LOOK_SECONDS))
+        await asyncio.sleep(min(left, POLL_SECONDS))
         if front.lost_state:
             say("stopping: the state directory was removed")
             break

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.app.cli.attach import state_dir_of
+from cellblock.app.cli.connect import state_dir_of
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.importing.known import own_command
 from cellblock.app.cli.loading import warn

@@ -14,7 +14,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from cellblock.app.config.client_permissions import ClientPermissions, client_of
-from cellblock.app.config.client_references import translated
 from cellblock.app.config.formats import (
     PROJECTS_KEY,
     SERVERS_KEY,
@@ -24,7 +23,7 @@ from cellblock.app.config.formats import (
     places_of_slipped_transports,
     value_at,
 )
-from cellblock.app.config.references import Resolver, origin_of
+from cellblock.app.config.references import Resolver, origin_of, translated
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object, mapped
 from cellblock.base.settings.older import in_new_form

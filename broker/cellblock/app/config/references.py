@@ -1,6 +1,9 @@
 """Replaces references in the strings of a configuration: `${env:NAME}`, `${NAME:-default}`, `${file:/path}`,
 `${keyring:NAME}`, and what VS Code and Cursor know. What they stand for is a secret from then on, wherever it is
 quoted.
+
+In MCP clients' own files their references are read as ours (`translated`); all else there is text, also where it looks
+like a reference of ours: such a file may be a stranger's.
 """
 
 from __future__ import annotations
@@ -294,3 +297,52 @@ def _value(text: str) -> str | None:
     if quoted[1] is None:
         return quoted[2]
     return _ESCAPE.sub(lambda one: _ESCAPED.get(one[1], one[1]), quoted[1])
+
+
+_VARIABLE_NAME: Final = r"[A-Za-z_]\w*"
+_EDITOR: Final = rf"env:{_VARIABLE_NAME}|userHome|workspaceFolder(?:Basename)?|pathSeparator|/"
+_SHELL: Final = re.compile(rf"\$(?:\{{({_VARIABLE_NAME}(?::-[^{{}}]*)?)\}}|({_VARIABLE_NAME}))")
+
+FORMS: Final[Mapping[str, re.Pattern[str]]] = {
+    "claude-code": re.compile(rf"\$\{{({_VARIABLE_NAME}(?::-[^{{}}]*)?)\}}"),
+    "cursor": re.compile(rf"\$\{{({_EDITOR})\}}"),
+    "vscode": re.compile(rf"\$\{{({_EDITOR}|input:[^{{}}]+)\}}"),
+    "windsurf": re.compile(rf"\$\{{(env:{_VARIABLE_NAME})\}}"),
+    "gemini": _SHELL,
+    "goose": _SHELL,
+    "opencode": re.compile(r"\{((?:env|file):[^{}]+)\}"),
+}
+"""Matches each client's references; what is between their braces is the same in ours. The others have none."""
+
+_LOOKS_OURS: Final = re.compile(r"\$(?=\{[^{}]*\})")
+_ESCAPED_REFERENCE: Final = re.compile(r"\$\$(?=\{[^{}]*\})")
+
+
+def literal(text: str) -> str:
+    """Escapes what looks like a reference of ours."""
+    return _LOOKS_OURS.sub("$$", text)
+
+
+def unescaped(text: str) -> str:
+    """Returns what `literal` was given."""
+    return _ESCAPED_REFERENCE.sub("$", text)
+
+
+def variable(name: object, default: str = "") -> str:
+    """Returns a reference to an environment variable that a client's file names; text where that is no name."""
+    made = f"${{env:{name}{default}}}"
+    return made if re.fullmatch(_VARIABLE_NAME, str(name)) else literal(made)
+
+
+def translated(client: str, text: str, file: Path) -> str:
+    """Returns the text of a client's file in our grammar; paths of references are relative to the file."""
+    if (form := FORMS.get(client)) is None:
+        return literal(text)
+    made, at = "", 0
+    for found in form.finditer(text):
+        kind, colon, name = (found[1] or found[2]).partition(":")
+        if client == "opencode":
+            name = name.strip() if kind == "env" else str(file.parent / Path(name.strip()).expanduser())
+        made += f"{literal(text[at : found.start()])}${{{kind}{colon}{name}}}"
+        at = found.end()
+    return made + literal(text[at:])

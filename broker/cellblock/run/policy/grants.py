@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cellblock.base.errors import InvalidRequest, shorten
 from cellblock.base.settings.policy import Grant
 from cellblock.base.visible import visible
-from cellblock.tools.catalog.model import Catalog, Effect, JsonSchema, ServerEntry, ToolEntry, Withheld
-from cellblock.tools.catalog.requests import READ, REQUESTS
+from cellblock.tools.catalog.model import (
+    READ,
+    REQUESTS,
+    Catalog,
+    Effect,
+    JsonSchema,
+    ServerEntry,
+    ToolEntry,
+    Withheld,
+)
 
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import Allowance, InputValidator

@@ -1,6 +1,6 @@
 """Answers what a browser and Prometheus read: the dashboard and the metrics.
 
-A browser signs in with a code that whoever has the token asks for (`POST /dashboard/code`; see `logins`). Its cookie
+A browser signs in with a code that whoever has the token asks for (`POST /dashboard/code`; see `Logins`). Its cookie
 is of use for the dashboard's own GET requests and for nothing else, so there is nothing that a forged request could do.
 Two things can be changed here. To start an upstream server again takes the token itself. To answer a run that waits for
 a person takes the token, or the cookie and the login's key.
@@ -33,9 +33,8 @@ from cellblock.observe.metrics import CONTENT_TYPE, Metrics
 from cellblock.observe.view import View
 from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import Authenticator, caller_with
-from cellblock.serve.http.guards import Guard
+from cellblock.serve.http.guards import CODE_SECONDS, LOGIN_PATH, Guard, Logins
 from cellblock.serve.http.in_flight import RETRY_SECONDS, InFlight
-from cellblock.serve.http.logins import CODE_SECONDS, LOGIN_PATH, Logins
 from cellblock.serve.http.oauth import metadata_path, resource_metadata
 from cellblock.serve.http.refusal import Refused, header
 from cellblock.serve.http.token import SUBJECT
@@ -285,9 +284,7 @@ async def _metrics_page(metrics: Metrics, _: Request) -> Response:
 
 async def _server_page(servers: Servers, request: Request) -> Response:
     name: str = request.path_params["name"]
-    if request.method == "POST" and not servers.restart(name):
-        return Response(None, HTTPStatus.NOT_FOUND)
-    row = servers.row(name)
+    row = servers.row(name) if request.method != "POST" or servers.restart(name) else None
     return Response(None, HTTPStatus.NOT_FOUND) if row is None else json_page(row)
 
 

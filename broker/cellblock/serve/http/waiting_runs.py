@@ -46,10 +46,6 @@ Form = dict[str, Any]
 """Holds the fields of a form with which a server asks."""
 
 
-class NotAsked(Exception):
-    """Tells that a decision is about calls that do not wait, or no longer: nothing was done."""
-
-
 class NotAnswered(Exception):
     """Tells that a decision does not answer what a server asks: nothing was done."""
 
@@ -113,8 +109,6 @@ class WaitingRuns:
                 done = {"id": run_id} if await self.cancel(run_id, by) else None
             else:
                 done = await self.answer(run_id, ANSWERS[word], calls, by, form)
-        except NotAsked:
-            raise Refused(HTTPStatus.CONFLICT) from None
         except StoreError as error:
             logger.warning("a parked run cannot be reached: %s", error)
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE) from None
@@ -143,7 +137,7 @@ class WaitingRuns:
         where no such run waits. `form` has the fields of the one question of a server that is answered.
 
         Raises:
-            NotAsked: One of the calls does not wait.
+            Refused: One of the calls does not wait, or no longer.
             NotAnswered: One of them waits for more than a yes.
             StoreError: The answer is not written down.
         """
@@ -153,7 +147,7 @@ class WaitingRuns:
         waiting = [question.id for question in found[1]]
         wanted = waiting if calls is None else sorted(set(calls))
         if not wanted or not set(wanted) <= set(waiting):
-            raise NotAsked
+            raise Refused(HTTPStatus.CONFLICT)
         given: Given = answer
         if form is not None:
             if len(wanted) > 1 or answer != "accepted":

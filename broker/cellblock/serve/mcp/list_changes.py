@@ -27,7 +27,7 @@ from mcp.shared.subscriptions import (
 )
 
 from cellblock.base.tasks import TaskSet
-from cellblock.serve.kept_resources import output_uri
+from cellblock.serve.kept_outputs import output_uri
 from cellblock.serve.mcp.context import made_beside, resource_uri, text_of
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.service import Context, Owner

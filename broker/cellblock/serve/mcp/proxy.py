@@ -13,7 +13,7 @@ import json
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -36,14 +36,12 @@ from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.held_calls import HeldCalls
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.live import LiveCall, LogLevels, wants_progress
-from cellblock.serve.mcp.proxied_resources import ProxiedResources
+from cellblock.serve.mcp.proxied_resources import ProxiedResources, ResourceUpdates
 from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests, can_be_asked, in_rounds
-from cellblock.serve.mcp.resource_updates import ResourceUpdates
 from cellblock.serve.mcp.run_tool import caller_of, states_of, told
 from cellblock.serve.run_output import tokens_for
 from cellblock.serve.service import Context
-from cellblock.tools.catalog.model import Catalog, ServerEntry
-from cellblock.tools.catalog.requests import RequestEntry
+from cellblock.tools.catalog.model import Catalog, RequestEntry, ServerEntry
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
 from cellblock.tools.upstream.wire.results import ToolResult, fields_of
@@ -64,71 +62,6 @@ _LARGE: Final = f"cellblock-large-{secrets.token_hex(16)}"
 Paged = types.PaginatedRequestParams | None
 
 
-class _Calls:
-    """Carries calls of tools to the broker, as `RunTool` those of `codemode.run`."""
-
-    def __init__(self, front: Front, find: Callable[[str, str], Published]) -> None:
-        self._front, self._service, self._find = front, front.service, find
-        self.levels: Final = LogLevels(front.owner_of)
-        self._held = HeldCalls(states_of(front.service))
-        self._used = Newest[str, Counter[tuple[int, str]]](MAX_CLIENTS)
-
-    async def call(self, context: Context, params: types.CallToolRequestParams) -> Any:
-        """Carries one call to its result, or to questions with which its client goes away.
-
-        Raises:
-            ScriptError: It was refused, or has failed.
-            MCPError: The client came back for a call that is no more.
-        """
-        owner = self._front.owner_of(context)
-        if params.request_state is not None and in_rounds(context):
-            held = await self._held.back(params, owner.principal)
-            return await told(held.live, context, self._held.outcome(held))
-        live = self._live(context)
-        if in_rounds(context) and can_be_asked(context):
-            held = self._held.begin(
-                owner.principal,
-                live,
-                lambda ask: self._made(params, caller_of(context, owner, live, ask)),
-            )
-            return await told(live, context, self._held.outcome(held))
-        work = self._made(params, caller_of(context, owner, live, by_requests(context)))
-        return await told(live, context, work)
-
-    async def ask(
-        self, context: Context, server: ServerEntry, request: RequestEntry, given: dict[str, Any]
-    ) -> Any:
-        """Sends a request that is no tool call, and gives its result with what is large in it in tokens' place.
-
-        Raises:
-            ScriptError: It was refused, or has failed.
-        """
-        owner = self._front.owner_of(context)
-        live = self._live(context)
-        requester = ClientOfRun(context, by_requests(context), live)
-        caller = Caller(owner.client, Grantee(owner.principal), requester=requester)
-        work = self._service.call_tool(server, request, given, caller, self._used_by(owner.client))
-        return await told(live, context, work)
-
-    async def _made(self, params: types.CallToolRequestParams, caller: Caller) -> Any:
-        one = self._find(params.name, caller.grantee.principal)
-        used = self._used_by(caller.client)
-        return await self._service.call_tool(one.server, one.tool, params.arguments or {}, caller, used)
-
-    def _used_by(self, client: str) -> Counter[tuple[int, str]]:
-        used = self._used[client] = self._used.get(client, Counter())
-        return used
-
-    def _live(self, context: Context) -> LiveCall | None:
-        level, with_progress = self.levels.level_for(context), wants_progress(context)
-        if level is None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            # Before 2026-07-28, who has said nothing may be sent everything.
-            level = "debug"
-        if level is None and not with_progress:
-            return None
-        return LiveCall(level, wants_progress=with_progress)
-
-
 class Proxy:
     """Answers the requests of clients, but for those that greet; in the place of `Surface`."""
 
@@ -138,7 +71,9 @@ class Proxy:
             partial(published, plain=True), KEPT_LISTS
         ).get_or_make
         self._promised: set[str] = set()
-        self._calls = _Calls(front, self._found)
+        self._held = HeldCalls(states_of(front.service))
+        self._used = Newest[str, Counter[tuple[int, str]]](MAX_CLIENTS)
+        self._levels = LogLevels(front.owner_of)
         resources = ProxiedResources(front, self._asked)
         self._updates = ResourceUpdates(front, resources)
         self.changes: Final = ListChanges(front, resources.lists)
@@ -155,7 +90,7 @@ class Proxy:
             "prompts/get": resources.get_prompt,
             "completion/complete": resources.complete,
             "subscriptions/listen": self.listen,
-            "logging/setLevel": self._calls.levels.set,
+            "logging/setLevel": self._levels.set,
         }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
@@ -177,7 +112,7 @@ class Proxy:
         await self._service.about_to_answer()
         one = self._found(params.name, self._front.principal_of(context))
         try:
-            result: Any = await self._calls.call(context, params)
+            result: Any = await self._outcome(context, params)
         except (ScriptError, CellblockError) as error:
             return _failed(str(error))
         if isinstance(result, types.InputRequiredResult):
@@ -237,6 +172,46 @@ class Proxy:
         more = catalog.who_is_lost()
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool {name[:200]!r}; list the tools to see all.{more}")
 
+    async def _outcome(self, context: Context, params: types.CallToolRequestParams) -> Any:
+        """Carries one call of a tool to its result, or to questions with which its client goes away.
+
+        Raises:
+            ScriptError: It was refused, or has failed.
+            MCPError: The client came back for a call that is no more.
+        """
+        owner = self._front.owner_of(context)
+        if params.request_state is not None and in_rounds(context):
+            held = await self._held.back(params, owner.principal)
+            return await told(held.live, context, self._held.outcome(held))
+        live = self._live(context)
+        if in_rounds(context) and can_be_asked(context):
+            held = self._held.begin(
+                owner.principal,
+                live,
+                lambda ask: self._made(params, caller_of(context, owner, live, ask)),
+            )
+            return await told(live, context, self._held.outcome(held))
+        work = self._made(params, caller_of(context, owner, live, by_requests(context)))
+        return await told(live, context, work)
+
+    async def _made(self, params: types.CallToolRequestParams, caller: Caller) -> Any:
+        one = self._found(params.name, caller.grantee.principal)
+        used = self._used_by(caller.client)
+        return await self._service.call_tool(one.server, one.tool, params.arguments or {}, caller, used)
+
+    def _used_by(self, client: str) -> Counter[tuple[int, str]]:
+        used = self._used[client] = self._used.get(client, Counter())
+        return used
+
+    def _live(self, context: Context) -> LiveCall | None:
+        level, with_progress = self._levels.level_for(context), wants_progress(context)
+        if level is None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            # Before 2026-07-28, who has said nothing may be sent everything.
+            level = "debug"
+        if level is None and not with_progress:
+            return None
+        return LiveCall(level, wants_progress=with_progress)
+
     async def _asked(
         self, context: Context, server: ServerEntry, request: RequestEntry, given: dict[str, Any]
     ) -> Any:
@@ -245,7 +220,11 @@ class Proxy:
         Raises:
             ScriptError: It was refused, or has failed.
         """
-        result: Any = await self._calls.ask(context, server, request, given)
+        owner, live = self._front.owner_of(context), self._live(context)
+        requester = ClientOfRun(context, by_requests(context), live)
+        caller = Caller(owner.client, Grantee(owner.principal), requester=requester)
+        work = self._service.call_tool(server, request, given, caller, self._used_by(owner.client))
+        result: Any = await told(live, context, work)
         body: bytes | None = carried(getattr(result, "meta", None))
         if body is None:
             return result

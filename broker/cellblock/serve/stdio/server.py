@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable
-from types import TracebackType
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 from cellblock.base.tasks import at_most, end_tasks
@@ -20,81 +19,58 @@ GREET_SECONDS: Final = 0.1
 in the pipe when this process is ready to read it."""
 
 
-class StdioFront:
-    """Serves one client over stdio, from when it is entered until the client closes stdin, or it is left.
+UntilGone = Callable[[Awaitable[None]], Awaitable[None]]
+"""Answers requests until the client has gone; what is given, and raises before, ends that."""
+
+
+@contextlib.asynccontextmanager
+async def stdio_front(service: RunService, *, version: str) -> AsyncGenerator[UntilGone]:
+    """Serves one client over stdio inside the block, which is entered when the client was greeted, or has not asked for
+    it within `GREET_SECONDS`, or has gone. Inside it the broker is started: then requests can be answered.
 
     Args:
         service: The broker, which need not run yet.
         version: Of Cellblock.
     """
+    server, greeted = FrontServer(service, version=version, splices=Splices()), asyncio.Event()
+    serving = asyncio.create_task(_serve(server, greeted.set), name="stdio")
+    # Whoever waits for a greeting waits no longer when there will be none.
+    serving.add_done_callback(lambda _: greeted.set())
 
-    def __init__(self, service: RunService, *, version: str) -> None:
-        self._service = service
-        self._server = FrontServer(service, version=version, splices=Splices())
-        self._greeted = asyncio.Event()
-        self._serving: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> StdioFront:
-        """Begins to serve the client on stdin and stdout."""
-        self._serving = asyncio.create_task(self._serve(), name="stdio")
-        # Whoever waits for a greeting waits no longer when there will be none.
-        self._serving.add_done_callback(lambda _: self._greeted.set())
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Ends the serving."""
-        assert self._serving is not None
-        await end_tasks(self._serving)
-        if not self._serving.cancelled() and (error := self._serving.exception()) is not None and exc is None:
-            raise error
-
-    async def greeted(self) -> None:
-        """Waits until the client has been greeted, or has not asked for it within `GREET_SECONDS`, or has gone."""
-        async with at_most(GREET_SECONDS):
-            await self._greeted.wait()
-
-    @contextlib.asynccontextmanager
-    async def opened(self) -> AsyncGenerator[None]:
-        """Answers requests inside the block, in which the broker runs."""
+    async def until_gone(unless: Awaitable[None]) -> None:
         from cellblock.serve.kept_outputs import keeping
 
-        config = self._service.front_config
-        async with keeping(config.outputs, self._service.store) as kept:
-            self._server.open(kept)
-            yield
+        async with keeping(service.front_config.outputs, service.store) as kept:
+            server.open(kept)
+            failing = asyncio.ensure_future(unless)
+            try:
+                await asyncio.wait([serving, failing], return_when=asyncio.FIRST_COMPLETED)
+                if failing.done():
+                    failing.result()
+                    await asyncio.wait([serving])
+            finally:
+                failing.cancel()
 
-    async def ended(self, unless: Awaitable[None]) -> None:
-        """Waits until the client has gone. What `unless` raises before ends that."""
-        assert self._serving is not None
-        failing = asyncio.ensure_future(unless)
-        try:
-            await asyncio.wait([self._serving, failing], return_when=asyncio.FIRST_COMPLETED)
-            if failing.done():
-                failing.result()
-                await asyncio.wait([self._serving])
-        finally:
-            failing.cancel()
+    try:
+        async with at_most(GREET_SECONDS):
+            await greeted.wait()
+        yield until_gone
+    finally:
+        await end_tasks(serving)
+    if not serving.cancelled():
+        serving.result()
 
-    # ---- inside ------------------------------------------------------------------------------------------
 
-    async def _serve(self) -> None:
-        server = self._server
-        lines = await ClientLines.of_stdin()
-        # Who cannot be answered any more need not be listened to.
-        output = await StdoutLines.open(
-            on_lost=lines.close, splices=server.splices, on_written=self._greeted.set
-        )
-        answers = ToClient(output)
-        try:
-            messages = FromClient(lines, answers, server.opened)
-            await server.run(messages, answers, server.create_initialization_options())
-            output.say_farewell()
-            await output.flush()
-        finally:
-            output.close()
-            lines.close()
+async def _serve(server: FrontServer, on_written: Callable[[], None]) -> None:
+    lines = await ClientLines.of_stdin()
+    # Who cannot be answered any more need not be listened to.
+    output = await StdoutLines.open(on_lost=lines.close, splices=server.splices, on_written=on_written)
+    answers = ToClient(output)
+    try:
+        messages = FromClient(lines, answers, server.opened)
+        await server.run(messages, answers, server.create_initialization_options())
+        output.say_farewell()
+        await output.flush()
+    finally:
+        output.close()
+        lines.close()

@@ -205,3 +205,36 @@ class Catalog:
             return name
         named = (server.server_id for server in self.servers.values() if server.config_name == name)
         return next(named, self.ids.get(name, name))
+
+
+Kind = Literal["resources", "resourceTemplates", "prompts"]
+"""Names what a server lists beside tools, as the results of MCP's lists do."""
+
+CAPABILITIES: Final[Mapping[Kind, str]] = {
+    "resources": "resources",
+    "resourceTemplates": "resources",
+    "prompts": "prompts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEntry(ToolEntry):
+    """A request entry is called by its method: no tool can be one, whatever its name is.
+
+    The result of one that is called `by_script` comes as the bytes that its server sent.
+    """
+
+    by_script: bool = False
+
+
+READ: Final = RequestEntry(
+    "resources/read",
+    "resources/read",
+    annotations={"readOnlyHint": True},
+    input_schema={"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]},
+)
+SUBSCRIBE: Final = RequestEntry("resources/subscribe", "resources/subscribe")
+GET_PROMPT: Final = RequestEntry("prompts/get", "prompts/get")
+COMPLETE: Final = RequestEntry("completion/complete", "completion/complete")
+
+REQUESTS: Final = (READ, SUBSCRIBE, GET_PROMPT, COMPLETE)

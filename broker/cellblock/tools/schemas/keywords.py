@@ -7,7 +7,7 @@ walking it all the same only overestimates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -84,6 +84,14 @@ _RESTRICTING: Final = {
     *MAPS,
 } - {*_SILENT.split()}
 _KNOWN: Final = _RESTRICTING | {*_SILENT.split()}
+_VOID: Final[Sequence[dict[str, Any]]] = (
+    {"type": "object"},
+    *({keyword: {}} for keyword in (*MAPS, "additionalProperties", "unevaluatedProperties", "propertyNames")),
+    {"required": []},
+    {"additionalProperties": True},
+    {"unevaluatedProperties": True},
+)
+"""Holds what says nothing of a tool's arguments, which are an object."""
 
 
 def why_unrestricting(schema: Mapping[str, Any] | bool) -> str | None:
@@ -98,5 +106,6 @@ def why_unrestricting(schema: Mapping[str, Any] | bool) -> str | None:
                     f", {name!r} is" for name in near
                 )
         left += (part for _, _, part in subschemas(one))
-    restricts = bool(schema.keys() & _RESTRICTING) if is_object(schema) else not schema
-    return None if restricts else "it restricts nothing"
+    said: Mapping[str, Any] = schema if is_object(schema) else {} if schema else {"not": {}}
+    is_void = all(key not in _RESTRICTING or {key: value} in _VOID for key, value in said.items())
+    return "it restricts nothing" if is_void else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp import MCPError
 from mcp.client.session import ClientSession
@@ -16,9 +16,11 @@ from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import Link, Upstream
 from cellblock.tools.upstream.outstanding import Outstanding, Routing
 from cellblock.tools.upstream.requester import CallOrigin
-from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.wire.results import ToolResult
+
+if TYPE_CHECKING:
+    from cellblock.tools.upstream.session import UpstreamSession
 
 LEFT_SHARE: Final = 0.05
 """Sets the share of a call's time that must be left when its turn comes: sent at the last moment, it can only time out,
@@ -28,38 +30,17 @@ Send = Callable[[ClientSession, Outstanding], Awaitable[Any]]
 """Sends a call and returns its result, as `input_rounds.call_tool`."""
 
 
-class Links(Protocol):
-    """Has the connection of a session, see `session`."""
-
-    async def ready(self, bound: float) -> Link:
-        """Returns the connection; where it is lost, waits for another. Raises ToolCallError: There is none."""
-        ...
-
-    def lose(self, link: Link) -> None:
-        """Offers a connection that is known to be dead to no further call."""
-        ...
-
-    def served(self) -> None:
-        """Notes that the server has answered."""
-        ...
-
-    @property
-    def needed_login(self) -> NeededLogin | None:
-        """Gives the login that a person can give; None where nobody can."""
-        ...
-
-
 class Calls:
     """The calls of one server, at most `max_calls` at a time.
 
     Args:
         server: The server.
         routing: Finds whom the server may ask during a call.
-        links: Has the connection.
+        session: Has the connection.
     """
 
-    def __init__(self, server: Upstream, routing: Routing, links: Links) -> None:
-        self._server, self._routing, self._links = server, routing, links
+    def __init__(self, server: Upstream, routing: Routing, session: UpstreamSession) -> None:
+        self._server, self._routing, self._session = server, routing, session
         most = server.bounds.max_calls
         self._places = None if most is None else asyncio.Semaphore(most)
 
@@ -108,14 +89,14 @@ class Calls:
 
         try:
             async with clock:
-                link = await self._links.ready(left * (1 - LEFT_SHARE))
+                link = await self._session.ready(left * (1 - LEFT_SHARE))
                 try:
                     result = await sent(link)
                 except MCPError as error:
                     if not failures.not_begun(error):
                         raise
-                    self._links.lose(link)
-                    link = await self._links.ready(left * (1 - LEFT_SHARE))
+                    self._session.lose(link)
+                    link = await self._session.ready(left * (1 - LEFT_SHARE))
                     result = await sent(link)
         except MCPError as error:
             raise self._failure(link, name, error) from None
@@ -131,7 +112,7 @@ class Calls:
                 hint="Pass plain, shallow JSON data.",
                 certainty=Certainty.NOT_STARTED,
             ) from None
-        self._links.served()
+        self._session.served()
         return self._redacted(result) if isinstance(result, ToolResult) and result.is_error else result
 
     def _redacted(self, result: ToolResult) -> ToolResult:
@@ -145,13 +126,13 @@ class Calls:
         if isinstance(error, SessionForgotten | ConnectionLost) and link is not None:
             # Every later call would be refused too: a new session is needed.
             if isinstance(error, SessionForgotten) or link.ended.is_set() or not error.sent:
-                self._links.lose(link)
+                self._session.lose(link)
             if failures.not_begun(error):
                 return failures.forgotten(server, name)
             return failures.closed(server, name, link.why_lost(error))
         if isinstance(error, HttpRefused):
             login = self._server.trouble()
-            return failures.refused(server, name, error, login, redactor, self._links.needed_login)
+            return failures.refused(server, name, error, login, redactor, self._session.needed_login)
         failure = failures.answered(server, name, error, redactor)
         failure.rpc_code = error.code
         return failure

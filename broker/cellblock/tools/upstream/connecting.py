@@ -8,23 +8,115 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TextIO
 
+import httpx2
+import mcp_types as types
+from mcp import MCPError
 from mcp.client.session import ClientSession
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_MODERN_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
+from pydantic import ValidationError
 
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.redaction import Redactor
+from cellblock.base.redaction import Redactor, guard_loggers
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream import failures
-from cellblock.tools.upstream.dispatcher import Connection
-from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, package_of
-from cellblock.tools.upstream.opening import ProbeEnded, connected
+from cellblock.tools.upstream.dispatcher import Connection, Wire
+from cellblock.tools.upstream.http import HttpWire
+from cellblock.tools.upstream.http_requests import http_client, tls_context
+from cellblock.tools.upstream.installs import POLL_SECONDS, Install, package_of
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
+from cellblock.tools.upstream.sse import SseWire
 from cellblock.tools.upstream.stderr_log import stderr_log
+from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused
+
+PROBE_SECONDS: Final = 0.8
+"""Sets how long a server may say nothing to `server/discover` before `initialize` is sent beside it: some servers of
+before 2026-07-28 answer nothing else first."""
+
+
+class ProbeEnded(Exception):
+    """Tells that the connection ended while the revision was agreed on: some servers end where `initialize` is not
+    what they hear first."""
+
+
+async def _agree(session: ClientSession, *, handshake: bool) -> None:
+    """Asks `server/discover`, and falls back to `initialize` where that gives nothing or takes too long."""
+    if handshake:
+        await session.initialize()
+        return
+    probe = asyncio.create_task(_discovered(session))
+    greeting: asyncio.Task[types.InitializeResult] | None = None
+    try:
+        await asyncio.wait([probe], timeout=PROBE_SECONDS)
+        if not probe.done():
+            greeting = asyncio.create_task(session.initialize())
+            await asyncio.wait([probe, greeting], return_when=asyncio.FIRST_COMPLETED)
+        found = probe.result() if probe.done() else None
+        if found is not None:
+            await end_tasks(greeting)
+            session.adopt(found)
+            return
+        try:
+            await (greeting or session.initialize())
+        except ConnectionLost as error:
+            # What was asked before has reached the server, and may be why it ended.
+            error.sent = True
+            raise
+        except MCPError as error:
+            # A server that answers late has settled on the newer revision meanwhile.
+            if error.code != types.UNSUPPORTED_PROTOCOL_VERSION or probe.done():
+                raise
+            late = await probe
+            if late is None:
+                raise
+            session.adopt(late)
+    finally:
+        await end_tasks(probe, greeting)
+
+
+async def _discovered(session: ClientSession) -> types.DiscoverResult | None:
+    """Returns what a server says of a revision that both know; None where it knows only older ones.
+
+    Raises:
+        MCPError: It knows newer ones only, or the connection was lost.
+    """
+    version = LATEST_MODERN_VERSION
+    try:
+        raw = await session.send_discover(version)
+    except ConnectionLost:
+        raise
+    except MCPError as error:
+        supported = _supported(error)
+        mutual = [one for one in MODERN_PROTOCOL_VERSIONS if one in supported]
+        if supported and not mutual and not any(one in HANDSHAKE_PROTOCOL_VERSIONS for one in supported):
+            raise
+        if not mutual or mutual[-1] == version:
+            return None
+        raw = await session.send_discover(mutual[-1])
+    try:
+        result = types.DiscoverResult.model_validate(raw, by_name=False)
+    except ValidationError:
+        return None
+    return result if any(one in result.supported_versions for one in MODERN_PROTOCOL_VERSIONS) else None
+
+
+def _supported(error: MCPError) -> list[str]:
+    if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+        return []
+    try:
+        return types.UnsupportedProtocolVersionErrorData.model_validate(error.data).supported
+    except ValidationError:
+        return []
+
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
@@ -107,10 +199,6 @@ class Link:
         server, bound = self._server, self._server.bounds.connect_timeout_ms / 1000
         late, clock = "it did not answer `initialize`", asyncio.timeout(bound)
 
-        def made(connection: Connection) -> ClientSession:
-            self.connection = connection
-            return make_session(connection)
-
         async with contextlib.AsyncExitStack() as stack:
             log = await stack.enter_async_context(
                 stderr_log(server.log_file, server.redactor, self._note_said)
@@ -120,21 +208,9 @@ class Link:
                 stack.callback(self.install.end)
                 holding = asyncio.create_task(_stopped(clock, self.install, bound))
                 stack.push_async_callback(end_tasks, holding)
-            opening = connected(
-                server.config,
-                made,
-                stderr=log.sink,
-                ended=self.ended,
-                cap=server.max_message_bytes,
-                holding=server.holding,
-                on_note=self._on_note,
-                auth=server.login,
-                handshake=handshake,
-                install=self.install,
-            )
             try:
                 async with clock:
-                    client, connection = await stack.enter_async_context(opening)
+                    client, connection = await self._connected(stack, log.sink, make_session, handshake)
                     late = "no tool list"
                     await learn(client, connection)
             except TimeoutError:
@@ -147,6 +223,79 @@ class Link:
                 ) from None
             self.client = client
             yield client
+
+    async def _connected(
+        self,
+        stack: contextlib.AsyncExitStack,
+        stderr: TextIO,
+        make_session: Callable[[Connection], ClientSession],
+        handshake: bool,
+    ) -> tuple[ClientSession, Connection]:
+        """Connects: `command` starts a process (stdio), `url` connects (streamable HTTP, or SSE by `type`).
+
+        Raises:
+            OSError: The process cannot be started.
+            MCPError: The server refused, or the connection was lost.
+            ProbeEnded: It was lost where `handshake` may help.
+        """
+        guard_loggers()
+        wire = await self._wire(stack, stderr)
+        try:
+            return await self._agreed(stack, wire, make_session, handshake)
+        except HttpRefused as refused:
+            if (
+                refused.status != 405
+                or not isinstance(wire, HttpWire)
+                or self._server.config.type is not None
+            ):
+                raise
+            # Before streamable HTTP, a GET opened the stream of events.
+            self.ended.clear()
+            sse = await self._sse(stack, wire.url, wire.client)
+            return await self._agreed(stack, sse, make_session, handshake=True)
+
+    async def _wire(self, stack: contextlib.AsyncExitStack, stderr: TextIO) -> Wire:
+        server, config = self._server, self._server.config
+        cap, holding = server.max_message_bytes, server.holding
+        if config.command is not None:
+            started = stdio_wire(config, stderr=stderr, cap=cap, holding=holding, install=self.install)
+            return await stack.enter_async_context(started)
+        tls, url = await asyncio.to_thread(tls_context), config.url
+        assert url is not None
+        client = await stack.enter_async_context(http_client(config.headers, server.login, tls))
+        if config.type == "sse":
+            return await self._sse(stack, url, client)
+        wire = HttpWire(url, client, cap, holding)
+        stack.push_async_callback(wire.close)
+        return wire
+
+    async def _sse(self, stack: contextlib.AsyncExitStack, url: str, client: httpx2.AsyncClient) -> SseWire:
+        sse = SseWire(url, client, self._server.max_message_bytes, self._server.holding)
+        await stack.enter_async_context(sse.opened())
+        return sse
+
+    async def _agreed(
+        self,
+        stack: contextlib.AsyncExitStack,
+        wire: Wire,
+        make_session: Callable[[Connection], ClientSession],
+        handshake: bool,
+    ) -> tuple[ClientSession, Connection]:
+        connection = self.connection = Connection(wire, self.ended, self._on_note)
+        async with contextlib.AsyncExitStack() as opening:
+            session = await opening.enter_async_context(make_session(connection))
+            try:
+                await _agree(session, handshake=handshake)
+            except MCPError as error:
+                # Not from within the block: the session's tasks would make a group of it.
+                failed = error
+            else:
+                connection.version = session.protocol_version
+                stack.push_async_exit(opening.pop_all())
+                return session, connection
+        if isinstance(failed, ConnectionLost) and failed.sent and not handshake:
+            raise ProbeEnded(failed.message) from None
+        raise failed
 
     def noise(self) -> str:
         """Says, to be added to a reason, what a started server wrote that is no message."""
@@ -198,5 +347,5 @@ async def _stopped(clock: asyncio.Timeout, install: Install, bound: float) -> No
     with contextlib.suppress(RuntimeError):
         # The clock was not begun, or is over.
         while install.running and install.left:
-            clock.reschedule(loop.time() + bound + LOOK_SECONDS)
-            await asyncio.sleep(LOOK_SECONDS)
+            clock.reschedule(loop.time() + bound + POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)

@@ -30,20 +30,25 @@ from mcp.shared.dispatcher import (
 )
 from mcp.shared.inbound import MCP_METHOD_HEADER, mcp_param_headers
 from mcp.shared.transport_context import TransportContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 from opentelemetry.propagate import inject
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.json import is_object
+from cellblock.base.steps import next_step
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
-from cellblock.tools.upstream.sdk_results import sdk_result
 from cellblock.tools.upstream.server_tasks import result_of_task, task_of
 from cellblock.tools.upstream.wire import messages, repair
 from cellblock.tools.upstream.wire.errors import AnswerUnreadable, ConnectionLost
 from cellblock.tools.upstream.wire.messages import Failure, Message, Notification, Request, Result, Unreadable
+from cellblock.tools.upstream.wire.results import ToolResult, fields_of
 
 logger = logging.getLogger("cellblock.tools.upstream")
+
+AS_IT_IS: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+"""Takes a result as `Connection` gives it."""
 
 ABANDON_SECONDS: Final = 5.0
 """Bounds the sending of the notice that a request is given up."""
@@ -222,7 +227,7 @@ class Connection(Dispatcher[TransportContext]):
         if self._group is not None:
             self._group.start_soon(work, *args)
 
-    def received(self, data: bytes, origin: Pending | None = None) -> list[Message]:
+    async def received(self, data: bytes, origin: Pending | None = None) -> list[Message]:
         """Takes a message, or a batch of them.
 
         Args:
@@ -232,6 +237,8 @@ class Connection(Dispatcher[TransportContext]):
         Returns:
             The messages that answer no request of ours.
         """
+        if len(data) > messages.SMALL_BYTES:
+            await next_step()
         return [one for one in messages.read(data) if not self.take(one, origin)]
 
     def take(self, message: Message, origin: Pending | None = None) -> bool:
@@ -395,3 +402,45 @@ class Connection(Dispatcher[TransportContext]):
 def _from_server(call: int) -> Any:
     """Makes what the SDK's session reads of a `DispatchContext`: callbacks are given its id."""
     return SimpleNamespace(request_id=call)
+
+
+def sdk_result(method: str, found: Result, version: str | None) -> dict[str, Any]:
+    """Makes the result of a request that neither greets nor discovers.
+
+    Args:
+        method: Of the request.
+        found: As the server sent it.
+        version: The negotiated revision of MCP.
+
+    Raises:
+        AnswerUnreadable: It is too large, or nested too deeply.
+    """
+    body = found.body
+    try:
+        if method in ("tools/call", "tasks/result"):
+            return _tool_result(found, version)
+        if method in repair.LISTS:
+            page = repair.page(body, repair.LISTS[method])
+            return repair.stub(repair.LISTS[method], page, fields_of(body))
+        is_large = len(body) > messages.SMALL_BYTES
+        if method in repair.PASSED_ON and (is_large or method == "resources/read"):
+            fields = fields_of(body)
+            if is_large or bytes(fields.get("resultType", b"")) != b'"input_required"':
+                return repair.stub(repair.PASSED_ON[method], body, fields)
+        if is_large:
+            raise AnswerUnreadable(
+                f"it has {len(body)} bytes, more than it may have for what was asked", too_large=True
+            )
+        return messages.decoded(body)
+    except RecursionError:
+        raise AnswerUnreadable("it is nested too deeply") from None
+
+
+def _tool_result(found: Result, version: str | None) -> dict[str, Any]:
+    notes = (f"{found.mended[0].upper()}{found.mended[1:]}.",) if found.mended else ()
+    result = ToolResult(found.body, notes, null_is_value=version in MODERN_PROTOCOL_VERSIONS)
+    if result.field("resultType") == b'"input_required"':
+        if len(found.body) > messages.SMALL_BYTES:
+            raise AnswerUnreadable("it asks for input, and is too large to be passed on", too_large=True)
+        return messages.decoded(found.body)
+    return repair.stub("content", result, result.fields)

@@ -198,7 +198,9 @@ def text_of(error: BaseException) -> str:
     """Returns one line that says what failed, without the text of exception groups."""
     error = first_of(error)
     text: object = getattr(error, "message", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())
+    return " ".join(str(text).split()).replace(
+        "All connection attempts failed", "nobody listens at its address"
+    )
 
 
 def reason_of(error: BaseException, redactor: Redactor) -> str:

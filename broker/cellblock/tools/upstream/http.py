@@ -24,11 +24,11 @@ from cellblock.tools.upstream.http_requests import (
     refusal_of,
     said_by,
     sent_within_origin,
+    unpacked,
     words_of,
 )
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire import messages
-from cellblock.tools.upstream.wire.content import unpacked
 from cellblock.tools.upstream.wire.errors import (
     AnswerUnreadable,
     ConnectionLost,
@@ -177,7 +177,7 @@ class HttpWire:
         if kind != "application/json" and body.lstrip()[:1] not in (b"{", b"["):
             pending.fail(AnswerUnreadable(f"it is {kind or 'of no type'}: `{messages.quoted(body)}`"))
             return
-        self.connection.received(body, pending)
+        await self.connection.received(body, pending)
         if not pending.answer.done():
             pending.fail(AnswerUnreadable(f"it is no answer to the request: `{messages.quoted(body)}`"))
 
@@ -209,7 +209,7 @@ class HttpWire:
             async for event in events:
                 place.last, place.retry_ms = event.id or place.last, event.retry_ms or place.retry_ms
                 if event.data and event.name == b"message":
-                    self.connection.received(event.data, pending)
+                    await self.connection.received(event.data, pending)
                     if pending is not None and pending.answer.done():
                         return
 

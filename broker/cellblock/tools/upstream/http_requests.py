@@ -3,14 +3,59 @@ says in a refusal is read, short."""
 
 from __future__ import annotations
 
+import functools
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+import zlib
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import httpx2
 
-from cellblock.tools.upstream.wire.content import ACCEPTED, unpacked
+from cellblock.base.steps import next_step
+
+ACCEPTED: Final = {"accept-encoding": "gzip, deflate"}
+
+PIECE_BYTES: Final = 256 * 1024
+"""Bounds what is unpacked at once."""
+
+FREE_BYTES: Final = 1024 * 1024
+MOST_RATIO: Final = 200
+"""Bounds what is unpacked, in times of what came, past the first bytes: rows of text have 5 to 50."""
+
+_GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
+
+
+async def unpacked(response: httpx2.Response) -> AsyncGenerator[bytes]:
+    """Gives the body of a response. Raises httpx2.HTTPError, httpx2.StreamError."""
+    said = response.headers.get("content-encoding", "").strip().lower()
+    if said in ("", "identity"):
+        async for chunk in response.aiter_raw():
+            yield chunk
+        return
+    if said not in ("gzip", "x-gzip", "deflate"):
+        raise httpx2.DecodingError(f"it is coded as `{said[:100]}`; Cellblock takes gzip or deflate, once")
+    unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
+    came = given = 0
+    async for chunk in response.aiter_raw():
+        if unpacker.eof:
+            raise httpx2.DecodingError(f"its {said} goes on after its end")
+        came += len(chunk)
+        while piece := _piece(unpacker.decompress, chunk):
+            given += len(piece)
+            if given > FREE_BYTES and given > came * MOST_RATIO:
+                raise httpx2.DecodingError(f"unpacked it has over {MOST_RATIO} times its size")
+            yield piece
+            await next_step()
+            chunk = unpacker.unconsumed_tail
+
+
+def _piece(decompress: Callable[[bytes, int], bytes], packed: bytes) -> bytes:
+    try:
+        return decompress(packed, PIECE_BYTES)
+    except zlib.error as error:
+        raise httpx2.DecodingError(f"it cannot be unpacked ({error})") from None
+
 
 CONNECT_SECONDS: Final = 30.0
 """Bounds the making of a connection; whoever asks bounds the answer."""
@@ -95,3 +140,9 @@ def words_of(body: bytes, kind: str) -> str:
 
 def said_by(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+@functools.cache
+def tls_context() -> ssl.SSLContext:
+    """Returns TLS settings as httpx2 sets it up by default, made once for the process: that blocks."""
+    return httpx2.create_ssl_context()

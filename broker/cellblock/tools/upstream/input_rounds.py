@@ -14,9 +14,10 @@ from pydantic import TypeAdapter
 
 from cellblock.base.errors import ToolCallError
 from cellblock.base.questions import Round, pack_round
+from cellblock.base.steps import next_step
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.schemas.replies import KINDS, result_of
-from cellblock.tools.upstream.opening import AS_IT_IS
+from cellblock.tools.upstream.dispatcher import AS_IT_IS
 from cellblock.tools.upstream.outstanding import Outstanding
 from cellblock.tools.upstream.wire.errors import AnswerUnreadable
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
@@ -112,11 +113,11 @@ async def _check_text(body: bytes) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(body), PIECE_BYTES):
-            await asyncio.sleep(0)
+            await next_step()
             decoder.decode(body[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(body))
     except UnicodeDecodeError:
         raise AnswerUnreadable("it is not UTF-8") from None
-    await asyncio.sleep(0)
+    await next_step()
 
 
 @cache

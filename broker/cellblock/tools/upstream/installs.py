@@ -22,8 +22,8 @@ from typing import Final
 INSTALL_SECONDS: Final = 600.0
 """Bounds an installation, from the start of its program; past it, it is ended all the same."""
 
-LOOK_SECONDS: Final = 0.25
-"""Passes between two looks at what an installer has started."""
+POLL_SECONDS: Final = 0.25
+"""Sets the pause between two looks at what an installer has started."""
 
 END_SECONDS: Final = 3.0
 """Bounds the time for a server that nobody wants any more to end by itself, and from SIGTERM to SIGKILL."""
@@ -143,7 +143,7 @@ def _wait_for(group: int, seconds: float, pipes: list[int]) -> None:
     """Reads what an installer says until its end, at most for a time; what it has installed is ended."""
     until, started = time.monotonic() + seconds, False
     while pipes and time.monotonic() < until:
-        for pipe in select.select(pipes, [], [], LOOK_SECONDS)[0]:
+        for pipe in select.select(pipes, [], [], POLL_SECONDS)[0]:
             # Who hands over may still read, too.
             with contextlib.suppress(BlockingIOError):
                 if not os.read(pipe, READ_BYTES):

@@ -15,6 +15,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.json import is_object
+from cellblock.base.steps import next_step
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream.definitions import (
@@ -26,8 +27,7 @@ from cellblock.tools.upstream.definitions import (
     left_out,
     shown,
 )
-from cellblock.tools.upstream.dispatcher import Connection
-from cellblock.tools.upstream.opening import AS_IT_IS
+from cellblock.tools.upstream.dispatcher import AS_IT_IS, Connection
 from cellblock.tools.upstream.wire.repair import Page, carried
 
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,31}", re.ASCII)
@@ -130,7 +130,7 @@ async def _is_full(listing: Taker, items: list[bytes]) -> bool:
         if listing.take(item):
             return True
         if number % AT_A_TIME == 0:
-            await asyncio.sleep(0)
+            await next_step()
     return False
 
 

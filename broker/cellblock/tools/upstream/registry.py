@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,20 +17,19 @@ from cellblock.base.errors import ToolNotFound
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,
     check_servers,
     module_paths,
 )
-from cellblock.tools.catalog.requests import Kind, RequestEntry
-from cellblock.tools.upstream.entries import Entry
-from cellblock.tools.upstream.first_starts import installed
+from cellblock.tools.python.python_calls import PythonServer
+from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts, as_pinned
 from cellblock.tools.upstream.pin_review import Reviewer
-from cellblock.tools.upstream.python_server import PythonServer
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.resources import Entry
 from cellblock.tools.upstream.server_entries import ServerEntries
 from cellblock.tools.upstream.session import UpstreamSession
 
@@ -42,6 +42,12 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 STARTUP_WAIT_SECONDS: Final = 10.0
 """Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
 what `npx` installs first takes longer, and then the script is told so."""
+
+QUIET_SECONDS: Final = 2.0
+"""Passes until anything is said of a server that is being installed: what is installed already takes less."""
+
+TELL_SECONDS: Final = 5.0
+"""Passes between two sentences about a server that is being installed."""
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
@@ -244,13 +250,30 @@ class Registry:
         return any(session.starting for session in self.sessions.values())
 
     async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
-        """Waits as `first_starts.installed`, where `code` is given only for the servers that this script names."""
+        """Waits until those servers are connected that their programs install when they start (`npx`, `uvx`).
+
+        Args:
+            tell: Told a sentence of each, every `TELL_SECONDS`.
+            code: Only the servers that this script names are waited for; None: all.
+        """
         named = {
             name: session
             for name, session in self.sessions.items()
             if code is None or self._paths[name] in code or _NAMES_ANY in code
         }
-        await installed(named, tell)
+        now = asyncio.get_running_loop().time
+        began: dict[str, float] = {}
+        due: dict[str, float] = {}
+        while names := [name for name, one in named.items() if one.starting and one.installing]:
+            for name in names:
+                since = now() - began.setdefault(name, now())
+                if since >= due.get(name, QUIET_SECONDS):
+                    due[name] = since + TELL_SECONDS
+                    so_far = f" ({since:.0f} s)" if since >= 1 else ""
+                    tell(f"server {name} is being installed by its program{so_far}")
+            await asyncio.sleep(POLL_SECONDS)
+        bounds = {name: named[name].connect_seconds for name in began}
+        await asyncio.gather(*(named[name].settled(inf, at_most=bound) for name, bound in bounds.items()))
 
     async def settled(
         self,

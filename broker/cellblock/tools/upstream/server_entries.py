@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry, Withheld
+from cellblock.tools.catalog.model import CAPABILITIES, READ, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.naming import LOCAL_SERVER, export_names
-from cellblock.tools.catalog.requests import CAPABILITIES, READ
 from cellblock.tools.python.python_tools import PythonTool
 from cellblock.tools.upstream.definitions import left_out
 from cellblock.tools.upstream.listing import ServerFacts

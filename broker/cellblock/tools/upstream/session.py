@@ -21,20 +21,18 @@ from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import at_most as cut_off
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.catalog.requests import SUBSCRIBE, Kind, RequestEntry
+from cellblock.tools.catalog.model import SUBSCRIBE, Kind, RequestEntry
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.calling import Calls
-from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, Upstream
+from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
 from cellblock.tools.upstream.dispatcher import Connection
-from cellblock.tools.upstream.entries import Entry
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.lifecycle import Lifecycle, State
 from cellblock.tools.upstream.listing import ServerFacts
-from cellblock.tools.upstream.opening import ProbeEnded
 from cellblock.tools.upstream.outstanding import Outstanding, Routing
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
-from cellblock.tools.upstream.resources import Resources
+from cellblock.tools.upstream.resources import Entry, Resources
 from cellblock.tools.upstream.server_log import ServerLog, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.stderr_log import log_line, upstream_log

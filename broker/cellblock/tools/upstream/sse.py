@@ -52,7 +52,7 @@ class SseWire(HttpWire):
         try:
             async for event in self._stream:
                 if event.data and event.name == b"message":
-                    connection.received(event.data)
+                    await connection.received(event.data)
         except (Flooding, MCPError) as error:
             connection.end(str(error))
         except (httpx2.HTTPError, httpx2.StreamError, OverBudget) as error:

@@ -19,7 +19,7 @@ from cellblock.base.orphans import WATCHER
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
-from cellblock.tools.upstream.installs import LOOK_SECONDS, Install, has_started
+from cellblock.tools.upstream.installs import POLL_SECONDS, Install, has_started
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.programs import environment_of
 from cellblock.tools.upstream.wire.errors import ConnectionLost
@@ -63,7 +63,7 @@ async def stdio_wire(
         OSError: The process cannot be started.
     """
     while install is not None and not install.begin():  # noqa: ASYNC110 - others are processes
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
     assert config.command is not None
     process = await spawn(
         config.command,
@@ -90,7 +90,7 @@ async def stdio_wire(
 async def _look(process: asyncio.subprocess.Process, install: Install) -> None:
     """Ends the wait for an installer when the server is seen that it has started, or is over."""
     while install.running:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         if process.returncode is not None or await asyncio.to_thread(has_started, process.pid):
             # Until then it does not die with a broker that is killed.
             WATCHER.add(process.pid)
@@ -152,7 +152,10 @@ class StdioWire:
                             rest = 0 if connection.take(line.unread) else 1
                             size = line.size
                         else:
-                            rest, size = len(connection.received(line)) if line.strip() else 0, len(line)
+                            rest, size = (
+                                len(await connection.received(line)) if line.strip() else 0,
+                                len(line),
+                            )
                         if rest:
                             unasked += rest + size / MESSAGE_BYTES
                         del line
@@ -212,8 +215,10 @@ async def _finished(work: Coroutine[None, None, None]) -> None:
 
 async def _stop(process: asyncio.subprocess.Process, install: Install | None) -> None:
     assert process.stdin is not None
-    if install is not None and install.running and install.left and process.returncode is None:
-        install.hand_over(process.pid, pipe_of(process, 1))
+    # Who has closed its stdout becomes no server any more.
+    stdout = pipe_of(process, 1) if process.returncode is None else None
+    if stdout is not None and install is not None and install.running and install.left:
+        install.hand_over(process.pid, stdout)
         let_go(process)
         return
     if install is not None:

@@ -38,7 +38,7 @@ class Property:
     shape: Shape
     required: bool
     by: str = field(default="", compare=False)
-    """Says who has shown the name: a principal's mark, `SEVERAL`, or nothing where that is not known."""
+    """Says who has shown the name, as `of_any` does: marks of principals, or `SEVERAL`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,19 @@ LOCAL: Final = "local"
 """Marks what the user of this machine has shown."""
 
 SEVERAL: Final = "*"
-"""Marks what several principals have shown."""
+"""Marks what `ENOUGH` principals have shown."""
+
+ENOUGH: Final = 2
+"""Counts the principals who must have shown a name before others are shown it. Of one it may be data: a key that is a
+person's name. More than two would leave teams of two without types, and hide nothing from who has that many tokens."""
 
 
 def of_any(one: str, other: str) -> str:
-    """Says who has shown a name that two have shown; one of them may not be known."""
-    return one if one == other or not other else SEVERAL if one else other
+    """Says who has shown a name, of both that did: marks joined by `+`, nothing for who is not known."""
+    if one == other or not other:
+        return one
+    marks = {*one.split("+"), *other.split("+")} - {""}
+    return SEVERAL if SEVERAL in marks or len(marks) >= ENOUGH else "+".join(sorted(marks))
 
 
 def of_all(one: str, other: str) -> str:
@@ -242,7 +249,7 @@ def _shared_fields(fields: Fields, own: Collection[str]) -> Fields:
     known, rest = dict[str, Property](), shared(fields.other, own)
     for name, held in fields.properties.items():
         inside = shared(held.shape, own)
-        if held.by == SEVERAL or held.by in own:
+        if held.by == SEVERAL or any(mark in own for mark in held.by.split("+")):
             known[name] = replace(held, shape=inside)
         else:
             rest = join(rest, inside)

@@ -14,7 +14,6 @@ from typing import Any, Final
 from cellblock.app.cli.config_file import ConfigFile, UnreadableFile
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.config.client_permissions import ClientPermissions, shown
-from cellblock.app.config.client_references import literal, translated, variable
 from cellblock.app.config.formats import (
     APPROVALS,
     ON_KEYS,
@@ -27,6 +26,7 @@ from cellblock.app.config.formats import (
     Normal,
     normal,
 )
+from cellblock.app.config.references import literal, translated, variable
 from cellblock.base.json import is_array, is_object, mapped
 from cellblock.base.settings.positions import Path as KeyPath
 from cellblock.base.settings.problems import dotted

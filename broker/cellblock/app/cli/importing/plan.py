@@ -1,11 +1,15 @@
-"""Which servers an import takes, which not and why, and which secrets it leaves behind; and the writing of it."""
+"""Which servers an import takes, which not and why, which secrets it leaves behind, and what a person is shown of one
+before they agree; and the writing of it."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import shlex
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -19,17 +23,24 @@ from cellblock.app.cli.config_file import OwnFile, real_path
 from cellblock.app.cli.importing.entries import Found
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.config.client_permissions import shown_path
-from cellblock.app.config.client_references import literal, unescaped
 from cellblock.app.config.edit import KeyPath
 from cellblock.app.config.formats import slip_hint, slips, value_at
 from cellblock.app.config.named_secrets import NamedSecrets, bind, bound
-from cellblock.app.config.references import input_variable, names_in, origin_of
+from cellblock.app.config.references import (
+    input_variable,
+    literal,
+    names_in,
+    origin_of,
+    references_in,
+    unescaped,
+)
 from cellblock.base.json import is_array, is_object, mapped
 from cellblock.base.loopback import is_loopback
 from cellblock.base.secret_values import looks_secret
 from cellblock.base.settings.problems import SECTION_KEY, dotted, of_validation
 from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.server import SERVER_KEYS, ServerConfig
+from cellblock.base.terminal import Painter, spelled_out
 
 Fate = Literal["added", "present", "conflict", "itself", "unusable"]
 
@@ -403,3 +414,61 @@ def _address(url: str, server: str, replaced: Any) -> str:
             reference = replaced(written, input_variable(f"{server}_{unquote(name)}"))
             url = url.replace(pair, f"{name}={reference}", 1)
     return url
+
+
+_CHANGES_CODE: Final = re.compile(
+    r"(?:LD|DYLD)_\w+|PATH|PYTHON\w+|NODE_\w+|BASH_ENV|ENV|(?:PERL5|RUBY)(?:LIB|OPT)|GIT_\w+"
+    r"|(?:_|JDK_)?JAVA_(?:TOOL_)?OPTIONS",
+    re.I,
+)
+"""Matches variables that have a program run, or load, something else."""
+
+_IS_CODE: Final = frozenset({"-c", "-e", "--eval", "--require", "--import"})
+"""Names options behind which code stands."""
+
+
+def entry_lines(step: Step, paint: Painter) -> list[str]:
+    """Returns the whole entry, line by line; what decides which code runs is marked."""
+    lines: list[str] = []
+    for text, marked in _lines(step):
+        shown = spelled_out(text)
+        lines.append(f"    {paint('!', 'yellow')} {paint(shown, 'yellow')}" if marked else f"      {shown}")
+    return lines
+
+
+def _lines(step: Step) -> Iterator[tuple[str, bool]]:
+    entry, _ = Secrets().taken_out(step.found.name, step.entry)
+    reached = str(entry.get("url", ""))
+    if isinstance(command := entry.get("command"), str):
+        reached = _program(command, entry)
+        args = entry.get("args")
+        words = [str(word) for word in (args if is_array(args) else ())]
+        yield f"runs {' '.join(map(_word, (reached, *words)))}", any(word in _IS_CODE for word in words)
+    for key, value in entry.items():
+        if key in ("env", "headers") and is_object(value):
+            for name, text in value.items():
+                yield f"{key} {name}: {text}", key == "env" and bool(_CHANGES_CODE.fullmatch(name))
+        elif key not in ("command", "args"):
+            yield f"{dotted([key])} {value}", False
+    if found := references_in(str(entry)):
+        yield f"gives {', '.join(found)} to {_origin(reached)}", False
+
+
+def _word(word: str) -> str:
+    return shlex.quote(spelled_out(word))
+
+
+def _origin(reached: str) -> str:
+    try:
+        parts = urlsplit(reached)
+    except ValueError:
+        return reached
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else reached
+
+
+def _program(command: str, entry: Mapping[str, Any]) -> str:
+    """Returns the path of what would be executed."""
+    if "/" in command:
+        return os.path.normpath(Path.cwd() / str(entry.get("cwd", "")) / command)
+    env = entry.get("env")
+    return shutil.which(command, path=env.get("PATH") if is_object(env) else None) or command

@@ -23,7 +23,7 @@ logger = logging.getLogger("cellblock.tools.upstream.auth")
 PAUSE_SECONDS: Final = 5.0
 """Sets the pause after a renewal that failed: until the next attempt the server is asked without."""
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 """Sets how soon a waiting session sees that somebody has logged in: one `stat`."""
 
 _SCOPES: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e][\x20\x21\x23-\x5b\x5d-\x7e]{0,199}")
@@ -102,7 +102,7 @@ class Login(httpx2.Auth):
         loop = asyncio.get_running_loop()
         deadline, before = loop.time() + bound, self.stamp()
         while (left := deadline - loop.time()) > 0:
-            await asyncio.sleep(min(left, LOOK_SECONDS))
+            await asyncio.sleep(min(left, POLL_SECONDS))
             if self.stamp() != before:
                 return
 

@@ -25,8 +25,7 @@ from cellblock.base.redaction import REDACTED, safe_text
 from cellblock.base.visible import visible
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
-from cellblock.tools.upstream.tls import tls_context
-from cellblock.tools.upstream.wire.content import ACCEPTED, unpacked
+from cellblock.tools.upstream.http_requests import ACCEPTED, tls_context, unpacked
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
 """Bounds an answer of an authorization server."""

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from cellblock.app import process_memory
-from cellblock.app.process_memory import FirstCollection
-from support.waits import until
+from cellblock.app.cli import main
+from cellblock.app.process_memory import collect_when_idle
+from cellblock.base.tasks import beside
+from support.waits import until, within
 
 
 @pytest.fixture
@@ -49,8 +51,7 @@ def counted(answers: list[bool]) -> Callable[[], bool]:
 
 async def test_once_in_the_first_idle_moment(full: list[int]) -> None:
     looks = [True, True, True]
-    collection = FirstCollection(counted(looks))
-    await until(lambda: collection.done, "a collection")
+    await within(collect_when_idle(counted(looks)))
     assert (looks, len(full)) == ([], 1)
     await asyncio.sleep(0.1)
     assert len(full) == 1
@@ -60,10 +61,9 @@ async def test_once_in_the_first_idle_moment(full: list[int]) -> None:
 async def test_what_is_left_is_looked_at_again_only_where_it_may_go(
     full: list[int], monkeypatch: pytest.MonkeyPatch, freezes: bool
 ) -> None:
-    monkeypatch.setattr(FirstCollection, "freezes", freezes)
+    monkeypatch.setattr(process_memory, "is_own", freezes)
     before = gc.get_freeze_count()
-    collection = FirstCollection(lambda: False)
-    await until(lambda: collection.done, "a collection")
+    await within(collect_when_idle(lambda: False))
     # It stays so: all tests here are frozen (conftest.py), and to thaw them would have each collection go through them.
     assert (gc.get_freeze_count() > before) is freezes
 
@@ -98,17 +98,8 @@ def test_a_large_block_goes_back_to_the_system_when_it_is_free(told: bool) -> No
 
 async def test_not_before_its_time(full: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_memory, "AFTER_SECONDS", 60.0)
-    collection = FirstCollection(lambda: False)
-    await asyncio.sleep(0.05)
-    assert (collection.done, len(full)) == (False, 0)
-    collection.give_up()
-    assert collection.done
-
-
-async def test_never_once_it_is_given_up(full: list[int]) -> None:
-    collection = FirstCollection(lambda: False)
-    collection.give_up()
-    collection.give_up()
+    async with beside(collect_when_idle(lambda: False)):
+        await asyncio.sleep(0.05)
     await asyncio.sleep(0.1)
     assert full == []
 
@@ -117,13 +108,27 @@ async def test_a_broker_that_is_never_idle_collects_all_the_same(
     full: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_memory, "LONGEST_SECONDS", 0.1)
-    collection = FirstCollection(lambda: True)
-    await until(lambda: collection.done, "a collection")
+    await within(collect_when_idle(lambda: True))
     assert len(full) == 1
 
 
 async def test_one_that_came_by_itself_is_enough(full: list[int]) -> None:
-    collection = FirstCollection(lambda: False)
+    collecting = asyncio.ensure_future(collect_when_idle(lambda: False))
+    await asyncio.sleep(0)
     gc.collect()
-    await until(lambda: collection.done, "a look")
+    await within(collecting)
     assert len(full) == 1
+
+
+async def test_a_command_that_goes_on_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "LOADED_SECONDS", 0.0)
+    gc.disable()
+    try:
+
+        async def work() -> int:
+            await until(gc.isenabled, "the collector")
+            return 5
+
+        assert await main._ended_by_signals(work()) == 5  # pyright: ignore[reportPrivateUsage]
+    finally:
+        gc.enable()

@@ -1,4 +1,4 @@
-"""Free memory between what stays goes back to the system, and nobody looks any more once it is stopped."""
+"""Free memory between what stays goes back to the system, as long as somebody looks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ import sys
 
 import pytest
 
-from cellblock.app import process_memory
-from cellblock.app.process_memory import FreeMemory
-from cellblock.base.memory import resident_bytes
-
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
 
 # Blocks of 20 kB, of which the last ones stay: what lies below them is free, and glibc keeps it.
@@ -19,12 +15,13 @@ GROWN = """
 import asyncio, time
 from cellblock.base.memory import resident_bytes
 from cellblock.app import process_memory
-from cellblock.app.process_memory import FreeMemory
+from cellblock.app.process_memory import give_back_when_grown
 
 process_memory.RESIDENT_SECONDS = 0.02
 
 async def main():
-    looks = FreeMemory()
+    looks = asyncio.ensure_future(give_back_when_grown())
+    await asyncio.sleep(0)
     blocks = [bytearray(20_000) for _ in range(5_000)]
     for block in blocks:
         block[::4096] = b"x" * len(block[::4096])
@@ -34,7 +31,7 @@ async def main():
     while STARTED and resident_bytes() > grown - 50_000_000 and time.monotonic() < until:
         await asyncio.sleep(0.01)
     print(grown - resident_bytes() > 50_000_000)
-    looks.stop()
+    looks.cancel()
 
 asyncio.run(main())
 """
@@ -46,11 +43,3 @@ def test_what_is_free_goes_back(started: bool) -> None:
     script = GROWN.replace("STARTED", str(started))
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert shown.stdout == f"{started}\n"
-
-
-async def test_it_may_be_stopped_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_memory, "RESIDENT_SECONDS", 60.0)
-    assert resident_bytes() > 1_000_000
-    looks = FreeMemory()
-    looks.stop()
-    looks.stop()

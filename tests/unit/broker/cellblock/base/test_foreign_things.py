@@ -8,7 +8,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ from cellblock.record.rows import Head, Piece
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.serve.http.token import ensure_tokens
 from cellblock.serve.kept_outputs import Output, keeping
-from cellblock.serve.mcp.use import add_uses
+from cellblock.serve.mcp.front import add_uses
 from cellblock.serve.service import Owner
 from cellblock.tools.upstream.auth.store import AUTH_DIR, MAX_BYTES
 from cellblock.tools.upstream.pins import Pins, PinStore
@@ -45,7 +45,7 @@ PLACES = st.tuples(st.sampled_from(FOLDERS), st.sampled_from(NAMES), st.sampled_
 
 
 @contextlib.contextmanager
-def directory() -> Iterator[Path]:
+def directory() -> Generator[Path]:
     """A path that leaves room for sockets; in memory where there is such a place, as nothing waits for a disk there."""
     memory = "/dev/shm"
     with tempfile.TemporaryDirectory(prefix="cb-", dir=memory if Path(memory).is_dir() else "/tmp") as folder:
@@ -63,7 +63,7 @@ def left_behind(parent: Path, contents: Contents) -> Path:
             made.bind(str(own.path / "hosts.sock"))
     else:
         (own.path / ("B" * 32)).write_bytes(b"x" * 10_000)
-    os.close(own._lock)
+    os.close(own._lock)  # pyright: ignore[reportPrivateUsage]
     return own.path
 
 

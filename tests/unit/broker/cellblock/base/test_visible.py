@@ -22,10 +22,11 @@ from cellblock.serve.mcp.context import text_of
 from cellblock.serve.mcp.live import one_line
 from cellblock.serve.mcp.manual import opening
 from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.catalog.outputs import nothing_observed
 from cellblock.tools.upstream.auth.exchange import shown_line
 from cellblock.tools.upstream.definitions import ToolDefinition, admit, shown
-from cellblock.tools.upstream.entries import Entries
 from cellblock.tools.upstream.listing import facts_of
+from cellblock.tools.upstream.resources import Entries
 from cellblock.tools.upstream.wire.messages import quoted
 from cellblock.types.definitions import mcp_definition, published
 from cellblock.types.discovery import Discovery
@@ -89,7 +90,7 @@ def without_values(found: Any) -> str:
 
 def of_definition(catalog: Catalog) -> str:
     (one,) = published(catalog).values()
-    return without_values(mcp_definition(one, lambda *_: None))
+    return without_values(mcp_definition(one, nothing_observed))
 
 
 def listed(hidden: str) -> str:
@@ -139,7 +140,7 @@ OF_TEXT: dict[str, Callable[[str], str]] = {
     "a log on a terminal": lambda text: logged(text, _Safe),
     "prompts and resources": listed,
     "a dashboard page": lambda text: json.dumps(
-        json.loads(json_page({"log": [text]}).body), ensure_ascii=False
+        json.loads(bytes(json_page({"log": [text]}).body)), ensure_ascii=False
     ),
 }
 

@@ -26,7 +26,7 @@ AROUND_SCREEN = {
 
 # To a page all JSON goes through `json_page`; these have no text of others, or make it visible themselves.
 AROUND_PAGE = {
-    "Response": {"serve/http/pages.py": 4, "serve/http/refusal.py": 3},
+    "Response": {"serve/http/pages.py": 3, "serve/http/refusal.py": 3},
     "PlainTextResponse": {"serve/http/pages.py": 3},
     "JSONResponse": {"serve/http/pages.py": 1},
     "dumps": {"serve/http/pages.py": 1, "serve/http/refusal.py": 1, "serve/http/waiting_runs.py": 1},
@@ -41,8 +41,8 @@ FOR_MODELS = {
         "serve/mcp/live.py": 1,
         "tools/upstream/auth/exchange.py": 1,
         "tools/upstream/definitions.py": 1,
-        "tools/upstream/entries.py": 1,
         "tools/upstream/listing.py": 1,
+        "tools/upstream/resources.py": 1,
         "tools/upstream/server_log.py": 1,
         "tools/upstream/wire/messages.py": 1,
         "types/learning/overlay.py": 1,
@@ -55,7 +55,7 @@ def uses(names: set[str], *below: str) -> dict[str, dict[str, int]]:
     """How often each file calls or reads something of these names."""
     found = {name: Counter[str]() for name in names}
     for file, node in nodes(*below):
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        name = node.id if isinstance(node, ast.Name) else node.attr
         if name in names:
             found[name][file] += 1
     return {name: dict(count) for name, count in found.items()}

@@ -1,5 +1,6 @@
 """The wire for hosts on other machines, over real TCP: who gets in, who does not, and what the log says of it."""
 
+# pyright: basic
 from __future__ import annotations
 
 import asyncio
@@ -8,8 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from cellblock.app.assembly import host_terms
 from cellblock.base.settings.settings import CellblockSettings
@@ -66,7 +69,7 @@ class Peer:
             self.heard.append(message)
 
     def say(self, message: protocol.Message | dict[str, Any]) -> None:
-        header = message if isinstance(message, dict) else vars(message)
+        header = message if isinstance(message, dict) else msgspec.to_builtins(message)
         self.socket.send((b"", pack_header(header), b""))
 
 
@@ -226,16 +229,16 @@ async def test_a_connection_that_ends_is_known_at_once(scene: Scene) -> None:
     ("hello", "said"),
     [
         (
-            HELLO.replace(protocol=7),
+            replace(HELLO, protocol=7),
             f"it speaks protocol 7, this broker {protocol.PROTOCOL_VERSION}",
         ),
         (
-            {**vars(HELLO), "protocol": 7, "news": True},
+            {**msgspec.to_builtins(HELLO), "protocol": 7, "news": True},
             f"it speaks protocol 7, this broker {protocol.PROTOCOL_VERSION}",
         ),
-        ({**vars(HELLO), "capacity": -1}, "malformed"),
-        (HELLO.replace(message_bytes=5000), "--max-message-bytes 16777216"),
-        (HELLO.replace(heap_mb=64), "--max-memory-mb 256"),
+        ({**msgspec.to_builtins(HELLO), "capacity": -1}, "malformed"),
+        (replace(HELLO, message_bytes=5000), "--max-message-bytes 16777216"),
+        (replace(HELLO, heap_mb=64), "--max-memory-mb 256"),
     ],
 )
 async def test_a_host_that_does_not_fit_is_told_why_and_not_used(
@@ -255,7 +258,7 @@ async def test_a_host_that_does_not_fit_is_told_why_and_not_used(
 
 def test_required_isolation_is_required_of_every_host() -> None:
     section = CellblockSettings.model_validate({"isolation": "required"})
-    bare = HELLO.replace(missing=["namespaces: the kernel refuses"])
+    bare = replace(HELLO, missing=["namespaces: the kernel refuses"])
     required, default = host_terms(section), host_terms(CellblockSettings())
     assert "isolation" in (refusal(bare, required) or "")
     assert refusal(HELLO, required) is None and refusal(bare, default) is None

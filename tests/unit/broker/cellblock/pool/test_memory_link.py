@@ -11,7 +11,7 @@ from support.memory_link import MemoryLink
 
 MIB = 1024 * 1024
 DONE = protocol.Ended(reason="finished", outcome="done")
-DONE_HEADER = pack_header(vars(DONE))
+DONE_HEADER = DONE.packed()
 HELLO = protocol.Hello(protocol=1, pid=1, capacity=1, deno="", layers=[])
 
 
@@ -53,7 +53,7 @@ async def test_an_unknown_host_cannot_be_reached_or_heard() -> None:
     link = MemoryLink(ears, max_message_bytes=MIB)
     with pytest.raises(ConnectionError):
         link.send(b"h", b"", protocol.Shutdown())
-    link.deliver(b"h", b"", pack_header(vars(HELLO)))
+    link.deliver(b"h", b"", HELLO.packed())
     await turns()
     assert ears.from_host == [] and ears.broken == []
 
@@ -62,7 +62,7 @@ async def test_a_detached_host_is_cut_off_at_once() -> None:
     ears = Ears()
     link = MemoryLink(ears, max_message_bytes=MIB)
     link.attach(b"h", ears)
-    link.deliver(b"h", b"", pack_header(vars(HELLO)))
+    link.deliver(b"h", b"", HELLO.packed())
     link.detach(b"h")
     link.detach(b"h")
     with pytest.raises(OSError):
@@ -88,7 +88,7 @@ async def test_a_closed_link_is_silent() -> None:
     ears = Ears()
     link = MemoryLink(ears, max_message_bytes=MIB)
     link.attach(b"h", ears)
-    link.deliver(b"h", b"t", pack_header(vars(HELLO)))
+    link.deliver(b"h", b"t", HELLO.packed())
     link.close()
     await turns()
     assert ears.from_host == []

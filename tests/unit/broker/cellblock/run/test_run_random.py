@@ -398,13 +398,13 @@ class Histories(History):
 MORE = int(os.environ.get("CELLBLOCK_HISTORIES", "0"))
 
 Histories.TestCase.settings = settings(
-    max_examples=MORE or 100,
+    max_examples=MORE or 50,
     stateful_step_count=60 if MORE else 25,
     derandomize=not MORE,
     deadline=None,
     database=None,
     print_blob=True,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=list(HealthCheck),  # type: ignore[arg-type]
 )
 TestHistories = pytest.mark.slow(Histories.TestCase)
 

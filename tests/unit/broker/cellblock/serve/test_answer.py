@@ -13,10 +13,8 @@ from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.settings.settings import FrontendSettings
 from cellblock.base.store import LocalStore
 from cellblock.run.response import Diagnostic, LogEntry, RunResponse, TraceEntry, Usage
-from cellblock.serve.answer import SHOWN_TO_MODELS, Form, form_for
-from cellblock.serve.kept_outputs import keeping
-from cellblock.serve.kept_resources import PREFIX
-from cellblock.serve.run_output import tool_result
+from cellblock.serve.kept_outputs import PREFIX, keeping
+from cellblock.serve.run_output import SHOWN_TO_MODELS, Form, form_for, tool_result
 from cellblock.serve.service import Owner
 
 ME = Owner("cli", "here")

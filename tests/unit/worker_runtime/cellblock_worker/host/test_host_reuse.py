@@ -1,5 +1,6 @@
 """A host whose processes serve several runs of one key: who gets which, who waits for which, and which must go."""
 
+# pyright: basic
 from __future__ import annotations
 
 import asyncio
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.host import reusable
@@ -70,7 +72,7 @@ async def test_a_process_that_no_run_can_have_any_more_ends(
     fake_workers.run(AGAIN)
     _, broker = await start_host(warm=1, reuse=True)
     tokens = (f"run {number}".encode() for number in itertools.count())
-    old, new = RUN.replace(key="old 1"), RUN.replace(key="new 1")
+    old, new = replace(RUN, key="old 1"), replace(RUN, key="new 1")
     await _reused(broker, old, tokens)
     broker.say(old, calling := next(tokens), b"calls")
     await broker.until(lambda: "call" in broker.run_of(calling))
@@ -92,7 +94,7 @@ async def test_a_busy_client_beside_another_that_is_there_keeps_its_process(
     """Its runs give way, and so has a process that has been lowered for them."""
     fake_workers.run(AGAIN)
     host, broker = await start_host(warm=1, reuse=True)
-    run, tokens = RUN.replace(key="busy", lane=1), map(str.encode, map(str, itertools.count()))
+    run, tokens = replace(RUN, key="busy", lane=1), map(str.encode, map(str, itertools.count()))
     pids: list[int] = []
     # Half of what is remembered goes in two seconds: on a busy machine the other client may be forgotten in between.
     while len(pids) < 5 or (len(set(pids[-5:])) > 1 and len(pids) < 30):
@@ -111,7 +113,7 @@ async def test_what_a_client_has_kept_holds_no_place_that_another_waits_for(
     monkeypatch.setattr(reusable, "SURPLUS_SECONDS", BOUND)
     fake_workers.run(AGAIN)
     host, broker = await start_host(warm=1, capacity=2, reuse=True)
-    mine, other = (RUN.replace(key=key) for key in ("mine", "other"))
+    mine, other = (replace(RUN, key=key) for key in ("mine", "other"))
     for token in (b"a", b"b"):
         broker.say(mine, token, b"calls")
     await broker.until(lambda: len(broker.of(protocol.Call)) == 2)
@@ -155,10 +157,10 @@ async def test_a_run_waits_for_a_process_of_its_key(
     _, broker = await start_host(warm=2, capacity=places, reuse=True)
     pids: list[int] = []
     for number in range(5):
-        broker.say(RUN.replace(key="one"), token := b"%d" % number, b"1")
+        broker.say(replace(RUN, key="one"), token := b"%d" % number, b"1")
         pids.append(await _pid_of(broker, token))
     assert len(set(pids)) == 1
-    broker.say(RUN.replace(key="another"), b"other", b"1")
+    broker.say(replace(RUN, key="another"), b"other", b"1")
     assert await _pid_of(broker, b"other") != pids[0]
 
 
@@ -172,7 +174,7 @@ async def test_a_run_waits_for_a_process_at_work_whose_runs_are_brief(
     monkeypatch.setattr(reusable, "BOOT_SECONDS", BOUND if waits else 1e-9)
     fake_workers.run(AGAIN)
     host, broker = await start_host(warm=1, reuse=True)
-    run = RUN.replace(key="one")
+    run = replace(RUN, key="one")
     # How long its runs take is known once one of them is over.
     await _reused(broker, run, (b"%d" % number for number in itertools.count()))
     await until(lambda: len(_idle(host)) > 0, "a process is kept")
@@ -198,9 +200,9 @@ async def test_what_waits_for_a_process_that_does_not_return_gets_another_one(
     monkeypatch.setattr(reusable, "WAIT_SECONDS", 0.01 if how == "hangs" else BOUND)
     fake_workers.run(SLOW_AGAIN)
     host, broker = await start_host(warm=2, capacity=1, reuse=True)
-    broker.say(RUN.replace(key="one"), b"first", how.encode())
+    broker.say(replace(RUN, key="one"), b"first", how.encode())
     first = await _pid_of(broker, b"first")
-    broker.say(RUN.replace(key="one"), b"second", b"1")
+    broker.say(replace(RUN, key="one"), b"second", b"1")
     assert await _pid_of(broker, b"second") != first
     await _gone(first)
     await until(lambda: all(worker.pid != first for worker in host._workers), "it is reaped")
@@ -216,9 +218,9 @@ async def test_a_run_that_waits_for_a_process_can_be_ended(
     monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
     fake_workers.run(SLOW_AGAIN)
     host, broker = await start_host(warm=2, capacity=1, reuse=True)
-    broker.say(RUN.replace(key="one"), b"first", b"hangs")
+    broker.say(replace(RUN, key="one"), b"first", b"hangs")
     await broker.end_of(b"first")
-    broker.say(RUN.replace(key="one"), b"second", b"1")
+    broker.say(replace(RUN, key="one"), b"second", b"1")
     if ends == "cancelled":
         broker.say(protocol.Cancel(), b"second")
     else:
@@ -238,5 +240,5 @@ async def test_without_kernel_limits_no_process_is_reused_and_the_host_says_so(
     (hello,) = broker.of(protocol.Hello)
     assert any(layer.startswith("reuse: ") for layer in hello.missing)
     assert not any(layer.startswith("reuse: ") for layer in hello.layers)
-    broker.say(RUN.replace(key="a"), b"run", b"1")
+    broker.say(replace(RUN, key="a"), b"run", b"1")
     await _gone(await _pid_of(broker, b"run"))

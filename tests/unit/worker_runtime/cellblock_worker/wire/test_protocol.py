@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 import zmq
 
@@ -65,8 +66,8 @@ def wire(message: Message) -> dict[str, Any]:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.t)
 def test_a_packed_message_has_all_its_fields_in_their_order(message: Message) -> None:
-    assert message.packed() == pack_header(vars(message))
-    assert list(wire(message)) == list(type(message).fields)
+    assert message.packed() == pack_header(msgspec.to_builtins(message))
+    assert list(wire(message)) == ["t", *message.__struct_fields__]
 
 
 def test_the_examples_cover_every_message_of_every_direction() -> None:
@@ -90,11 +91,12 @@ def test_a_message_passes_where_it_belongs_and_nowhere_else(message: Message, di
 def test_extra_missing_and_mistyped_fields_are_refused(message: Message) -> None:
     parse = next(parse for parse, kinds in PARSERS.values() if isinstance(message, kinds))
     header = wire(message)
+    required = {field.name: field.required for field in msgspec.structs.fields(message)}
     with pytest.raises(FrameError):
         parse({**header, "surprise": 1})
     for name in header:
         without = {key: value for key, value in header.items() if key != name}
-        if name == "t" or name not in vars(type(message)):
+        if name == "t" or required[name]:
             with pytest.raises(FrameError):
                 parse(without)
         for wrong in ([1], 1.5, {"a": 1}, b"x"):
@@ -130,7 +132,7 @@ def test_malformed_headers_of_workers(header: dict[str, Any]) -> None:
 def test_the_error_names_the_place_and_repeats_no_value() -> None:
     with pytest.raises(FrameError) as caught:
         protocol.parse_from_worker({"t": "call", "id": "SECRET", "server": "a", "tool": "b"})
-    assert "call.id" in str(caught.value)
+    assert "call: `$.id`" in str(caught.value)
     assert "SECRET" not in str(caught.value)
 
 
@@ -138,10 +140,10 @@ def test_the_error_names_the_place_and_repeats_no_value() -> None:
     "message", [m for m in MESSAGES if isinstance(m, protocol.FromWorker)], ids=lambda m: m.t
 )
 def test_the_cap_of_a_workers_message_is_known_by_how_its_header_begins(message: protocol.FromWorker) -> None:
-    raw = pack_header(vars(message))
+    raw = message.packed()
     assert protocol.worker_body_cap(raw) == message.max_body
     protocol.check_canonical(message, raw)
-    turned = pack_header(dict(reversed(vars(message).items())))
+    turned = pack_header(dict(reversed(msgspec.to_builtins(message).items())))
     if turned != raw:
         with pytest.raises(FrameError, match="not canonical"):
             protocol.worker_body_cap(turned)
@@ -161,8 +163,8 @@ def test_every_body_of_a_host_has_a_cap(message: protocol.FromHost) -> None:
 
 
 def test_messages_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError, match="frozen"):
-        protocol.Cancel().t = "shutdown"  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match="immutable"):
+        protocol.Shutdown().why = "shutdown"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_the_largest_message_fits_a_header() -> None:

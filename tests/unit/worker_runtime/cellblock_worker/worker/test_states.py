@@ -1,5 +1,6 @@
 """The states of a worker, rehearsed."""
 
+# pyright: basic
 from __future__ import annotations
 
 import base64
@@ -11,7 +12,7 @@ import time
 import pytest
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import encode_frame, pack_header
+from cellblock_worker.wire.frames import encode_frame
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.rehearsal import WARM_FRAME
 from cellblock_worker.worker.reuse import CPU_SECONDS, GROWTH_BYTES, MAX_RUNS, Bond
@@ -101,7 +102,7 @@ each = pytest.mark.parametrize(
 
 @each
 async def test_a_run_sees_and_says_nothing_of_it(options: dict[str, bool]) -> None:
-    made, owner = await booted(**options)
+    made, owner = await booted(**options)  # pyright: ignore[reportArgumentType]
     assert owner.said == []
     code = """
         const names = Object.getOwnPropertyNames(globalThis);
@@ -123,7 +124,7 @@ async def test_a_run_sees_and_says_nothing_of_it(options: dict[str, bool]) -> No
 
 @each
 async def test_the_first_call_of_a_run_has_the_first_number(options: dict[str, bool]) -> None:
-    made, owner = await booted(**options)
+    made, owner = await booted(**options)  # pyright: ignore[reportArgumentType]
     server = module(
         'const made = globalThis["__cellblock_boot__"].server("real");export const f = made.tool("tool", "f", 1);'
     )
@@ -131,7 +132,7 @@ async def test_the_first_call_of_a_run_has_the_first_number(options: dict[str, b
     plan = {"main": main, "modules": {"@codemode/servers/real": server}, "refused": {}}
     made.lease(b"token", make_run(), json.dumps(plan).encode())
     await owner.until("says")
-    made.deliver(pack_header(vars(protocol.Reply(id=1, ok=True))), b'"answer"')
+    made.deliver(protocol.Reply(id=1, ok=True).packed(), b'"answer"')
     assert (await owner.end()).reason == "finished"
     said = [(header["t"], header.get("id"), header.get("server"), body) for header, body in owner.said]
     assert said == [("call", 1, "real", b"{}"), ("done", None, None, b'"answer"')]
@@ -140,7 +141,7 @@ async def test_the_first_call_of_a_run_has_the_first_number(options: dict[str, b
 @each
 async def test_the_events_of_a_journaled_run_begin_with_its_own(options: dict[str, bool]) -> None:
     """And whoever owns workers hears that there was one, so that the next ones rehearse it."""
-    made, owner = await booted(**options)
+    made, owner = await booted(**options)  # pyright: ignore[reportArgumentType]
     plan = json.loads(script("globalThis.__codemode_result__ = 1;"))
     terms = {"seed": "0" * 64, "events": "", "temporal": False}
     made.lease(b"token", make_run(), json.dumps({**plan, "journal": terms}).encode())
@@ -159,7 +160,7 @@ async def test_one_that_fails_at_it_is_no_worker_and_says_so_at_once(
     script_of_it: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {"main": module(script_of_it), "modules": {}, "refused": {}}
-    frame = encode_frame(pack_header(vars(protocol.Warm())), json.dumps(plan).encode())
+    frame = encode_frame(protocol.Warm().packed(), json.dumps(plan).encode())
     assert frame != WARM_FRAME
     monkeypatch.setattr(worker, "WARM_FRAME", frame)
     owner = Owner()

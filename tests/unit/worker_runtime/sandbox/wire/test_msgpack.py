@@ -1,5 +1,6 @@
 """The sandbox's header codec against the host's full msgpack library, both ways, many cases in one Deno process."""
 
+# pyright: basic
 from __future__ import annotations
 
 import base64
@@ -13,6 +14,7 @@ from typing import Any
 
 import deno
 import msgpack
+import msgspec
 import pytest
 
 from cellblock_worker.wire import protocol
@@ -108,7 +110,7 @@ def examples() -> list[dict[str, Any]]:
         protocol.Start(log_bytes=2**40, message_bytes=2**24),
         protocol.Reply(id=200, ok=False),
     ]
-    return [vars(message) for message in messages]
+    return [msgspec.to_builtins(message) for message in messages]
 
 
 def in_js_order(header: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def test_what_is_outside_the_subset_is_an_error_and_never_a_wrong_value(codec: C
     assert [answer.get("error") for answer in answers] == ["RangeError"] * 7
 
     def packed(value: Any) -> bytes:
-        data: bytes = msgpack.packb(value)
+        data: bytes = msgpack.packb(value)  # pyright: ignore[reportAssignmentType]
         return data
 
     hostile = [

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.app import process_memory
 from cellblock.app.cli.help import (
     EXIT_CODES,
     EXIT_NO,
@@ -25,8 +26,7 @@ from cellblock.app.cli.help import (
 )
 from cellblock.app.cli.main import main
 from cellblock.app.cli.parser import make_parser
-from cellblock.app.cli.serve import SWITCH_SECONDS, own_process
-from cellblock.app.process_memory import FirstCollection
+from cellblock.app.process_memory import SWITCH_SECONDS
 
 COMMANDS = dict(all_commands(make_parser()))
 
@@ -50,7 +50,7 @@ def test_every_command_stands_in_one_group() -> None:
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "cellblock")
 def test_help_says_what_it_does_how_and_the_exit_codes(path: str) -> None:
     text = COMMANDS[path].format_help()
-    assert COMMANDS[path].description and COMMANDS[path].description.endswith(".")
+    assert (COMMANDS[path].description or "").endswith(".")
     for line, meaning in HELP[path].examples:
         assert f"  {line}\n      {meaning}\n" in text
     for code, meaning in exit_codes(path).items():
@@ -76,7 +76,10 @@ def test_every_example_is_a_command_line_that_is_taken(line: str) -> None:
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "cellblock")
 def test_every_command_names_a_function_that_does_its_work(path: str) -> None:
     work = COMMANDS[path].get_default("work")
-    has_commands = any(isinstance(action, argparse._SubParsersAction) for action in COMMANDS[path]._actions)
+    has_commands = any(
+        isinstance(action, argparse._SubParsersAction)  # pyright: ignore[reportPrivateUsage]
+        for action in COMMANDS[path]._actions  # pyright: ignore[reportPrivateUsage]
+    )
     assert has_commands == (work is None)
     assert work is None or callable(pkgutil.resolve_name(f"cellblock.app.cli.{work}"))
 
@@ -148,12 +151,12 @@ def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_process_of_the_brokers_own(monkeypatch: pytest.MonkeyPatch) -> None:
     before = sys.getswitchinterval()
-    monkeypatch.setattr(FirstCollection, "freezes", False)
+    monkeypatch.setattr(process_memory, "is_own", False)
     try:
         # Commands that other tests run in this process may have set it.
         sys.setswitchinterval(5 * SWITCH_SECONDS)
-        own_process()
-        assert FirstCollection.freezes
+        process_memory.own_process()
+        assert process_memory.is_own
         assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
     finally:
         sys.setswitchinterval(before)

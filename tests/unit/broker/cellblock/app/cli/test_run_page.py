@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 
-from cellblock.app.cli.run_page import parts, title
+from cellblock.app.cli.runs import parts, title
 from cellblock.app.cli.tools import search_text, tool_text
 from cellblock.base.terminal import Painter, columns
 from support.shown_runs import HOSTILE, bare, run_id, whole_run
@@ -84,6 +85,35 @@ def test_titles() -> None:
     run = whole_run()
     assert title(run_id(7), run) == f"run {run_id(7)}: TOOL_ERROR, 1.0 s"
     assert HOSTILE not in title("x", run)
+
+
+def test_a_run_that_waits_says_so_and_has_no_times() -> None:
+    call = {
+        "server": "s",
+        "tool": "t",
+        "atMs": 0,
+        "durationMs": 0,
+        "outcome": "not_started",
+        "error": "waits",
+    }
+    waits = {
+        "state": "parked",
+        "outcome": "parked",
+        "steps": dict[str, float](),
+        "timeline": [call],
+        "calls": 1,
+    }
+    run: dict[str, Any] = whole_run() | waits
+    assert title("x", run) == "run x: waits for you"
+    shown = {part.heading: part.lines for part in parts(run, 80, Painter(None))}
+    assert [line.split(maxsplit=1) for line in shown["RUN"][:2]] == [
+        ["outcome", "waits for you"],
+        ["state", "waits for you"],
+    ]
+    assert [" ".join(line.split()) for line in shown["TIMELINE (1 of 1 call)"][1:]] == [
+        "s.t 0.0 ms <1 ms not sent",
+        "waits",
+    ]
 
 
 HOSTILE_TOOL = {

@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cellblock.app.cli.checkups import fix_of
 from cellblock.app.cli.config_check import check_config
+from cellblock.app.cli.doctor import fix_of
 from cellblock.app.config.formats import value_at
 from cellblock.app.config.load import load_settings, parse_settings
 from cellblock.base.errors import ConfigError
@@ -26,7 +26,7 @@ from cellblock.tools.upstream.auth.login import target_of
 
 ROOT = Path(__file__).parents[6]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8"))
-CHECKER = jsonschema.Draft202012Validator(SCHEMA)
+CHECKER: Any = jsonschema.Draft202012Validator(SCHEMA)
 
 
 def test_the_schema_and_the_reference_are_current() -> None:

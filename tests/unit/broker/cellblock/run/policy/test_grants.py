@@ -102,7 +102,7 @@ GRANTS = st.builds(
     tools=st.none() | st.lists(DRAWN, max_size=3),
     read_only=st.booleans(),
     budgets=st.dictionaries(DRAWN, st.integers(0, 3), max_size=2),
-    arguments=st.dictionaries(DRAWN, st.sampled_from([False, {"type": "object"}]), max_size=2),
+    arguments=st.dictionaries(DRAWN, st.sampled_from([False, {"maxProperties": 9}]), max_size=2),
     approve=st.lists(DRAWN, max_size=2),
     destructive=st.sampled_from(["allow", "approve", "deny"]),
 )
@@ -211,6 +211,7 @@ def test_without_any_policy_nothing_is_asked_of_it() -> None:
         ({"clients": {"cli": {"arguments": {"files.*": {"not": {"requird": ["x"]}}}}}}, "'requird' is no"),
         ({"default": {"arguments": {"files.*": {"description": "nothing"}}}}, "restricts nothing"),
         ({"default": {"arguments": {"files.*": True}}}, "restricts nothing"),
+        ({"default": {"arguments": {"files.*": {"type": "object", "properties": {}}}}}, "restricts nothing"),
     ],
 )
 def test_a_policy_that_cannot_be_kept_is_no_policy(section: dict[str, Any], words: str) -> None:

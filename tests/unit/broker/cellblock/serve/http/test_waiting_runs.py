@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from cellblock.base.database import StoreError
 from cellblock.base.questions import Answer, QuestionId
 from cellblock.serve.http.refusal import Refused
-from cellblock.serve.http.waiting_runs import NotAnswered, NotAsked, WaitingRuns
+from cellblock.serve.http.waiting_runs import NotAnswered, WaitingRuns
 
 SEES = "browser 01"
 
@@ -38,7 +39,7 @@ class Waiting(WaitingRuns):
         if run_id != "a1":
             return None
         if calls is not None and not {call.call for call in calls} <= {1, 2}:
-            raise NotAsked
+            raise Refused(HTTPStatus.CONFLICT)
         if form == {}:
             raise NotAnswered("It does not fit: <name>.")
         self.done.append((answer, calls, by) if form is None else (answer, calls, by, form))

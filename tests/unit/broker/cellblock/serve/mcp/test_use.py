@@ -18,8 +18,17 @@ from cellblock.base.callbacks import Listeners
 from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.policy import Policy
 from cellblock.run.response import RunResponse
-from cellblock.serve.mcp import first_reference, use
+from cellblock.serve.mcp import first_reference, front
 from cellblock.serve.mcp.first_reference import FirstReferences
+from cellblock.serve.mcp.front import (
+    MAX_NAME_CHARS,
+    MAX_PRINCIPALS,
+    MAX_SERVERS,
+    USES_FILE,
+    UseLog,
+    add_uses,
+    read_uses,
+)
 from cellblock.serve.mcp.manual import (
     OPENING_CHARS,
     PURPOSE,
@@ -30,19 +39,11 @@ from cellblock.serve.mcp.manual import (
     rows_within,
 )
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.mcp.use import (
-    FILE_NAME,
-    MAX_NAME_CHARS,
-    MAX_PRINCIPALS,
-    MAX_SERVERS,
-    UseLog,
-    add_uses,
-    read_uses,
-)
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.typescript import declare_server
 from support.entries import settings
+from support.params import mostly
 from support.waits import until
 
 
@@ -55,7 +56,7 @@ async def noted(folder: Path, *servers: str, principal: str = "editor") -> None:
 
 async def test_the_most_used_of_late_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     day = 20_000
-    monkeypatch.setattr(use, "_today", lambda: day)
+    monkeypatch.setattr(front, "_today", lambda: day)
     for _ in range(3):
         await noted(tmp_path, "old")
     day += 60
@@ -89,9 +90,9 @@ async def test_what_a_client_is_shown_does_not_change_while_it_works(tmp_path: P
     ],
 )
 async def test_a_file_of_somebody_else_stays(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE_NAME).write_text(text, "utf-8")
+    (tmp_path / USES_FILE).write_text(text, "utf-8")
     await noted(tmp_path, "files")
-    assert (tmp_path / FILE_NAME).read_text("utf-8") == text
+    assert (tmp_path / USES_FILE).read_text("utf-8") == text
     assert UseLog(tmp_path).ranked("editor") == []
 
 
@@ -101,12 +102,12 @@ def test_the_file_is_bounded_and_private(tmp_path: Path) -> None:
     kept = read_uses(tmp_path)
     assert kept is not None and len(kept) == MAX_PRINCIPALS and "p0" not in kept
     assert len(kept["last"]) == MAX_SERVERS and f"s{MAX_SERVERS + 4}" in kept["last"]
-    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
-    assert [file.name for file in tmp_path.iterdir()] == [FILE_NAME]
+    assert (tmp_path / USES_FILE).stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == [USES_FILE]
     longest = [(f"{number}{'𝄞' * MAX_NAME_CHARS}"[:MAX_NAME_CHARS], "") for number in range(MAX_PRINCIPALS)]
     add_uses(tmp_path, [(one, two) for one, _ in longest for two, _ in longest])
     assert len(read_uses(tmp_path) or {}) == MAX_PRINCIPALS
-    assert "usesOfServers" in json.loads((tmp_path / FILE_NAME).read_text("utf-8"))
+    assert "usesOfServers" in json.loads((tmp_path / USES_FILE).read_text("utf-8"))
 
 
 async def test_a_directory_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
             return before.tools[0].description or ""
 
     assert "function tool_19(" not in await told("editor")
-    await until((service.front_config.state_dir / FILE_NAME).exists, "the use is kept")
+    await until((service.front_config.state_dir / USES_FILE).exists, "the use is kept")
     assert "function tool_19(" in (await told("editor")).partition("servers/b")[2]
     assert "function tool_19(" not in await told("another")
 
@@ -257,7 +258,7 @@ def test_a_usual_catalog_is_told_whole() -> None:
     assert len(text) <= OPENING_CHARS
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", mostly(range(8), range(40)))
 def test_it_fits_for_any_catalog_and_names_every_server_that_it_can(seed: int) -> None:
     """However many servers and functions there are, and however long their names."""
     random = Random(seed)

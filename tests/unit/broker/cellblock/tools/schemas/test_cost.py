@@ -1,5 +1,6 @@
 """What a check costs, and what is kept of it."""
 
+# pyright: basic
 from __future__ import annotations
 
 import gc
@@ -133,16 +134,20 @@ def test_hostile_input_is_judged_or_let_through_in_bounded_time(name: str) -> No
     schema, value = HOSTILE[name]()
     validator = InputValidator(schema)
     took: dict[str, float] = {}
-    gc.collect()
-    for step, work in {
-        "compile": lambda: validator.is_checking,
-        "check": lambda: validator.check(value),
-        "check again": lambda: validator.check(value),
-        "example": lambda: minimal_example(schema, validator),
-    }.items():
-        started = time.thread_time()
-        work()
-        took[step] = time.thread_time() - started
+    # A collection goes through what all other tests hold, too.
+    gc.disable()
+    try:
+        for step, work in {
+            "compile": lambda: validator.is_checking,
+            "check": lambda: validator.check(value),
+            "check again": lambda: validator.check(value),
+            "example": lambda: minimal_example(schema, validator),
+        }.items():
+            started = time.thread_time()
+            work()
+            took[step] = time.thread_time() - started
+    finally:
+        gc.enable()
     assert max(took.values()) < BOUND, took
 
 

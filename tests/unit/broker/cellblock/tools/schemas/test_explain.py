@@ -1,5 +1,6 @@
 """What is told of a value that does not fit: the problems, and an example that does."""
 
+# pyright: basic
 from __future__ import annotations
 
 import copy
@@ -15,6 +16,7 @@ from cellblock.base.suggest import nearest_names
 from cellblock.tools.schemas.example import MAX_EXAMPLE_CHARS, minimal_example
 from cellblock.tools.schemas.explain import corrective_hint
 from cellblock.tools.schemas.validation import InputValidator
+from support.params import mostly
 
 FILE: dict[str, Any] = {
     "type": "object",
@@ -159,7 +161,7 @@ def test_an_example_is_a_copy() -> None:
     schema = {"examples": [{"a": [1]}]}
     made = minimal_example(schema)
     assert made == {"a": [1]}
-    made["a"].append(2)
+    made["a"].append(2)  # type: ignore[index]
     assert schema == {"examples": [{"a": [1]}]}
 
 
@@ -200,9 +202,10 @@ PARTS = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@pytest.mark.parametrize("again", mostly([0], range(4)))
+@settings(max_examples=150, deadline=None)
 @given(PARTS)
-def test_an_example_always_fits_its_schema(part: dict[str, Any]) -> None:
+def test_an_example_always_fits_its_schema(again: int, part: dict[str, Any]) -> None:
     schema = {**part, "$defs": {"d": {"type": "integer"}}}
     made = minimal_example(schema)
     if made is not None:

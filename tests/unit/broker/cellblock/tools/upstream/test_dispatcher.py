@@ -33,7 +33,7 @@ class OneRequest:
         return False
 
     async def run(self, connection: Connection) -> None:
-        assert connection.received(ASKED)
+        assert await connection.received(ASKED)
         await asyncio.wait([self.answer])
 
 

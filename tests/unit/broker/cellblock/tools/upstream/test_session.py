@@ -11,11 +11,13 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
+from cellblock.tools.upstream.installs import Install
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Holding, Pace
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
@@ -149,7 +151,7 @@ class Quiet:
         self.came: list[messages.Message] = []
         self.ended: list[str] = []
 
-    def received(self, data: bytes) -> list[messages.Message]:
+    async def received(self, data: bytes) -> list[messages.Message]:
         self.came += messages.read(data)
         return []
 
@@ -185,3 +187,17 @@ async def test_a_call_that_is_cancelled_leaves_no_half_a_line(tmp_path: Path, si
     # The first had been begun; of the second nothing was written.
     answers = [(one.id, json.loads(one.body)["bytes"]) for one in told.came]
     assert answers == [(1, len(asks(1, "x" * size)) + 1), (3, len(asks(3, "end")) + 1)]
+
+
+async def test_an_installer_that_has_given_up_is_no_installation_to_go_on(tmp_path: Path) -> None:
+    """It closes its stdout before it is gone, as npm does for a package that is not there."""
+    config = ServerConfig(command="sh", args=["-c", "echo $$ >pid; exec 1>&-; exec sleep 600"], cwd=tmp_path)
+    told: Any = Quiet()
+    with (tmp_path / "log").open("w") as log:
+        install = Install("some-server", tmp_path, log.fileno())
+        holding = Holding(Budget.of_servers(), "given up")
+        async with stdio_wire(config, stderr=log, cap=1 << 20, holding=holding, install=install) as wire:
+            await wire.run(told)
+            assert install.running
+    assert not install.running
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text())), "nobody ended it"

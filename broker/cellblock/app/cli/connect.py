@@ -1,4 +1,4 @@
-"""Start_daemon starts a daemon for `connect` where none runs: one, however many editors want it at once.
+"""`connect`, which starts a daemon where none runs: one, however many editors want it at once.
 
 A lock file of the address is held by whoever starts a daemon, and then by the daemon itself, which inherits it: so it
 is free exactly when no daemon of that address starts, runs or ends, whoever was killed when.
@@ -6,26 +6,44 @@ is free exactly when no daemon of that address starts, runs or ends, whoever was
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from cellblock import __version__
+from cellblock.app.cli.arguments import DEFAULT_ADDRESS, default_file
+from cellblock.app.cli.help import EXIT_OK
+from cellblock.app.cli.loading import warn
 from cellblock.base.errors import ConfigError
-from cellblock.base.state_dir import DAEMON_LOG, LOGS, in_the_way, prepare_state_dir
-from cellblock.serve.stdio.daemon import Daemon, DaemonUnavailable, Link, NoSocket, NotThere, is_taken
+from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
+from cellblock.base.state_dir import DAEMON_LOG, LOGS, default_state_dir, in_the_way, prepare_state_dir
+from cellblock.serve.http.address import config_mark
+from cellblock.serve.stdio.connect import relay_stdio
+from cellblock.serve.stdio.daemon import (
+    Daemon,
+    DaemonUnavailable,
+    Link,
+    NoSocket,
+    NotThere,
+    is_taken,
+    local_address,
+)
 from cellblock_worker.base.folders import Folder, InTheWay
 
 START_SECONDS: Final = 60.0
 """Bounds the time until a daemon serves, which takes a second, or until one that ends has ended."""
 
-LOOK_SECONDS: Final = 0.05
-"""Passes between two looks whether the daemon serves."""
+POLL_SECONDS: Final = 0.05
+"""Passes between two questions whether the daemon serves."""
 
 MAX_TAKEN: Final = 20
 """Bounds the looks at which somebody listens at the address, and no daemon of ours on its socket: one that is just
@@ -36,6 +54,84 @@ SHOWN_BYTES: Final = 2_000
 
 _DETACHED: Final = ("/bin/sh", "-c", '"$@" &', "sh")
 """Starts a program as nobody's child: editors end what they have started with all below it."""
+
+
+async def connect(parsed: argparse.Namespace) -> int:
+    """Relays between the client and the daemon that the options name, until the client closes standard input."""
+    given = parsed.config is not None and Path(parsed.config) != default_file()
+    config = config_mark(parsed.config) if given and not parsed.no_start else None
+    find = partial(found_daemon, parsed, config)
+    address = None if parsed.no_start else local_address(url_of(parsed))
+
+    async def start(address: str) -> Link:
+        return await DaemonStart(address, state_dir_of(parsed), _options(parsed), find)()
+
+    await relay_stdio(
+        find, None if address is None else partial(start, address), lambda link: tell_of(link.facts)
+    )
+    return EXIT_OK
+
+
+def url_of(parsed: argparse.Namespace) -> str:
+    """Returns where the daemon is that the options name."""
+    return parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
+
+
+def found_daemon(parsed: argparse.Namespace, config: str | None = None) -> Daemon:
+    """Returns the daemon that the options name.
+
+    Args:
+        parsed: The options.
+        config: As for `Daemon`.
+
+    Raises:
+        ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
+    """
+    url, given = url_of(parsed), parsed.token_file
+    # Another machine's, whose token is given, needs no state directory of this one.
+    known = state_dir_of(parsed) if given is None or local_address(url) is not None else None
+    return Daemon(url, state_dir=known, token_file=given, tls_ca=parsed.tls_ca, config=config)
+
+
+def state_dir_of(parsed: argparse.Namespace) -> Path:
+    """Returns the state directory that the options, or else the configuration, name for the daemon. It looks at nothing
+    else of the configuration: the secrets of the servers are in the daemon's environment, and not in ours.
+
+    Raises:
+        ConfigError: The configuration cannot be read, or this in it.
+    """
+    if parsed.state_dir is not None:
+        return parsed.state_dir.absolute()
+    if parsed.config is None:
+        return default_state_dir()
+    file = Path(parsed.config)
+    # Importing the models of settings takes longer than a `connect` has before its client's first answer.
+    with contextlib.suppress(OSError, UnicodeDecodeError, SyntaxFault, AttributeError):
+        raw: Any = parse(file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX)
+        given = raw.get("cellblock", {}).get("state_dir", "")
+        if isinstance(given, str) and "$" not in given:
+            return Path(given).absolute() if given else default_state_dir()
+    from cellblock.app.config.load import state_dir_in
+
+    return state_dir_in(file).absolute()
+
+
+def tell_of(facts: dict[str, Any] | None) -> None:
+    """Tells what a daemon has said of itself that a person should know."""
+    if facts is None:
+        return
+    warn(*facts.get("warnings", ()))
+    if (version := facts.get("version")) != __version__:
+        warn(
+            f"the daemon is of version {version}, and this command of {__version__}. Start it anew for the new "
+            "version: `systemctl --user restart cellblock` for a service; another one ends when no editor is connected."
+        )
+
+
+def _options(parsed: argparse.Namespace) -> list[str]:
+    """Returns the options that `serve` has, too; it runs in another folder."""
+    files = (("--config", parsed.config), ("--token-file", parsed.token_file))
+    return [word for name, file in files if file for word in (name, str(Path(file).expanduser().absolute()))]
 
 
 def _program() -> list[str]:
@@ -94,7 +190,7 @@ class DaemonStart:
                     finally:
                         if lock is not None:
                             os.close(lock)
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise self._failed(f"does not serve after {START_SECONDS:g} s", began) from None
 

@@ -1,0 +1,33 @@
+"""Large work on the event loop is done in steps, and a pass of the loop has at most one of them, whoever's it is: those
+of many clients and servers never add up to one long hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+from weakref import WeakKeyDictionary
+
+_WAITING: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]]()
+
+
+async def next_step() -> None:
+    """Waits for a pass of the loop that has no other step; called right before each. First come, first served."""
+    loop = asyncio.get_running_loop()
+    waiting = _WAITING.setdefault(loop, deque())
+    mine = loop.create_future()
+    waiting.append(mine)
+    if len(waiting) == 1:
+        loop.call_soon(_admit, loop, waiting)
+    await mine
+
+
+def _admit(loop: asyncio.AbstractEventLoop, waiting: deque[asyncio.Future[None]]) -> None:
+    while waiting:
+        first = waiting.popleft()
+        # Who was cancelled has no step to do.
+        if not first.done():
+            first.set_result(None)
+            break
+    if waiting:
+        loop.call_soon(_admit, loop, waiting)

@@ -1,0 +1,26 @@
+"""Names of fields that few principals have shown stay with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cellblock.types.learning import shape
+from cellblock.types.learning.inference import shape_of
+from cellblock.types.learning.record import decode_shape, encode_shape
+
+
+@pytest.mark.parametrize("enough", [2, 3])
+def test_a_name_is_shared_when_enough_have_shown_it_each_for_itself(
+    enough: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shape, "ENOUGH", enough)
+    kept = shape.NOTHING
+    for number, by in enumerate("abc", 1):
+        # Each shows its own name, too, twice; what is known is stored between them.
+        for _ in range(2):
+            kept = decode_shape(encode_shape(shape.join(kept, shape_of([{"common": 1, by: 1}], by=by))))
+        for own in ("a", "x"):
+            known = shape.shared(kept, (own,)).objects
+            assert known is not None
+            common = {"common"} if number >= enough or own == "a" else set[str]()
+            assert set(known.properties) == (common | {"a"} if own == "a" else common)
