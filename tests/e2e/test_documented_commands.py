@@ -19,7 +19,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
 
@@ -205,14 +205,16 @@ class World:
             assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{out}\n{errors}"
 
     def started(self, command: str, **streams: int) -> subprocess.Popen[bytes]:
-        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | streams
+        pipe = subprocess.PIPE
         # `exec`: signals are for the command, not for the shell.
         alone = re.fullmatch(r"[^|;&<>()\n]+", command)
         return subprocess.Popen(
             ["bash", "-c", f"set -euo pipefail; {'exec ' if alone else ''}{command}"],
             cwd=self.home,
             env=self.environment,
-            **pipes,
+            stdin=streams.get("stdin", pipe),
+            stdout=streams.get("stdout", pipe),
+            stderr=streams.get("stderr", pipe),
         )
 
     def serve(self, command: str) -> None:
