@@ -33,7 +33,7 @@ from benchmarks.client import message_in, run_of, send
 from benchmarks.client import response_in as answer_in
 from benchmarks.harness import BOUND_SECONDS, configured, daemon, parser, say
 from cellblock.record.rows import Head
-from cellblock.record.tables import SHOWN
+from cellblock.record.store import SHOWN
 from soak.clients import LATER
 from soak.fleet.campaign import LEFT
 from soak.fleet.clients import Clients

@@ -9,8 +9,7 @@ from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import opened_file
 from cellblock.record.journals import Journals
 from cellblock.record.rows import Head, Piece
-from cellblock.record.store import JournalStore
-from cellblock.record.tables import JOURNAL_TABLES
+from cellblock.record.store import JOURNAL_TABLES, JournalStore
 
 
 def opened_journals(

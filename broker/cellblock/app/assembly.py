@@ -255,7 +255,7 @@ async def start_reach(
 
 def _tables() -> Sequence[Tables]:
     """Returns what a broker keeps in a PostgreSQL."""
-    from cellblock.record.tables import JOURNAL_TABLES
+    from cellblock.record.store import JOURNAL_TABLES
     from cellblock.serve import kept_outputs
     from cellblock.types.learning import store
 

@@ -13,11 +13,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
-from cellblock.base.memory import give_back_free_memory, resident_bytes
+
+def resident_bytes() -> int:
+    """Returns the resident memory of the process in bytes; 0 where the system does not tell."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0
+    return int(pages) * resource.getpagesize()
+
+
+def give_back_free_memory() -> None:
+    """Has glibc give memory back to the system that nobody uses; does nothing with another C library."""
+    import ctypes  # 2 ms, and the broker is to greet its client
+
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
 
 AFTER_SECONDS: Final = 1.0
 """Delays the first look for an idle moment after the start: a command that ends sooner need not collect at all."""

@@ -33,8 +33,7 @@ from cellblock.record.rows import (
     open_questions,
     parked_questions,
 )
-from cellblock.record.store import UNENDED_SECONDS, JournalStore
-from cellblock.record.tables import JOURNAL_TABLES
+from cellblock.record.store import JOURNAL_TABLES, UNENDED_SECONDS, JournalStore
 from cellblock.record.views import ParkedRun
 from cellblock.run.executor import Executor
 from cellblock.run.hook import CANCELLED, EXPIRED, LOST, REFUSED_FOR_NOW

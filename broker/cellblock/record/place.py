@@ -18,8 +18,7 @@ from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore, Store
-from cellblock.record.store import JournalStore
-from cellblock.record.tables import JOURNAL_TABLES
+from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import OpenToOthers, read_private, write_private
 

@@ -3,19 +3,113 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, NamedTuple
+
+import msgspec
 
 from cellblock.base.account import Account, Metered
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.raw_json import LIGHT_BYTES
+from cellblock.base.raw_json import LIGHT_BYTES, is_small
 from cellblock.base.steps import next_step
-from cellblock.base.weight import is_small
 from cellblock.run import payload
-from cellblock.run.unwrap import unwrap
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.upstream.definitions import shown
-from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
+from cellblock.tools.upstream.wire.messages import decoded
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult, member_alone, text_of
+from cellblock.types.learning.sample import TooDeep, parse_document
+
+MAX_ERROR_TEXT = 2_000
+
+READ_BYTES = 256 * 1024
+"""Bounds what is decoded here: the result of an error that a script is given whole, and a text that may be JSON."""
+
+
+class Unwrapped(NamedTuple):
+    """Holds what the script gets, as JSON, and which rule gave it."""
+
+    body: bytes
+    kind: ResultKind
+
+
+def unwrap(
+    result: ToolResult, *, server: str, tool: str, parse_text: bool = False, box: str | None = None
+) -> Unwrapped:
+    """Applies the rules in order: structured content, a single text block, else the full result.
+
+    Args:
+        result: What the server answered.
+        server: For the error.
+        tool: For the error.
+        parse_text: Gives what a single text block says when it is a JSON object or array (a setting; section 5.3.2
+            has the text itself). The text is the JSON of it.
+        box: Gives this property of structured content that has no other (a setting).
+
+    Raises:
+        ToolCallError: The result is an error (`isError`).
+        PayloadError: The text is JSON that is nested too deeply to be parsed, or the result is.
+    """
+    try:
+        if result.is_error:
+            raise _tool_error(result, server, tool)
+        structured = result.structured
+        if structured is not None:
+            inner = member_alone(structured, box) if box is not None else None
+            return Unwrapped(inner or structured, "value")
+        text = result.only_text
+        if text is None:
+            return Unwrapped(result.whole(), "result")
+        if parse_text and text[1:2] in (b"{", b"[", b" ", b"\\"):
+            said: str = decoded(text)
+            if _is_document(said):
+                return Unwrapped(said.encode(), "json")
+        return Unwrapped(text, "text")
+    except TooDeep as error:
+        raise payload.PayloadError(str(error)) from None
+    except RecursionError:
+        raise payload.PayloadError("it nests too deeply") from None
+
+
+def _is_document(said: str) -> bool:
+    """Says whether a text is a JSON object or array. Raises TooDeep or RecursionError."""
+    if len(said) <= READ_BYTES:
+        return parse_document(said) is not None
+    if said.lstrip(" \t\r\n")[:1] not in ("{", "["):
+        return False
+    try:
+        msgspec.json.decode(said, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def error_text(result: ToolResult) -> str:
+    """Gives what a result says that is an error: its texts, else its structured content; may be empty."""
+    texts = [decoded(text) for block in result.blocks if (text := text_of(block)) is not None]
+    text = "\n".join(texts).strip()
+    structured = result.structured
+    if text or structured is None:
+        return text
+    if len(structured) > READ_BYTES:
+        return structured[:MAX_ERROR_TEXT].decode("utf-8", "ignore")
+    return json.dumps(decoded(structured), ensure_ascii=False)
+
+
+def _tool_error(result: ToolResult, server: str, tool: str) -> ToolCallError:
+    text = error_text(result) or "no message"
+    if len(text) > MAX_ERROR_TEXT:
+        text = text[:MAX_ERROR_TEXT] + "…"
+    whole = {"result": result.plain()} if len(result.body) <= READ_BYTES else {}
+    return ToolCallError(
+        text,
+        hint="Read the tool's message and correct the call.",
+        certainty=Certainty.COMPLETED,
+        summary="the tool answered with an error",
+        serverId=server,
+        toolName=tool,
+        **whole,
+    )
 
 
 class FoundResult(NamedTuple):

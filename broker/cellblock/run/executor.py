@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -14,16 +15,16 @@ from typing import Any, Final
 from cellblock.base.account import Account
 from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Budget
 from cellblock.base.errors import HostUnavailable, Overloaded
+from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import Reuse
 from cellblock.base.settings.settings import RunSettings
 from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
 from cellblock.run.answers import Answers
 from cellblock.run.call_inputs import CallInputs
-from cellblock.run.context import RunContext
+from cellblock.run.context import Generation, RunContext
 from cellblock.run.direct import call_directly, learn
 from cellblock.run.events import RunEvents, RunWatch
-from cellblock.run.generation import Generation
 from cellblock.run.hook import KeptRun, RecordedCall, RunJournal, RunKeeper
 from cellblock.run.outcome import run_losses
 from cellblock.run.plan import (
@@ -39,7 +40,6 @@ from cellblock.run.policy.policy import Policy
 from cellblock.run.policy.rules import RunRules
 from cellblock.run.request import RunRequest, read_request
 from cellblock.run.response import Diagnostic, RunResponse, error_diagnostic
-from cellblock.run.reuse import ReuseKeys, is_reused
 from cellblock.run.run import Run
 from cellblock.run.side_checks import SideCheck, SideChecks
 from cellblock.run.type_errors import TypeErrors
@@ -56,6 +56,64 @@ from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.types.check.checker import TypeChecker
 from cellblock.types.discovery import DiscoveryCache
 from cellblock.types.learning.learner import Learner
+
+KEPT_KEYS: Final = 1024
+"""Bounds the keys that are known; who comes back after it gets another one, and with it another process."""
+
+NOBODY_IN_PARTICULAR: Final = frozenset({"embedding", "anybody"})
+"""Names principals that may be several: of those, only the runs of one client have one process."""
+
+
+SESSION_CLIENT: Final = "http session "
+"""Begins the name of a client that is known by a session alone (`serve/http/sessions.py`)."""
+
+
+class ReuseKeys:
+    """Gives the keys by which runs may have one process. What a key stands for is held, so that it can never stand for
+    something else.
+
+    Args:
+        on_renewed: Told how all keys begin from now on, where others were given.
+    """
+
+    def __init__(self, on_renewed: Callable[[str], None] = lambda _: None) -> None:
+        self._keys = Newest[tuple[str, str, int, int, int], tuple[str, Any]](KEPT_KEYS)
+        self._on_renewed = on_renewed
+        self._prefix = secrets.token_hex(8)
+        self._latest = (0, 0)
+
+    def renew(self) -> None:
+        """Forgets all keys: no run will have one of them."""
+        if self._keys:
+            self._keys.clear()
+            self._prefix = secrets.token_hex(8)
+            self._on_renewed(self._prefix)
+
+    def key(
+        self, principal: str, client: str, grants: Grants | None, catalog: Catalog, generation: int
+    ) -> str:
+        """Gives the key of a run: it tells nothing, and nobody can guess it. The catalog is the newest, or a part of
+        it."""
+        latest = (generation, catalog.version)
+        if latest != self._latest:
+            self._latest = latest
+            self.renew()
+        name = client if principal in NOBODY_IN_PARTICULAR else ""
+        about = (principal, name, id(grants), id(catalog), generation)
+        held = self._keys.get(about) or (self._prefix + secrets.token_hex(16), (grants, catalog))
+        self._keys[about] = held
+        return held[0]
+
+
+def is_reused(principal: str, client: str, default: Reuse, clients: Mapping[str, Reuse]) -> bool:
+    """Says whether a principal's runs may have one process, by what is set for all and for it.
+
+    Without a session nobody in particular is known by an address, which may be a proxy's: there they may not.
+    """
+    if principal == "anybody" and not client.startswith(SESSION_CLIENT):
+        return False
+    return clients.get(principal, default) == "principal"
+
 
 REFRESH_BOUND_SECONDS: Final = 5.0
 """Bounds how long a run waits for a tool list that was announced as changed, of servers that it imports; then it

@@ -96,13 +96,10 @@ def caps_for(
 
 
 class _Group:
-    """A group holds a host, or what else a broker starts, in one hierarchy. `leave` removes it; a process inside goes
-    back to `_way_back` before.
-    """
+    """A group holds a host in one hierarchy. `leave` removes it; the host goes back to `_way_back` before."""
 
-    def __init__(self, home: Home, *, inside: bool = True) -> None:
+    def __init__(self, home: Home) -> None:
         self.home = home
-        self._inside = inside
         self.controllers = home.controllers
         self._base = home.path
         self._way_back = home.path
@@ -114,14 +111,11 @@ class _Group:
         self.path = self._base / f"{HOST_PREFIX}{secrets.token_hex(6)}"
 
     def enter(self, caps: Caps) -> None:
-        """Makes the group, moves this process into it if it is to be inside, and puts the caps on. Raises Unusable."""
+        """Makes the group, moves this process into it, and puts the caps on. Raises Unusable."""
         try:
-            if self._inside:
-                remove_stale(self._base)
-                if self.home.version == 2:
-                    self._enable()
-            elif self.home.version == 2 and not self._is_enabled():
-                raise Unusable(f"{self._base}: no worker host has made room for groups in it")
+            remove_stale(self._base)
+            if self.home.version == 2:
+                self._enable()
             self._make()
             self._limit(caps)
         except OSError as error:
@@ -133,9 +127,8 @@ class _Group:
 
     def leave(self) -> None:
         """Moves this process out again, ends what is left in the group, and removes it."""
-        if self._inside:
-            with contextlib.suppress(OSError):
-                write(self._way_back / "cgroup.procs", "0")
+        with contextlib.suppress(OSError):
+            write(self._way_back / "cgroup.procs", "0")
         if self._lock is not None:
             cgroup_files.end(self.path)
             os.close(self._lock)
@@ -152,16 +145,14 @@ class _Group:
                     raise OSError(errno.ENOENT, "held by another host")
                 own = self.path
                 if self.home.version == 2:
-                    if self._inside:
-                        own = self.path / OWN_NAME
-                        own.mkdir()
+                    own = self.path / OWN_NAME
+                    own.mkdir()
                     self._order(self.path)
                 else:
                     # Kernels before 5.11 count what is below a group only where they are told to.
                     write_if_there(self.path / "memory.use_hierarchy", "1")
-                if self._inside:
-                    # 0 is the writer itself, whatever its pid is outside of its namespace.
-                    write(own / "cgroup.procs", "0")
+                # 0 is the writer itself, whatever its pid is outside of its namespace.
+                write(own / "cgroup.procs", "0")
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENODEV) or attempt == ENTER_ATTEMPTS - 1:
                     raise
@@ -170,10 +161,6 @@ class _Group:
                     self._lock = None
             else:
                 return
-
-    def _is_enabled(self) -> bool:
-        enabled = (self._base / "cgroup.subtree_control").read_text().split()
-        return set(self.controllers) <= set(enabled)
 
     def _order(self, group: Path) -> None:
         """Lets the children of a group have the controllers. Raises OSError."""
@@ -258,10 +245,6 @@ class Membership:
         self.workers = WorkerGroups(parents) if groups else None
 
     @property
-    def caps_memory(self) -> bool:
-        return any("memory" in group.controllers for group in self._groups)
-
-    @property
     def paths(self) -> list[Path]:
         return [group.path for group in self._groups]
 
@@ -274,13 +257,11 @@ class Membership:
         self._groups = []
 
 
-def enter(caps: Caps, *, inside: bool = True, proc: Path = Path("/proc/self")) -> Membership:
+def enter(caps: Caps, *, proc: Path = Path("/proc/self")) -> Membership:
     """Moves this process into a group of its own in each hierarchy that offers it. Never raises for a lack.
 
     Args:
         caps: What is put on the group.
-        inside: False: this process stays where it is, and only what it starts is in groups below the new one. Under v2
-            that takes a host of this broker that has entered already.
         proc: Where `cgroup` and `mountinfo` are read.
     """
     try:
@@ -290,7 +271,7 @@ def enter(caps: Caps, *, inside: bool = True, proc: Path = Path("/proc/self")) -
     groups: list[_Group] = []
     reasons: list[str] = []
     for home in homes:
-        group = _Group(home, inside=inside)
+        group = _Group(home)
         try:
             group.enter(caps)
         except Unusable as error:

@@ -99,11 +99,6 @@ class WorkerGroup:
         self.entries = tuple(str(folder / "tasks") for version, folder, _ in hierarchies if version == 1)
         self.born_in = next((str(folder) for version, folder, _ in hierarchies if version == 2), "")
 
-    @property
-    def joined_by(self) -> tuple[str, ...]:
-        """Returns the paths of the files that take a process which joins by itself."""
-        return (*self.entries, *((f"{self.born_in}/cgroup.procs",) if self.born_in else ()))
-
     def prepare(self) -> None:
         """Prepares the group for the next worker, before that is started. Raises OSError."""
         if self._names is None:

@@ -21,8 +21,7 @@ from typing import Final
 import msgspec
 import zmq
 
-from cellblock_worker.host.broker_link import BrokerLink
-from cellblock_worker.host.host import Host
+from cellblock_worker.host.host import BrokerLink, Host
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.host_process import (
     EXIT_USAGE,

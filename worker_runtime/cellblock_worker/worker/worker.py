@@ -17,7 +17,6 @@ from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.cgroup_workers import WorkerGroup
 from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.scheduling import Priority
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import Frame, FrameError, encode_frame
 from cellblock_worker.worker.death import (
@@ -38,7 +37,7 @@ from cellblock_worker.worker.reuse import (
     RETURN_LOOKS,
     Bond,
 )
-from cellblock_worker.worker.run_limits import UseWatch, WallClock, is_gone
+from cellblock_worker.worker.run_limits import Priority, UseWatch, WallClock, is_gone
 from cellblock_worker.worker.states import MAY_SAY, Event, State, advance
 from cellblock_worker.worker.usage import Usage, UsageReader
 

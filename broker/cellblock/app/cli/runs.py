@@ -30,8 +30,7 @@ from cellblock.record.journals import open_store
 from cellblock.record.place import Place
 from cellblock.record.recording import Recording
 from cellblock.record.rows import WAITING, Head, Piece, recording_in
-from cellblock.record.store import JournalStore
-from cellblock.record.tables import JOURNAL_TABLES
+from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, question_data, shown
 from cellblock.run import payload
 from cellblock.run.events import Decision

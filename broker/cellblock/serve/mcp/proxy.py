@@ -29,9 +29,9 @@ from cellblock.base.budget import OverBudget
 from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity, Newest
+from cellblock.run.call_results import unwrap
 from cellblock.run.payload import PayloadError
 from cellblock.run.policy.asking import Caller, Grantee
-from cellblock.run.unwrap import unwrap
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.held_calls import HeldCalls
 from cellblock.serve.mcp.list_changes import ListChanges

@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 import anyio
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from cellblock.base.streams import ClosingStream
 from cellblock.serve.misread import (
     AS_IT_IS_BYTES,
     INVALID_REQUEST,
@@ -28,6 +28,29 @@ from cellblock.serve.misread import (
     misread_message,
 )
 from cellblock.serve.stdio.lines import ClientLines, LineTooLong
+
+
+class ClosingStream:
+    """A closing stream is closed when it is left, as `mcp.shared._stream_protocols` has it."""
+
+    async def aclose(self) -> None:
+        """Closes the stream; nothing is to be done unless a subclass says so."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+        return None
+
 
 LONG: Final = ("tools/call", "subscriptions/listen")
 """Names the requests that take as long as they like, and end with stdin."""

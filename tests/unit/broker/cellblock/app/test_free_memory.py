@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="anoth
 # Blocks of 20 kB, of which the last ones stay: what lies below them is free, and glibc keeps it.
 GROWN = """
 import asyncio, time
-from cellblock.base.memory import resident_bytes
+from cellblock.app.process_memory import resident_bytes
 from cellblock.app import process_memory
 from cellblock.app.process_memory import give_back_when_grown
 

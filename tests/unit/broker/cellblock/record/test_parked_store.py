@@ -30,8 +30,7 @@ from cellblock.record.rows import (
     sent_piece,
     waiting_in,
 )
-from cellblock.record.store import MAX_ADOPTED, JournalStore
-from cellblock.record.tables import JOURNAL_TABLES
+from cellblock.record.store import JOURNAL_TABLES, MAX_ADOPTED, JournalStore
 from cellblock.run.hook import Parked
 from cellblock.tools.schemas.replies import WrongAnswer
 from support.at_once import at_once
@@ -384,7 +383,7 @@ def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(kept_in: Pa
     parked = Parked(questions=(question(2), asked))
     store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
     # A wrong answer takes the others of its request along.
-    for wrong in ({of(2): "accepted", asked.id: {"action": "accept", "content": {}}}, "accepted"):
+    for wrong in ({of(2): "accepted", asked.id: {"action": "accept", "content": {}}}, "accepted"):  # pyright: ignore[reportUnknownVariableType]
         with pytest.raises(WrongAnswer):
             store.answer("r", wrong)  # pyright: ignore[reportArgumentType]
     later = replace(asked, nth=2)

@@ -14,10 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock_worker.scheduling import GIVE_WAY_NICE, LONG_RUN_NICE
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
-from cellblock_worker.worker.run_limits import LONG_RUN_CPU_SECONDS, UseWatch
+from cellblock_worker.worker.run_limits import GIVE_WAY_NICE, LONG_RUN_CPU_SECONDS, LONG_RUN_NICE, UseWatch
 from cellblock_worker.worker.states import State
 from support.worker_owner import MIB, booted, make_run, run_one, script
 
