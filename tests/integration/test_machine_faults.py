@@ -14,10 +14,12 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import deno
 import psutil
 import pytest
 
 from cellblock import Broker, RunResponse
+from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.cgroup import HOST_PREFIX
 from support.brokers import host_of, ready
 from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
@@ -281,6 +283,45 @@ def test_an_address_space_that_is_too_small_is_told(tmp_path: Path, megabytes: i
     done = run_command(tmp_path, "prlimit", f"--as={megabytes * 1_000_000}")
     assert (done.returncode, done.stdout) == (3, "")
     assert "`ulimit -v`" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_another_python_runs_scripts_on_relative_folders(tmp_path: Path) -> None:
+    """As in overlays (`uv run --with`): neither Deno nor the packages are in the environment of this Python."""
+    root = Path(__file__).resolve().parents[2]
+    folders = [root / "broker", root / "worker_runtime", Path(deno.__file__).parents[1]]
+    path = os.pathsep.join(os.path.relpath(folder, tmp_path) for folder in folders)
+    python = str(getattr(sys, "_base_executable", sys.executable))
+    done = subprocess.run(
+        [python, "-m", "cellblock", "run", "-", "--state-dir", str(tmp_path / "state")],
+        cwd=tmp_path,
+        env={"PATH": os.defpath, "PYTHONPATH": path, "HOME": str(tmp_path)},
+        input="globalThis.__codemode_result__ = 42;",
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert json.loads(done.stdout)["result"] == 42
+
+
+def test_a_deno_that_is_nowhere_is_told_with_the_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, found = confinement.deno_binary.__wrapped__, confinement.deno_binary()
+    package, program = tmp_path / "lib/python3/site-packages/deno/__init__.py", tmp_path / "path/deno"
+
+    def nowhere() -> str:
+        raise FileNotFoundError("in no scripts")
+
+    monkeypatch.setattr(deno, "find_deno_bin", nowhere)
+    monkeypatch.setattr(deno, "__file__", str(package))
+    monkeypatch.setenv("PATH", str(program.parent))
+    with pytest.raises(FileNotFoundError) as caught:
+        find()
+    assert all(str(place) in str(caught.value) for place in (sys.prefix, tmp_path / "bin", program.parent))
+    program.parent.mkdir()
+    program.symlink_to(found)
+    assert find() == str(program)
 
 
 FULL_DISK = """

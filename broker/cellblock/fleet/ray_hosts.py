@@ -16,9 +16,9 @@ from typing import Any, Final
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.hosts import RaySettings
 from cellblock.base.settings.sections import PoolSettings
-from cellblock.pool.local_host import PASSED_ENVIRONMENT, STABLE_SECONDS, ended, open_log, restart_pause
+from cellblock.pool.local_host import STABLE_SECONDS, ended, open_log, restart_pause
 from cellblock.pool.start import Terms
-from cellblock_worker.launch.spawning import spawn
+from cellblock_worker.launch.spawning import passed_environment, spawn
 from cellblock_worker.wire.keys import KeyPair
 
 logger = logging.getLogger("cellblock.ray")
@@ -35,7 +35,7 @@ SHRINK_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 60
 """Bounds how long the runs of a stopping host may continue."""
 
-ENVIRONMENT: Final = (*PASSED_ENVIRONMENT, "HOME", "TMPDIR")
+ENVIRONMENT: Final = ("HOME", "TMPDIR")
 """Names what the process gets of the broker's environment, beside what begins with `RAY_`: no server's credential."""
 
 
@@ -111,7 +111,7 @@ class RayHosts:
             await asyncio.sleep(REPORT_SECONDS + restart_pause(failures))
 
     async def _run_once(self) -> None:
-        environment = {
+        environment = passed_environment() | {
             name: value
             for name, value in os.environ.items()
             if name in ENVIRONMENT or name.startswith("RAY_")

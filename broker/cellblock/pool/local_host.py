@@ -19,7 +19,7 @@ from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.logs import bound_log
 from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX
 from cellblock_worker.host.host_config import HostConfig
-from cellblock_worker.launch.spawning import close_pipes, spawn
+from cellblock_worker.launch.spawning import close_pipes, passed_environment, spawn
 
 logger = logging.getLogger("cellblock.pool")
 
@@ -36,9 +36,6 @@ RESTART_MAX_SECONDS: Final = 5.0
 
 STABLE_SECONDS: Final = 10.0
 """Passes until a host counts as started: the next one then follows at once."""
-
-PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Names the variables that a host gets of the broker's environment: no credential can be among them."""
 
 
 def restart_pause(failures: int) -> float:
@@ -197,7 +194,6 @@ class LocalHost:
 
     async def _run_once(self, identity: bytes) -> int:
         config = self._make_config(identity.hex())
-        environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
         with contextlib.ExitStack() as stack:
             log = open_log(self._log_file, stack)
             self._log_start = os.fstat(log).st_size if log >= 0 else 0
@@ -208,7 +204,7 @@ class LocalHost:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=log,
-                env=environment,
+                env=passed_environment(),
                 cwd="/",
                 start_new_session=True,
             )

@@ -21,7 +21,7 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.script import imports
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.parser_process import CPU_SECONDS, Parsed
-from cellblock_worker.launch.spawning import Process, kill, reaped, spawn
+from cellblock_worker.launch.spawning import Process, kill, passed_environment, reaped, spawn
 
 INLINE_BYTES: Final = 16 * 1024
 """Bounds the scripts that are parsed on the loop: ordinary code of this size takes 4 ms, TypeScript 28. A process takes
@@ -40,9 +40,6 @@ QUEUE_SIZE: Final = 256
 
 WALL_SECONDS: Final = 30.0
 """Bounds the time of one process: its bound on CPU time, on a machine that is overloaded."""
-
-ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Names the variables that the process gets of the broker's environment, and nothing else of it."""
 
 
 class Parsers:
@@ -160,7 +157,7 @@ async def _started() -> Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        env=passed_environment(),
         cwd="/",
     )
 

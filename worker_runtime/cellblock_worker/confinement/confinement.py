@@ -14,6 +14,7 @@ import contextlib
 import functools
 import os
 import resource
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,7 +92,20 @@ _LINUX: Final = lifetime.LINUX
 
 @functools.cache
 def deno_binary() -> str:
-    return deno.find_deno_bin()
+    """Returns the Deno of the package `deno`, whose environment need not be this Python's (overlays, PYTHONPATH), or
+    else the one on PATH. Raises FileNotFoundError, which says where was looked."""
+    with contextlib.suppress(FileNotFoundError):
+        return deno.find_deno_bin()
+    # PREFIX/lib/pythonX.Y/site-packages/deno/__init__.py, where links may lead elsewhere.
+    package = Path(deno.__file__).absolute()
+    places = {
+        str(path.parents[min(4, len(path.parents) - 1)] / "bin") for path in (package, package.resolve())
+    }
+    looked = os.pathsep.join([*sorted(places), os.environ.get("PATH", os.defpath)])
+    found = shutil.which("deno", path=looked)
+    if found is None:
+        raise FileNotFoundError(f"there is no deno in the scripts of {sys.prefix}, nor in {looked}")
+    return found
 
 
 @functools.cache

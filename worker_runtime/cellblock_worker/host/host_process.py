@@ -95,7 +95,7 @@ def run_confined(config: HostConfig, serve: Callable[[], Coroutine[Any, Any, Non
         what = f"{config.connect} cannot be dialled: {error}" if isinstance(error, ZMQError) else error
         sys.stderr.write(f"cellblock_worker: {what}\n")
         return EXIT_USAGE
-    except (IsolationUnavailable, SelfTestFailed, RefusedByBroker) as error:
+    except (FileNotFoundError, IsolationUnavailable, SelfTestFailed, RefusedByBroker) as error:
         # Past the buffers of sys.stderr: on a full disk they would fail once more at the exit, and change its code.
         with suppress(OSError):
             os.write(2, f"{REFUSED_PREFIX}{error}\n".encode())

@@ -11,10 +11,21 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
-__all__ = ["Process", "close_pipes", "kill", "let_go", "pipe_of", "reaped", "spawn"]
+__all__ = ["Process", "close_pipes", "kill", "let_go", "passed_environment", "pipe_of", "reaped", "spawn"]
+
+_PASSED: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 REAP_BOUND_SECONDS: Final = 5.0
 """Bounds the time from SIGKILL to the exit and the last byte of the pipes, which a process elsewhere may hold open."""
+
+
+def passed_environment() -> dict[str, str]:
+    """Returns what a process of ours gets of this one's environment, in another folder: no credential can be among it,
+    and no path is relative."""
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    if path := passed.get("PYTHONPATH"):
+        passed["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
+    return passed
 
 
 async def spawn(*argv: str, start_new_session: bool = False, **options: Any) -> Process:

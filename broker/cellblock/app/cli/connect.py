@@ -38,6 +38,7 @@ from cellblock.serve.stdio.daemon import (
     local_address,
 )
 from cellblock_worker.base.folders import Folder, InTheWay
+from cellblock_worker.launch.spawning import passed_environment
 
 START_SECONDS: Final = 60.0
 """Bounds the time until a daemon serves, which takes a second, or until one that ends has ended."""
@@ -238,6 +239,7 @@ class DaemonStart:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
+                    env={**os.environ, **passed_environment()},
                     # Not the editor's, which may be an archive's that goes.
                     cwd=home if home.is_dir() else "/",
                     pass_fds=[lock],

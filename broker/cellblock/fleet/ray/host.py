@@ -12,9 +12,10 @@ import time
 from typing import Final, TypedDict
 
 from cellblock.fleet.ray.plan import ORPHAN_SECONDS, Plan, the_ray
-from cellblock.pool.local_host import PASSED_ENVIRONMENT, STABLE_SECONDS, restart_pause
+from cellblock.pool.local_host import STABLE_SECONDS, restart_pause
 from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX
 from cellblock_worker.host.host_process import EXIT_USAGE
+from cellblock_worker.launch.spawning import passed_environment
 from cellblock_worker.wire.keys import line_of
 
 REFUSED_PAUSE_SECONDS: Final = 30.0
@@ -100,7 +101,7 @@ class HostActor:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 # Nothing of the job's environment: a credential may be among it.
-                env={name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ},
+                env=passed_environment(),
                 cwd="/",
                 start_new_session=True,
             )
