@@ -241,7 +241,7 @@ async def test_who_is_not_given_a_server_whole_has_nothing_of_it_but_tools(
 async def test_a_server_that_does_not_answer_is_waited_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("listing", "beside"):
+    for module in ("listing", "resources"):
         monkeypatch.setattr(f"cellblock.tools.upstream.{module}.LIST_SECONDS", 2.0)
     servers = {"a": shelf(tmp_path, "a", **{"prompts/list": None})}
     async with Broker(settings(tmp_path / "state", servers)) as broker:

@@ -18,19 +18,16 @@ from cellblock.app.config.edit import (
     REMOVED,
     EditFault,
     KeyPath,
-    NotRead,
     edited,
     format_of,
     given_back,
-    read,
+    object_in,
     text_of,
 )
 from cellblock.app.config.formats import SERVERS_KEY, ignored_keys, normal, value_at
 from cellblock.base.errors import ConfigError
-from cellblock.base.json import is_object
 from cellblock.base.secret_values import looks_secret
 from cellblock.base.settings.problems import ConfigProblems, Problem, Source
-from cellblock.base.settings.syntax import SyntaxFault
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import stamp_of, write_private
 
@@ -42,14 +39,6 @@ _PAIR: Final = re.compile(
 )
 """Matches a key and its value in JSON, TOML or YAML."""
 _QUOTED: Final = re.compile(r'"([^"]{8,})"')
-
-
-class UnreadableFile(ConfigError):
-    """Tells that a configuration file cannot be read; `why` is the reason without the file's name."""
-
-    def __init__(self, path: Path, why: str, hint: str) -> None:
-        super().__init__(f"{path} cannot be read: {why}.", hint=hint)
-        self.why: Final = why
 
 
 class ConfigFile:
@@ -66,26 +55,14 @@ class ConfigFile:
         self.path: Final = real_path(path)
         self._format: Final = format_of(path.name)
         self._stamp: Final = stamp_of(self.path)
-        self._old: Final = _text_of(self.path)
+        self._old: Final = text_of(self.path)
         self._mark: Final = "\ufeff" if (self._old or "").startswith("\ufeff") else ""
         self.before: Final = (self._old or "").removeprefix(self._mark)
         """Holds what the file says, without a byte order mark."""
         self.text = self.before
         """Holds what it will say."""
-        self.data: Final[dict[str, Any]] = self._parsed()
+        self.data: Final[dict[str, Any]] = object_in(self.path, self.text, self._format)
         """Holds the file's content, parsed."""
-
-    def _parsed(self) -> dict[str, Any]:
-        try:
-            data = read(self.text, self._format)
-        except SyntaxFault as error:
-            why = f"line {error.position.line}, column {error.position.column}: {error.message}"
-            raise UnreadableFile(self.path, why, "Mend it, then try again.") from None
-        except EditFault as error:
-            raise UnreadableFile(self.path, str(error).removesuffix("."), "Mend it first.") from None
-        if data is not None and not is_object(data):
-            raise UnreadableFile(self.path, "it holds no object", "Mend it, then try again.")
-        return data or {}
 
     def change(self, changes: Mapping[KeyPath, Any]) -> None:
         """Changes the file's `text` as `edited` does; nothing is written yet.
@@ -133,7 +110,7 @@ class ConfigFile:
             ConfigError: The file has changed since it was read, or cannot be written.
         """
         try:
-            if _text_of(self.path) != self._old:
+            if text_of(self.path) != self._old:
                 raise self._changed()
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             mode = 0o600 if private or self._old is None else stat.S_IMODE(self.path.stat().st_mode)
@@ -179,13 +156,6 @@ def _masked(line: str) -> str:
 def real_path(path: Path) -> Path:
     """Returns where links lead. A link that leads to itself stays, and whoever opens it is told."""
     return Path(os.path.realpath(path.expanduser()))  # `resolve` raises of such a link before Python 3.13
-
-
-def _text_of(path: Path) -> str | None:
-    try:
-        return text_of(path)
-    except NotRead as error:
-        raise UnreadableFile(path, str(error), error.hint) from None
 
 
 class OwnFile(ConfigFile):

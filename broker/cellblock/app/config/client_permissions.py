@@ -15,9 +15,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.app.config.edit import EditFault, NotRead, format_of, read, text_of
+from cellblock.app.config.edit import UnreadableFile, format_of, object_in, text_of
 from cellblock.base.json import is_array, is_object
-from cellblock.base.settings.syntax import SyntaxFault
 from cellblock.base.visible import visible
 
 _WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
@@ -54,14 +53,6 @@ class _Rule:
     agent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Restricted:
-    """Holds an entry with what its client's permission files come to; `told` has a line for each of their places."""
-
-    entry: Any
-    told: tuple[str, ...] = ()
-
-
 class ClientPermissions:
     """Holds what a client's permission files say, those of the user, of the machine, and of the project.
 
@@ -78,10 +69,10 @@ class ClientPermissions:
         self.files: Final = [*files.seen]
         self.unreadable: Final = files.unreadable
 
-    def restricted(self, name: str, entry: Any, *, of_project: bool) -> Restricted:
-        """Returns a server's entry, in our keys, with what the files say of it."""
+    def restricted(self, name: str, entry: Any, *, of_project: bool) -> tuple[Any, tuple[str, ...]]:
+        """Returns a server's entry, in our keys, with what the files come to, and a line for each of their places."""
         if not is_object(entry):
-            return Restricted(entry)
+            return entry, ()
         made, denied = dict(entry), dict[str, list[str]]()
         told: dict[str, None] = {}
         for rule in self._rules:
@@ -102,7 +93,7 @@ class ClientPermissions:
                 made = _with_name(made, "askTools", "*")
                 told[f"asked about before each call ({rule.place})"] = None
         without = [f"without {', '.join(tools)} ({place})" for place, tools in denied.items()]
-        return Restricted(made, (*without, *told))
+        return made, (*without, *told)
 
     def _tool(self, name: str, server: str) -> str | None:
         """Returns the tool of a server that a name is for, `*` for all; None where it is no name of that server."""
@@ -179,14 +170,10 @@ class _Files:
             try:
                 text = (text_of(file) or "").removeprefix("\ufeff")
                 is_agent = file.suffix == ".md"
-                data = read(_above(text), "yaml") if is_agent else read(text, format_of(file.name))
-            except (NotRead, SyntaxFault, EditFault) as error:
-                self.unreadable[file] = str(error).removesuffix(".")
-                return {}
-            if is_object(data):
-                self.seen[file] = data
-            elif data is not None:
-                self.unreadable[file] = "it holds no object"
+                text, form = (_above(text), "yaml") if is_agent else (text, format_of(file.name))
+                self.seen[file] = object_in(file, text, form)
+            except UnreadableFile as error:
+                self.unreadable[file] = error.why
         return self.seen[file]
 
     def value(self, file: Path, *keys: str) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from cellblock.app.config.formats import value_at
+from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.settings.positions import Positions, find_positions
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, blank_comments, parse, without_comments
@@ -355,19 +356,19 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Bounds a configuration file of a client: that of Claude Code also keeps histories."""
 
 
-class NotRead(Exception):
-    """Tells that a file is there and cannot be read; the message says why, and `hint` what to do."""
+class UnreadableFile(ConfigError):
+    """Tells that a configuration file cannot be read; `why` is the reason without the file's name."""
 
-    def __init__(self, why: str, hint: str) -> None:
-        super().__init__(why)
-        self.hint: Final = hint
+    def __init__(self, path: Path, why: str, hint: str) -> None:
+        super().__init__(f"{path} cannot be read: {why}.", hint=hint)
+        self.why: Final = why
 
 
 def text_of(path: Path) -> str | None:
     """Returns the text of a file with its line ends as they are, or None where there is no file.
 
     Raises:
-        NotRead: It cannot be read, is no regular file, too long, or no UTF-8 text.
+        UnreadableFile: It cannot be read, is no regular file, too long, or no UTF-8 text.
     """
     try:
         # Not to wait for a pipe that has the name.
@@ -376,16 +377,34 @@ def text_of(path: Path) -> str | None:
         if not stat.S_ISREG(mode):
             os.close(descriptor)
             what = "it is a directory" if stat.S_ISDIR(mode) else "it is no file"
-            raise NotRead(what, "Move it away, or name another one.")
+            raise UnreadableFile(path, what, "Move it away, or name another one.")
         with os.fdopen(descriptor, "rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise NotRead(error.strerror or str(error), "See whose file it is.") from None
+        raise UnreadableFile(path, error.strerror or str(error), "See whose file it is.") from None
     if len(raw) > MAX_FILE_BYTES:
-        raise NotRead(f"it is over {MAX_FILE_BYTES} bytes", "Edit it by hand.")
+        raise UnreadableFile(path, f"it is over {MAX_FILE_BYTES} bytes", "Edit it by hand.")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise NotRead("it is no UTF-8 text", "Edit it by hand.") from None
+        raise UnreadableFile(path, "it is no UTF-8 text", "Edit it by hand.") from None
+
+
+def object_in(path: Path, text: str, form: Format) -> dict[str, Any]:
+    """Returns the object that a file's text says; an empty one of an empty text.
+
+    Raises:
+        UnreadableFile: It is not valid, or no object.
+    """
+    try:
+        data = read(text, form)
+    except SyntaxFault as error:
+        why = f"line {error.position.line}, column {error.position.column}: {error.message}"
+        raise UnreadableFile(path, why, "Mend it, then try again.") from None
+    except EditFault as error:
+        raise UnreadableFile(path, str(error).removesuffix("."), "Mend it first.") from None
+    if data is not None and not is_object(data):
+        raise UnreadableFile(path, "it holds no object", "Mend it, then try again.")
+    return data or {}

@@ -171,10 +171,9 @@ def _with_permissions(made: Normal, file: Path | None) -> list[Path]:
         entry = mapped(entry, partial(translated, client, file=file))
         origin = made.origins[name]
         of_project = project is not None or origin[0] == PROJECTS_KEY
-        one = permissions.restricted(name, entry, of_project=of_project)
-        made.entries()[name] = one.entry
-        if one.told:
-            message = f"by the client's own settings it is {', '.join(one.told)}"
+        made.entries()[name], told = permissions.restricted(name, entry, of_project=of_project)
+        if told:
+            message = f"by the client's own settings it is {', '.join(told)}"
             hint = "Take the rule out there, or add the server to a file of your own."
             made.problems.append(Problem(origin, message, hint, "warning", at_key=True))
     return permissions.files

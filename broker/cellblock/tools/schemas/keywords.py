@@ -106,6 +106,9 @@ def why_unrestricting(schema: Mapping[str, Any] | bool) -> str | None:
                     f", {name!r} is" for name in near
                 )
         left += (part for _, _, part in subschemas(one))
-    said: Mapping[str, Any] = schema if is_object(schema) else {} if schema else {"not": {}}
-    is_void = all(key not in _RESTRICTING or {key: value} in _VOID for key, value in said.items())
+    is_void = (
+        all(key not in _RESTRICTING or {key: value} in _VOID for key, value in schema.items())
+        if is_object(schema)
+        else schema
+    )
     return "it restricts nothing" if is_void else None

@@ -103,8 +103,9 @@ class Entries:
             return
         self._bytes += size
         # A prompt is asked for by its name.
-        is_key = isinstance(item, types.Prompt)
-        self.found.append(item if is_key else item.model_copy(update={"name": visible(item.name)}))
+        self.found.append(
+            item if isinstance(item, types.Prompt) else item.model_copy(update={"name": visible(item.name)})
+        )
 
 
 async def list_entries(kind: Kind, session: ClientSession) -> Entries:

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.app.cli.config_file import ConfigFile, UnreadableFile
+from cellblock.app.cli.config_file import ConfigFile
 from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.config.client_permissions import ClientPermissions, shown
+from cellblock.app.config.edit import UnreadableFile
 from cellblock.app.config.formats import (
     APPROVALS,
     ON_KEYS,
@@ -100,8 +101,8 @@ def find_servers(clients: Sequence[str], project: Path | None) -> Search:
 
 
 def _restrict(one: Found, found: Sequence[Found], permissions: ClientPermissions) -> None:
-    made = permissions.restricted(one.name, one.entry, of_project=one.project is not None)
-    one.entry, one.restrictions = made.entry, made.told
+    of_project = one.project is not None
+    one.entry, one.restrictions = permissions.restricted(one.name, one.entry, of_project=of_project)
     if _is_whole(one.entry):
         # A client that merges its files has it say something of this server.
         for other in found:

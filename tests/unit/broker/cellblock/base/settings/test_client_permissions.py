@@ -36,7 +36,7 @@ def test_a_project_of_claude_code(home: Path) -> None:
         "disabledMcpjsonServers": ["web"],
         "permissions": {"deny": ["mcp__gh__delete"], "ask": ["mcp__gh__push"]},
     }
-    settings = loaded(home, "p/.mcp.json", **{"p/.claude/settings.json": said})
+    settings = loaded(home, "p/.mcp.json", **{"p/.claude/settings.json": said})  # pyright: ignore[reportArgumentType]
     gh = settings.servers["gh"]
     assert (gh.refusal("delete", "delete"), gh.asks_about("list", "list")) == ("disabledTools", True)
     assert settings.servers["web"].disabled
@@ -56,7 +56,9 @@ def test_the_users_file_of_claude_code(home: Path, monkeypatch: pytest.MonkeyPat
     (home / "p").mkdir()
     monkeypatch.chdir(home / "p")
     settings = loaded(
-        home, ".claude.json", **{".claude/settings.json": {"deniedMcpServers": [{"serverName": "gh"}]}}
+        home,
+        ".claude.json",
+        **{".claude/settings.json": {"deniedMcpServers": [{"serverName": "gh"}]}},  # pyright: ignore[reportArgumentType]
     )
     assert (settings.servers["gh"].disabled, settings.servers["web"].disabled) == (True, False)
 
@@ -102,7 +104,7 @@ def test_what_an_entry_allows_does_not_weaken_what_a_file_says(home: Path) -> No
     (home / "p").mkdir()
     own = {"mcpServers": {"gh": {"command": "gh", "alwaysAllow": ["delete"], "disabledTools": ["x"]}}}
     said = {"permissions": {"deny": ["mcp__gh__del*", "mcp__gh__y"]}}
-    settings = loaded(home, "p/.mcp.json", **{"p/.claude/settings.json": said, "p/.mcp.json": own})
+    settings = loaded(home, "p/.mcp.json", **{"p/.claude/settings.json": said, "p/.mcp.json": own})  # pyright: ignore[reportArgumentType]
     gh = settings.servers["gh"]
     assert gh.auto_approve == ["delete"] and gh.asks_about("delete", "delete")
     assert gh.disabled_tools == ["x", "y"]
@@ -113,7 +115,7 @@ def test_a_list_that_is_none_is_left_for_the_validation(home: Path) -> None:
     (home / "p/.claude/settings.json").write_text('{"permissions": {"deny": ["mcp__gh__b"]}}')
     permissions = ClientPermissions("claude-code", home / "p")
     entry = {"command": "x", "disabledTools": "all"}
-    assert permissions.restricted("gh", entry, of_project=True).entry == entry
+    assert permissions.restricted("gh", entry, of_project=True)[0] == entry
 
 
 @pytest.mark.parametrize(
@@ -135,13 +137,13 @@ def test_names_that_are_written_a_little_differently_mean_a_server(
     (home / ".claude").mkdir()
     (home / ".claude/settings.json").write_text(json.dumps({"permissions": {"ask": [rule]}}))
     permissions = ClientPermissions("claude-code", home)
-    made = permissions.restricted(name, {"command": "x"}, of_project=False)
-    assert made.entry.get("askTools") == (["*"] if means else None)
+    made, _ = permissions.restricted(name, {"command": "x"}, of_project=False)
+    assert made.get("askTools") == (["*"] if means else None)
 
 
 def test_a_file_of_ones_own_has_no_other_rules(home: Path) -> None:
     said = {"permissions": {"deny": ["mcp__gh"]}}
-    settings = loaded(home, "p/cellblock.json", **{"p/.claude/settings.json": said})
+    settings = loaded(home, "p/cellblock.json", **{"p/.claude/settings.json": said})  # pyright: ignore[reportArgumentType]
     assert settings.servers["gh"].refusal("delete", "delete") is None
     assert settings.files == ()
 
