@@ -49,11 +49,6 @@ def private_bytes(pid: int) -> int:
     return _smaps(pid, "Private_")
 
 
-def pss_bytes(pids: Iterable[int]) -> int:
-    """Memory of several processes, in which what some share counts once."""
-    return sum(_smaps(pid, "Pss:") for pid in pids)
-
-
 def _smaps(pid: int, what: str) -> int:
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")

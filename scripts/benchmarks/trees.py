@@ -70,9 +70,4 @@ def measured(tree: Path, only: str) -> dict[str, float]:
         if not file.exists():
             raise SystemExit(f"{tree}: the measurement failed.")
         result = json.loads(file.read_text("utf-8"))
-    found = {f"{row['target']} {row['what']}": row["measured"] for row in result["targets"]}
-    for row in result.get("rates", []):
-        found[f"runs a second, {row['clients']} clients, reuse {row['reuse']}"] = row["per_second"]
-    for row in result.get("memory", []):
-        found[f"PSS in MiB {row['when']}, reuse {row['reuse']}"] = row["pss_mib"]
-    return found
+    return {f"{row['target']} {row['what']}": row["measured"] for row in result["targets"]}

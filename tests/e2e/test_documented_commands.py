@@ -34,7 +34,7 @@ pytestmark = pytest.mark.thorough
 
 BOUND_SECONDS = 120.0
 
-MEASURES = r"scripts/(loadtest|bench )"
+MEASURES = r"scripts/(loadtest|bench |evals)"
 
 NOT_RUN: dict[str, str] = {
     r"bash scripts/demo\b": "it has made the environment that runs this test",
@@ -205,14 +205,16 @@ class World:
             assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{out}\n{errors}"
 
     def started(self, command: str, **streams: int) -> subprocess.Popen[bytes]:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+        pipe = subprocess.PIPE
         # `exec`: signals are for the command, not for the shell.
         alone = re.fullmatch(r"[^|;&<>()\n]+", command)
         return subprocess.Popen(
             ["bash", "-c", f"set -euo pipefail; {'exec ' if alone else ''}{command}"],
             cwd=self.home,
             env=self.environment,
-            **pipes,
+            stdin=streams.get("stdin", pipe),
+            stdout=streams.get("stdout", pipe),
+            stderr=streams.get("stderr", pipe),
         )
 
     def serve(self, command: str) -> None:

@@ -127,8 +127,8 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     entry: Any = read(file)
     for key in (*servers, "cellblock"):
         entry = entry[key]
-    command = entry.get("command", entry.get("cmd"))
-    words = command if isinstance(command, list) else [command, *entry["args"]]
+    command: Any = entry.get("command", entry.get("cmd"))
+    words: list[Any] = [*command] if isinstance(command, list) else [command, *entry["args"]]
     assert words == [str(CELLBLOCK), "connect"]
     assert file.stat().st_mode & 0o777 == (0o644 if there else 0o600)
     # Every line of before is still there, but for a comma; what others have in the file is untouched.
@@ -142,6 +142,17 @@ def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
     out = install(tmp_path, client, "--uninstall", "--yes", "--json")
     assert out.code == 0 and json.loads(out.out)["clients"][0]["written"], out.err
     assert file.read_text() == text if there else not file.exists()
+
+
+def test_opencode_2_does_not_run_it_from_a_script_of_its_own(tmp_path: Path) -> None:
+    file = with_file(tmp_path, "opencode")
+    assert install(tmp_path, "opencode", "--yes").code == 0
+    assert "codemode" not in read(file)["mcp"]["cellblock"], "opencode 1 has no such key"
+    file.write_text('{ "mcp": { "servers": {} } }')
+    assert install(tmp_path, "opencode", "--yes").code == 0
+    assert read(file)["mcp"]["servers"]["cellblock"]["codemode"] is False
+    file.write_text(file.read_text().replace('"codemode": false', '"codemode": true'))
+    assert "as it should be" in install(tmp_path, "opencode", "--yes").out, "what the user has set stays"
 
 
 EDITS: dict[str, tuple[str, str]] = {

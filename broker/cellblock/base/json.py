@@ -6,35 +6,11 @@ A parsed object's keys are always texts, which `isinstance(value, dict)` alone d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
-
-
-FLAT_MEMBERS: Final = 16
-FLAT_KEY_CHARS: Final = 64
-FLAT_TEXT_CHARS: Final = 256
-_SCALARS: Final = frozenset({int, float, bool, type(None)})
-
-
-def is_flat(value: object) -> bool:
-    """Says whether data is an object of few plain values with short names and texts, as most inputs and results are:
-    less than a microsecond tells that there is nothing to bound. An integer may have any length.
-    """
-    if type(value) is not dict:
-        return False
-    members = cast("dict[object, object]", value)
-    if len(members) > FLAT_MEMBERS:
-        return False
-    for key, item in members.items():
-        if type(key) is not str or len(key) > FLAT_KEY_CHARS:
-            return False
-        kind = type(item)
-        if kind not in _SCALARS and (kind is not str or len(cast("str", item)) > FLAT_TEXT_CHARS):
-            return False
-    return True
 
 
 def is_object(value: object) -> TypeIs[dict[str, Any]]:

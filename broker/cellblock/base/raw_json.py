@@ -12,8 +12,6 @@ from typing import Any, Final, cast
 
 from pydantic_core import from_json
 
-from cellblock.base.json import is_flat
-
 TEXT_CHARS: Final = 16
 """Counts so many characters of a text as one value more: values of that size take about as long to encode."""
 
@@ -24,7 +22,7 @@ _SCALARS: Final = frozenset({int, float, bool, type(None)})
 
 def is_small(value: object) -> bool:
     """Says whether data of any kind is little enough for the loop to encode it; looks at no more of it than that."""
-    return is_flat(value) or weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
+    return weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
 
 
 def weight_of(value: object, most: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from benchmarks import peers
 from benchmarks.harness import add_output, as_daemon, machine, parser, say
-from benchmarks.load import fronts, growth, report, sweep, targets
+from benchmarks.load import fronts, report, sweep, targets
 from benchmarks.load.scenarios import TRIVIAL
 from benchmarks.load.yardsticks import BareDeno
 
@@ -25,7 +25,6 @@ EPILOG = """examples:
   bash scripts/loadtest --out docs/benchmarks      everything; 25 minutes
   bash scripts/loadtest --result OLD.json          shows an earlier result
   bash scripts/bench trees BEFORE                  another checkout and this one, in turns
-  bash scripts/loadtest --only growth              runs a second and memory at one, two and eight clients
   bash scripts/loadtest --only sweep --front http  the load through one way in
   bash scripts/loadtest --peers                    other systems, in turns, and what loops they survive
 """
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     add_output(arguing, "load")
     add("--result", type=Path, metavar="FILE", help="a JSON result to show instead of measuring")
-    add("--only", choices=["targets", "sweep", "growth"], help="measure one part")
+    add("--only", choices=["targets", "sweep"], help="measure one part")
     add("--front", choices=[*fronts.FRONTS], default="embedded", help="way in for the sweep (embedded)")
     options = arguing.parse_args(arguments)
     if options.peers:
@@ -68,8 +67,6 @@ async def _measure(options: argparse.Namespace) -> report.Result:
         "quick": options.quick,
         "targets": [],
         "sweep": [],
-        "memory": [],
-        "rates": [],
     }
     found: list[targets.Verdict] = []
     as_daemon()
@@ -114,17 +111,12 @@ async def _alone(
 ) -> list[targets.Verdict]:
     """What is measured of one daemon by itself."""
     quick, setting, found = options.quick, _setting(mode), list[targets.Verdict]()
-    if options.only in (None, "growth"):
-        result["memory"] += await growth.memory(_made(folder / f"memory-{mode}"), mode, setting, quick=quick)
     async with fronts.embedded(_made(folder / mode), **setting) as front:
         for _ in range(10):
             await front.run(TRIVIAL)
-        if options.only in (None, "targets"):
-            found += await targets.Targets(bare, quick=quick).embedded(front, mode)
-            if mode == targets.NEVER:
-                found += await _fronts(front, folder, quick=quick)
-        if options.only in (None, "growth"):
-            result["rates"] += await growth.rates(front, mode, quick=quick)
+        found += await targets.Targets(bare, quick=quick).embedded(front, mode)
+        if mode == targets.NEVER:
+            found += await _fronts(front, folder, quick=quick)
     return found
 
 

@@ -74,15 +74,7 @@ def markdown(result: Result) -> str:
         )
     if result["sweep"]:
         text += _sweep_table(result["sweep"])
-    if rates := result.get("rates"):
-        text += ["\n## Runs a second of one broker, trivial script\n", _plain_table(rates)]
-    if memory := result.get("memory"):
-        text += ["\n## Memory of a daemon and all below it (PSS)\n", _plain_table(memory)]
     return "\n".join([*text, ""])
-
-
-def _plain_table(rows: Sequence[Result]) -> str:
-    return harness.table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
 
 
 def _sweep_table(rows: Sequence[Result]) -> list[str]:

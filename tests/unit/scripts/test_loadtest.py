@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import time
 from collections.abc import Coroutine
@@ -14,7 +13,7 @@ import pytest
 
 from benchmarks.drive import LEAD_SECONDS, Outcome, closed, paced
 from benchmarks.load import __main__ as load
-from benchmarks.load import fronts, growth, report, sweep, targets
+from benchmarks.load import fronts, sweep, targets
 from benchmarks.load.scenarios import NO_IMPORT, SCRIPTS, TRIVIAL, Scenario
 from benchmarks.load.yardsticks import BareDeno
 from support.virtual_time import VirtualTimeLoop
@@ -192,22 +191,3 @@ def test_targets_come_from_the_load_beside_the_bare_process(mode: str, met: bool
         == met
     )
     assert any(one.number == "2c" for one in found) == (mode == "principal")
-
-
-@pytest.mark.thorough
-@pytest.mark.slow
-async def test_growth_has_the_memory_of_all_processes_and_the_rates_of_more_clients(tmp_path: Path) -> None:
-    memory = await growth.memory(tmp_path, "principal", {"reuse": "principal"}, quick=True)
-    assert [row["when"] for row in memory] == ["idle", "after 200 runs in a row", "with 8 clients"]
-    assert all(row["processes"] >= 3 and row["pss_mib"] > 30 for row in memory)
-    (tmp_path / "rates").mkdir()
-    async with fronts.embedded(tmp_path / "rates", reuse="principal") as front:
-        rates = await growth.rates(front, "principal", quick=True)
-    assert [row["clients"] for row in rates] == list(sweep.CLIENTS)
-    assert all(row["first_second"] > 0 and row["per_second"] > 0 for row in rates)
-    about = json.loads(NEWER.read_text("utf-8"))["machine"]
-    text = report.markdown(
-        {"machine": about, "quick": True, "targets": [], "sweep": [], "memory": memory, "rates": rates}
-    )
-    assert f"| principal | idle | {memory[0]['processes']} | {memory[0]['pss_mib']} |" in text
-    assert "| reuse | clients | processes | first second | per second |" in text

@@ -47,6 +47,9 @@ async def spawn(*argv: str, start_new_session: bool = False, **options: Any) -> 
     )
     try:
         return await asyncio.shield(creating)
+    except BlockingIOError as error:
+        why = "no more processes are allowed here (`ulimit -u`, or the pids limit of the cgroup)"
+        raise BlockingIOError(error.errno, why) from None
     except asyncio.CancelledError:
         # A callback: a second cancellation ends the wait below, but not the kill.
         creating.add_done_callback(partial(_discard, start_new_session))

@@ -187,7 +187,9 @@ def _step(
             if not is_object(there) or name not in there
         ]
     else:
-        entry = dict(client.entry(launch))
+        # opencode 2 would otherwise run the tool's script from a script of its own.
+        outside = {"codemode": False} if key[:-1] != client.servers else {}
+        entry = {**client.entry(launch), **outside}
         if is_object(present):
             if not _is_ours(present):
                 raise ConfigError(

@@ -108,13 +108,13 @@ def _tool_faults(
         return
     if known is not None and given.examples:
         validator = InputValidator(known[tool])
-        for number, (value, _) in enumerate(given.examples):
-            violation = validator.check(value)
+        for number, example in enumerate(given.examples):
+            violation = validator.check(example.input)
             if violation is not None:
                 why = _shown(violation.sentence.rstrip("."))
                 message = f"example {number + 1} does not fit the input of {shown}: {why}"
                 yield fault(message, "Correct the example.", "examples")
-    if fit.misfits and fit.of == fingerprint(given.output, given.json_text):
+    if fit.misfits and fit.of == fingerprint(given.output_schema, given.json_text):
         message = (
             f"{fit.misfits} of {fit.checked} results of {shown} did not fit the output that is given; "
             f"the newest: {_shown(fit.newest)}"

@@ -14,14 +14,7 @@ from typing import Any, Final, TypeVar
 import jsonschema_rs
 
 from cellblock.base.errors import shorten
-from cellblock.base.json import (
-    FLAT_KEY_CHARS,
-    FLAT_MEMBERS,
-    FLAT_TEXT_CHARS,
-    is_array,
-    is_flat,
-    is_object,
-)
+from cellblock.base.json import is_array, is_object
 from cellblock.tools.schemas import patterns
 from cellblock.tools.schemas.cost import Level, NotCheckable, SchemaCost, abridged, measured
 from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
@@ -136,7 +129,6 @@ class InputValidator:
         self._cost: SchemaCost | None = None
         self._full: jsonschema_rs.Validator | None = None
         self._bare: Any = None
-        self._flat_fits = False
 
     @property
     def is_checking(self) -> bool:
@@ -170,14 +162,12 @@ class InputValidator:
         checker = self._full
         if checker is None:
             return UNCLEAR if self._strict and self.why_not else None
-        levels: list[Level] | None = None
-        if not (self._flat_fits and allowance is None and is_flat(value)):
-            levels = measured(value) if allowance is None else allowance.levels()
-            steps = sum(self._work(levels))
-            if steps > MAX_STEPS:
-                raise NotCheckable("it could take too long")
-            if allowance is not None:
-                allowance.take(steps)
+        levels = measured(value) if allowance is None else allowance.levels()
+        steps = sum(self._work(levels))
+        if steps > MAX_STEPS:
+            raise NotCheckable("it could take too long")
+        if allowance is not None:
+            allowance.take(steps)
         try:
             return None if _native(checker.is_valid, value) else self._explain(checker, value, levels)
         except ValueError as error:
@@ -189,8 +179,8 @@ class InputValidator:
         self._warn(f"{self._subject} of {self._label} was not checked against its schema: {error}")
         return None
 
-    def _explain(self, checker: jsonschema_rs.Validator, value: Any, levels: list[Level] | None) -> Violation:
-        if self._can_be_explained(measured(value) if levels is None else levels):
+    def _explain(self, checker: jsonschema_rs.Validator, value: Any, levels: list[Level]) -> Violation:
+        if self._can_be_explained(levels):
             return explain(_native(checker.iter_errors, value), self._bare, value) or UNCLEAR
         # Collecting errors copies and repeats parts of the value.
         cut: set[tuple[str | int, ...]] = set()
@@ -266,7 +256,6 @@ class InputValidator:
                 f"{self._subject} of {self._label} is never checked against its schema: {reason[:300]}"
             )
             self._full = self._cost = None
-        self._flat_fits = self._full is not None and (self._cost is None or _fits_flat(self._cost))
 
     def _compile_as(self, root: dict[str, Any], drafts: tuple[str, ...]) -> None:
         """Compiles for the first draft in which the schema is valid; the error is that of the first of all."""
@@ -335,17 +324,6 @@ class InputValidator:
         if not self._warned:
             self._warned = True
             logger.warning("%s", text)
-
-
-def _fits_flat(cost: SchemaCost) -> bool:
-    """Says whether no flat value is too much work: each need not be sized then."""
-    try:
-        root, member = cost.at(0), cost.at(1)
-    except NotCheckable:
-        return False
-    chars = FLAT_MEMBERS * (FLAT_TEXT_CHARS + FLAT_KEY_CHARS)
-    steps = root.steps + member.steps * FLAT_MEMBERS + (root.text + member.text) * chars // _TEXT_DIVISOR
-    return steps <= MAX_STEPS and cost.in_place_depth * 2 <= MAX_NESTED
 
 
 def _draft_of(schema: dict[str, Any]) -> str | None:

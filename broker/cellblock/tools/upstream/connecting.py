@@ -210,7 +210,7 @@ class Link:
                 stack.push_async_callback(end_tasks, holding)
             try:
                 async with clock:
-                    client, connection = await self._connected(stack, log.sink, make_session, handshake)
+                    client, connection = await self.connected(stack, log.sink, make_session, handshake)
                     late = "no tool list"
                     await learn(client, connection)
             except TimeoutError:
@@ -224,7 +224,7 @@ class Link:
             self.client = client
             yield client
 
-    async def _connected(
+    async def connected(
         self,
         stack: contextlib.AsyncExitStack,
         stderr: TextIO,

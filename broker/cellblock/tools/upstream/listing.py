@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp import MCPError
@@ -29,6 +29,9 @@ from cellblock.tools.upstream.definitions import (
 )
 from cellblock.tools.upstream.dispatcher import AS_IT_IS, Connection
 from cellblock.tools.upstream.wire.repair import Page, carried
+
+if TYPE_CHECKING:
+    from cellblock.tools.upstream.resources import Entries
 
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,31}", re.ASCII)
 
@@ -54,17 +57,6 @@ AT_A_TIME: Final = 20
 """Sets how many items are read before the loop goes on with something else."""
 
 
-class Taker(Protocol):
-    """Takes the items of one list."""
-
-    what: str
-    notes: list[str]
-
-    def take(self, item: bytes) -> bool:
-        """Takes one item, as JSON; returns whether no more can be taken."""
-        ...
-
-
 async def list_tools(session: ClientSession, connection: Connection) -> Listing:
     """Reads a whole list of tools, as `read_pages`; those that cannot be called over HTTP are left out (MCP 2026-07-28,
     x-mcp-header)."""
@@ -78,7 +70,7 @@ async def list_tools(session: ClientSession, connection: Connection) -> Listing:
 
 
 async def read_pages(
-    listing: Taker,
+    listing: Listing | Entries,
     session: ClientSession,
     request: Callable[..., types.PaginatedRequest[Any]],
 ) -> None:
@@ -125,7 +117,7 @@ async def read_pages(
         )
 
 
-async def _is_full(listing: Taker, items: list[bytes]) -> bool:
+async def _is_full(listing: Listing | Entries, items: list[bytes]) -> bool:
     for number, item in enumerate(items, start=1):
         if listing.take(item):
             return True

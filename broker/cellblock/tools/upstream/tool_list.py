@@ -35,21 +35,20 @@ they are forgotten."""
 
 
 class Announced:
-    """Counts the changes that a server has announced, and those that are read. Pure: times are the caller's."""
+    """Counts the changes that a server has announced, and those that are read. Pure: times are the caller's.
+
+    Attributes:
+        count: Those that are announced.
+    """
 
     def __init__(self) -> None:
-        self._count = self._read = self._idle_lists = 0
+        self.count = self._read = self._idle_lists = 0
         self._listed_at = 0.0
 
     @property
     def stale(self) -> bool:
         """Says whether a change is announced, and not read, for which runs wait."""
-        return self._read < self._count
-
-    @property
-    def count(self) -> int:
-        """Counts those that are announced."""
-        return self._count
+        return not self.has_read(self.count)
 
     def has_read(self, count: int) -> bool:
         """Says whether as many changes are read."""
@@ -60,7 +59,7 @@ class Announced:
         if now - self._listed_at > QUIET_SECONDS:
             self._idle_lists = 0
         if self._idle_lists < MOST_IDLE_LISTS:
-            self._count += 1
+            self.count += 1
 
     def pause(self, now: float) -> float:
         """Returns the seconds until the next list may be asked for."""
@@ -69,7 +68,7 @@ class Announced:
     def begin(self, now: float) -> int:
         """Begins a list; returns what to give to `done`."""
         self._listed_at = now
-        return self._count
+        return self.count
 
     def done(self, count: int, *, changed: bool | None = None) -> None:
         """Ends a list; `changed` says whether it was another than the last, None that it could not be read."""

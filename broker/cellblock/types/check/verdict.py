@@ -63,7 +63,9 @@ _ON_TYPE: Final = re.compile(
 )
 _OF_JSON_TEXT: Final = re.compile(r"Type 'JsonText<|The signature '\(text: JsonText<")
 _BIGINT: Final = re.compile(r"\bbigint\b")
-_BIGINT_FOR: Final = re.compile(r"'bigint' is not assignable to (?:parameter of )?type '([^']*)'")
+_BIGINT_FOR: Final = re.compile(
+    r"'(?:number \| )?bigint' is not assignable to (?:parameter of )?type '([^']*)'"
+)
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
@@ -212,7 +214,7 @@ def _complaint(
     number, message = int(item["code"]), str(item["message"])
     wanted = _BIGINT_FOR.search(message)
     if _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
-        # Inputs take them as integers, and results of some tools have them; the declarations for the compiler do not.
+        # Inputs take them as integers.
         return None
     start, end = item["range"]["start"], item["range"]["end"]
     line, column = int(start["line"]), int(start["character"])

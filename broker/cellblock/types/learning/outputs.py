@@ -14,18 +14,18 @@ from typing import Final, cast
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import SchemaSettings
-from cellblock.tools.catalog.model import Effect, Example, Given, JsonSchema, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Given, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput, stated_output
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.learning.learner import Learner
 from cellblock.types.learning.observation import Observation, fingerprint
-from cellblock.types.learning.overlay import ToolOverlay, overlay_file, read_overlay
+from cellblock.types.learning.overlay import overlay_file, read_overlay
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.shape import NOTHING, join
 
 
 def refined(
-    settings: SchemaSettings, overlays: Mapping[str, Mapping[str, ToolOverlay]], server: str, tool: ToolEntry
+    settings: SchemaSettings, overlays: Mapping[str, Mapping[str, Given]], server: str, tool: ToolEntry
 ) -> ToolEntry:
     """Adds to a tool's catalog entry how scripts get its results, as the configuration has it.
 
@@ -45,13 +45,13 @@ def refined(
     return replace(tool, box=box, output_schema=unbox_schema(tool.output_schema, box))
 
 
-def load_overlays(folder: Path, servers: Iterable[str]) -> dict[str, dict[str, ToolOverlay]]:
+def load_overlays(folder: Path, servers: Iterable[str]) -> dict[str, dict[str, Given]]:
     """Gives the overlays of all configured servers, and of the Python tools.
 
     Raises:
         ConfigError: A file cannot be used; the message names line and column. Or two servers would share one.
     """
-    found: dict[str, dict[str, ToolOverlay]] = {}
+    found: dict[str, dict[str, Given]] = {}
     owners: dict[Path, str] = {}
     for name in [*servers, "local"]:
         file = overlay_file(folder, name)
@@ -73,18 +73,11 @@ _HINTS: Final = {
 }
 
 
-def _overlaid(tool: ToolEntry, overlay: ToolOverlay) -> ToolEntry:
-    given = Given(
-        output_schema=overlay.output,
-        json_text=overlay.json_text,
-        examples=tuple(Example(*pair) for pair in overlay.examples),
-        effect=cast("Effect | None", overlay.effect),
-        retry=overlay.retry,
-    )
+def _overlaid(tool: ToolEntry, given: Given) -> ToolEntry:
     tool = replace(tool, given=given)
-    if overlay.effect is not None:
-        tool = replace(tool, annotations={**(tool.annotations or {}), **_HINTS[overlay.effect]})
-    if overlay.examples and isinstance(tool.input_schema, Mapping):
+    if given.effect is not None:
+        tool = replace(tool, annotations={**(tool.annotations or {}), **_HINTS[given.effect]})
+    if given.examples and isinstance(tool.input_schema, Mapping):
         # Where agents and error messages look for examples (Code Mode specification, section 7.2).
         inputs = [example.input for example in given.examples]
         tool = replace(tool, input_schema={**tool.input_schema, "examples": inputs})

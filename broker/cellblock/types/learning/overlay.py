@@ -20,6 +20,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.positions import find_positions
 from cellblock.base.visible import visible
+from cellblock.tools.catalog.model import Example, Given
 
 EFFECTS: Final = ("read", "write", "destructive")
 KEYS: Final = ("class", "output", "json_text", "examples", "retry")
@@ -30,17 +31,6 @@ MAX_SHOWN_CHARS: Final = 4_000
 """Bounds the characters of one schema in the comments of a new overlay file."""
 
 _UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOverlay:
-    """Holds what the user says of one tool; `examples` are pairs of input and output (None when left out)."""
-
-    output: Any = None
-    json_text: bool = False
-    examples: tuple[tuple[Any, Any], ...] = ()
-    effect: str | None = None
-    retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +95,7 @@ class OverlayFile:
         """Gives line and column, from 1, of a tool's table, or of a key in it."""
         return self._find(tool, key)
 
-    def _tools(self, data: Mapping[str, Any]) -> dict[str, ToolOverlay]:
+    def _tools(self, data: Mapping[str, Any]) -> dict[str, Given]:
         for key in data:
             if key != "tools":
                 raise self._error(
@@ -116,7 +106,7 @@ class OverlayFile:
             raise self._error("tools is no table", self._find(None, "tools"))
         return {name: self._tool(name, table) for name, table in tools.items()}
 
-    def _tool(self, name: str, table: object) -> ToolOverlay:
+    def _tool(self, name: str, table: object) -> Given:
         if not is_object(table):
             raise self._error(f"tools.{name} is no table", self._find(name, ""))
         for key in table:
@@ -129,8 +119,8 @@ class OverlayFile:
             raise self._error("json_text must be true or false", self._find(name, "json_text"))
         if not isinstance(retry := table.get("retry", False), bool):
             raise self._error("retry must be true or false", self._find(name, "retry"))
-        return ToolOverlay(
-            output=self._schema(name, table["output"]) if "output" in table else None,
+        return Given(
+            output_schema=self._schema(name, table["output"]) if "output" in table else None,
             json_text=json_text,
             examples=self._examples(name, table["examples"]) if "examples" in table else (),
             effect=effect,
@@ -149,16 +139,16 @@ class OverlayFile:
             raise self._error(f"output is no JSON Schema: {summary}", place) from None
         return schema
 
-    def _examples(self, name: str, value: object) -> tuple[tuple[Any, Any], ...]:
+    def _examples(self, name: str, value: object) -> tuple[Example, ...]:
         examples = self._json(name, "examples", value)
         place = self._find(name, "examples")
         if not is_array(examples):
             raise self._error('examples must be a list of {"input": …, "output": …}', place)
-        found: list[tuple[Any, Any]] = []
+        found: list[Example] = []
         for number, one in enumerate(examples, start=1):
             if not is_object(one) or "input" not in one or not one.keys() <= {"input", "output"}:
                 raise self._error(f"example {number} must have input, may have output, and no more", place)
-            found.append((one["input"], one.get("output")))
+            found.append(Example(one["input"], one.get("output")))
         return tuple(found)
 
     def _json(self, name: str, key: str, value: object) -> Any:

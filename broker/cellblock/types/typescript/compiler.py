@@ -58,6 +58,8 @@ from cellblock.types.typescript.text import pascal_case
 _WRAPPER_WORDS = ANNOTATIONS | {"$defs", "definitions"}
 _MAX_HOPS = 32
 _MAX_EXACT = 2**53
+_EXACT = Union((Keyword("number"), Keyword("bigint")))
+"""Is what numbers are to a script that gets large integers as bigints."""
 
 
 class _TooLarge(Exception):
@@ -67,10 +69,11 @@ class _TooLarge(Exception):
 class Compiler:
     """Compiles locations of one document; `definitions` holds everything a `Ref` can mean."""
 
-    def __init__(self, document: Document, budget: Budget, docs: Docs) -> None:
+    def __init__(self, document: Document, budget: Budget, docs: Docs, *, exact: bool = False) -> None:
         self.definitions: Definitions = {}
         self.budget = budget
         self.docs = docs
+        self._number: Shape = _EXACT if exact else Keyword("number")
         self._document = document
         self._alternatives = Alternatives(document, budget)
         self._open: set[tuple[object, ...]] = set()
@@ -191,14 +194,14 @@ class Compiler:
     def _literals(self, values: list[Any], where: Location) -> Shape:
         if len(values) > MAX_ENUM_MEMBERS:
             self.budget.warn(f"The enum has {len(values)} members; only their kinds are declared.", where)
-            return union([_widened(value) for value in values])
+            return union([self._widened(value) for value in values])
         members: list[Shape] = []
         for value in values:
             try:
-                members.append(_literal(value, iter(range(MAX_LITERAL_NODES))))
+                members.append(self._literal(value, iter(range(MAX_LITERAL_NODES))))
             except _TooLarge:
                 self.budget.warn("A literal value is too large to declare; only its kind is.", where)
-                members.append(_widened(value))
+                members.append(self._widened(value))
         return union(members)
 
     def _of_kind(self, kind: str, rules: Alternative, excluded: set[tuple[Any, ...]]) -> Shape:
@@ -209,6 +212,8 @@ class Compiler:
             case "array":
                 lists = [rule.arrays for rule in rules if rule.arrays is not None]
                 return array_shape(lists, self) if lists else ANY_ARRAY
+            case "number":
+                return self._number
             case "null":
                 return NEVER if ("null", None) in excluded else Keyword(kind)
             case "boolean":
@@ -216,6 +221,35 @@ class Compiler:
                 return Keyword(kind) if len(left) == 2 else union([Literal(value) for value in left])
             case _:
                 return Keyword(kind)
+
+    def _widened(self, value: object) -> Shape:
+        """Gives the kind of a JSON value alone."""
+        kind = kind_of(value)
+        if kind == "object":
+            return OPEN_OBJECT
+        if kind == "number":
+            return self._number
+        return ANY_ARRAY if kind == "array" else Keyword(kind)
+
+    def _literal(self, value: Any, left: Iterator[int], depth: int = 0) -> Shape:
+        """Gives the shape of exactly one JSON value; `left` counts down the values that may be in it."""
+        if depth > MAX_DEPTH or next(left, None) is None:
+            raise _TooLarge
+        kind = kind_of(value)
+        if kind == "array":
+            return Array(tuple(self._literal(item, left, depth + 1) for item in value), len(value))
+        if kind == "object" and all(len(str(key)) <= MAX_KEY_CHARS for key in value):
+            return Object(
+                tuple(
+                    Property(str(key), self._literal(item, left, depth + 1), True)
+                    for key, item in value.items()
+                )
+            )
+        if kind == "object" or (kind == "string" and len(value) > MAX_LITERAL_CHARS):
+            raise _TooLarge
+        # JavaScript holds no other number past this size exactly, so nothing narrower is certain.
+        inexact = kind == "number" and not abs(value) <= _MAX_EXACT
+        return self._widened(value) if kind == "null" or inexact else Literal(value)
 
 
 def _by_reference(shape: Shape, key: tuple[object, ...]) -> Shape:
@@ -227,32 +261,6 @@ def _name_hint(locations: list[Location]) -> str:
     steps = (step for location in locations for step in reversed(location.pointer))
     names = (pascal_case(step) for step in steps if not step.isdigit() and step not in SCHEMA_WORDS)
     return next(filter(None, names), "")
-
-
-def _widened(value: object) -> Shape:
-    """Gives the kind of a JSON value alone."""
-    kind = kind_of(value)
-    if kind == "object":
-        return OPEN_OBJECT
-    return ANY_ARRAY if kind == "array" else Keyword(kind)
-
-
-def _literal(value: Any, left: Iterator[int], depth: int = 0) -> Shape:
-    """Gives the shape of exactly one JSON value; `left` counts down the values that may be in it."""
-    if depth > MAX_DEPTH or next(left, None) is None:
-        raise _TooLarge
-    kind = kind_of(value)
-    if kind == "array":
-        return Array(tuple(_literal(item, left, depth + 1) for item in value), len(value))
-    if kind == "object" and all(len(str(key)) <= MAX_KEY_CHARS for key in value):
-        return Object(
-            tuple(Property(str(key), _literal(item, left, depth + 1), True) for key, item in value.items())
-        )
-    if kind == "object" or (kind == "string" and len(value) > MAX_LITERAL_CHARS):
-        raise _TooLarge
-    # JavaScript holds no other number past this size exactly, so nothing narrower is certain.
-    inexact = kind == "number" and not abs(value) <= _MAX_EXACT
-    return _widened(value) if kind == "null" or inexact else Literal(value)
 
 
 def object_shape(groups: list[ObjectRules], compiler: Compiler) -> Shape:

@@ -45,7 +45,6 @@ class Location:
 
 
 TRUE = Location(True, False, ())
-FALSE = Location(False, False, ())
 
 
 def as_object(value: object) -> dict[str, Any] | None:

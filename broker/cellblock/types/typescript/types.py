@@ -91,11 +91,11 @@ class Compiled:
         )
 
 
-def compiled(schema: JsonSchema, *, argument: bool = False) -> Compiled:
+def compiled(schema: JsonSchema, *, argument: bool = False, exact: bool = False) -> Compiled:
     """Gives the shape of a JSON Schema: never narrower than the schema, and as narrow as TypeScript can say.
 
-    `argument` reads the root as a tool's input: of the kinds of
-    values that a schema without `type` allows, only objects can be sent when it describes an object.
+    With `exact`, integers that numbers cannot have are bigints. `argument` reads the root as a tool's input: of the
+    kinds of values that a schema without `type` allows, only objects can be sent when it describes an object.
 
     Malformed schemas do not raise: what cannot be read allows everything.
     """
@@ -103,7 +103,7 @@ def compiled(schema: JsonSchema, *, argument: bool = False) -> Compiled:
     budget = Budget()
     document = Document(root)
     docs = Docs(document)
-    compiler = Compiler(document, budget, docs)
+    compiler = Compiler(document, budget, docs, exact=exact)
     shape = compiler.compile([document.root])
     if argument:
         shape = _objects_only(compiler.resolved(shape), shape)
@@ -117,14 +117,19 @@ def compiled(schema: JsonSchema, *, argument: bool = False) -> Compiled:
 
 
 def schema_to_type(
-    schema: JsonSchema, *, name: str = "Type", argument: bool = False, taken: set[str] | None = None
+    schema: JsonSchema,
+    *,
+    name: str = "Type",
+    argument: bool = False,
+    exact: bool = False,
+    taken: set[str] | None = None,
 ) -> TypeText:
     """Gives the type of a JSON Schema as the compiler is given it.
 
-    `name` is an ASCII identifier that names of aliases begin with. `argument` is as in `compiled`. `taken` holds type
-    names that are in use already; new ones are added.
+    `name` is an ASCII identifier that names of aliases begin with. `argument` and `exact` are as in `compiled`. `taken`
+    holds type names that are in use already; new ones are added.
     """
-    made = compiled(schema, argument=argument)
+    made = compiled(schema, argument=argument, exact=exact)
     printer = Printer(made.definitions, set[str]() if taken is None else taken, prefix=name)
     printer.count(made.shape)
     return made.printed(printer)
@@ -159,8 +164,6 @@ Key = tuple[object, ...]
 _Shared = dict[tuple[Shape, tuple[type, ...]], Ref]
 
 _OBJECT: Final = Keyword("object")
-_NUMBER: Final = Keyword("number")
-_EXACT: Final = Union((_NUMBER, Keyword("bigint")))
 
 
 class CompiledTypes:
@@ -177,7 +180,7 @@ class CompiledTypes:
         free, number = name, 2
         while free in self._taken:
             free, number = f"{name}{number}", number + 1
-        made = schema_to_type(schema, name=free, argument=argument, taken=self._taken)
+        made = schema_to_type(schema, name=free, argument=argument, exact=exact, taken=self._taken)
         return lambda: made
 
 
@@ -195,9 +198,9 @@ class ReadTypes:
 
     def add(self, schema: JsonSchema, name: str, *, argument: bool = False, exact: bool = False) -> Later:
         """Adds the type of a schema; `name` is for its root, where that is shared."""
-        made = compiled(schema, argument=argument)
+        made = compiled(schema, argument=argument, exact=exact)
         self._schemas += 1
-        rewriting = _Rewriting(self._schemas, made.definitions, self._definitions, self._shared, name, exact)
+        rewriting = _Rewriting(self._schemas, made.definitions, self._definitions, self._shared, name)
         made = replace(made, shape=rewriting.root(made.shape))
         self._printer.count(made.shape)
         return lambda: made.printed(self._printer)
@@ -211,10 +214,7 @@ class _Rewriting:
     """Carries the shapes of one schema over to the definitions of all. There its keys have its `number` in front: those
     of other schemas can be the same."""
 
-    def __init__(
-        self, number: int, own: Definitions, all_: Definitions, shared: _Shared, name: str, exact: bool
-    ) -> None:
-        self._exact = exact
+    def __init__(self, number: int, own: Definitions, all_: Definitions, shared: _Shared, name: str) -> None:
         self._number = number
         self._own = own
         self._all = all_
@@ -240,8 +240,6 @@ class _Rewriting:
         if isinstance(shape, Union):
             made = union([self._of(one, hint) for one in shape.members])
             return self._share(made, hint) if isinstance(made, Union) else made
-        if self._exact and shape == _NUMBER:
-            return _EXACT
         return self._object(shape, hint) if isinstance(shape, Object) else shape
 
     def _object(self, shape: Object, hint: str) -> Shape:

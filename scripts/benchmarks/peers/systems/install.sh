@@ -1,6 +1,6 @@
 # Sourced by scripts/loadtest --peers after _env.sh: puts each system that is measured beside Cellblock into an
 # environment of its own, .servers/peers/NAME, as its lock file says. One that cannot be had leaves a file `failed`
-# there with the reason, which the result shows.
+# there with the reason, which the result shows. PEERS_OF, set before, names the only one that is wanted.
 
 PEERS="$ROOT/.servers/peers"
 PINS="$ROOT/scripts/benchmarks/peers/systems"
@@ -34,7 +34,10 @@ packages_of() {
 
 install_peers() {
   local lock
-  for lock in "$PINS"/*/package-lock.json "$PINS"/*/requirements.txt; do install_peer "$lock"; done
+  for lock in "$PINS"/${PEERS_OF:-*}/package-lock.json "$PINS"/${PEERS_OF:-*}/requirements.txt; do
+    [ -e "$lock" ] || continue
+    install_peer "$lock"
+  done
 }
 
 locked install_peers

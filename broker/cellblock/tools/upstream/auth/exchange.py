@@ -300,7 +300,7 @@ def words_of(response: httpx2.Response) -> str:
     return shown_line(safe_text(said)) or f"HTTP {response.status_code}"
 
 
-def reason_of(error: httpx2.HTTPError) -> str:
+def reason_of(error: BaseException) -> str:
     """Returns why a server cannot be reached, for the end of a sentence; empty where that is not known."""
     said = shown_line(str(error))
     return f": {said}" if said else ""

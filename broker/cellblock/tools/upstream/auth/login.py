@@ -3,6 +3,7 @@ stands, and ends it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -13,24 +14,31 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx2
+from mcp import MCPError
 from mcp.client.auth.utils import issuers_match
+from mcp.client.session import ClientSession
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from pydantic import AnyUrl
 
 from cellblock.base.browser import open_privately
+from cellblock.base.budget import Budget
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor, guard_loggers
 from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
+from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.store import Store
 from cellblock.base.threads import start_daemon
-from cellblock.tools.upstream.auth.challenge import CLIENT_NAME, challenge_of
+from cellblock.tools.upstream import failures
+from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, Refused, login_hint
 from cellblock.tools.upstream.auth.exchange import (
     CheckedProvider,
     MemoryStorage,
     drive,
     is_safe,
+    reason_of,
     revoke,
     shown_line,
 )
@@ -38,7 +46,18 @@ from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.redirect import RedirectListener
 from cellblock.tools.upstream.auth.sources import TOKEN_SECONDS, OwnCredentials, with_scopes
 from cellblock.tools.upstream.auth.store import LoginStore
+from cellblock.tools.upstream.connecting import Link, ProbeEnded, Upstream
+from cellblock.tools.upstream.listing import list_tools
+from cellblock.tools.upstream.pace import Holding
+from cellblock.tools.upstream.registry import MESSAGE_BYTES
 from cellblock.tools.upstream.server_logins import can_log_in
+from cellblock.tools.upstream.wire.errors import HttpRefused
+
+PROBE_VERSION: Final = "2025-06-18"
+"""Names the revision that the flow of a login goes by; from this one on tokens name their resource."""
+
+CLIENT_NAME: Final = "Cellblock"
+"""Names this client to people who agree to the login."""
 
 LOCK_BOUND_SECONDS: Final = 40.0
 """Bounds the wait for another process that is renewing the login that is to be replaced."""
@@ -113,7 +132,7 @@ async def log_in(
     """
     guard_loggers()
     exchange_bound = TOKEN_SECONDS
-    refused = await challenge_of(target.name, target.config, exchange_bound)
+    refused = await challenge_of(target, exchange_bound)
     if refused is None:
         return f"{target.name} asks for no login."
     own = target.auth.for_server(target.name)
@@ -229,6 +248,55 @@ async def status_of(target: LoginTarget) -> dict[str, Any]:
         ),
         **({"hint": login_hint(target.name)} if over else {}),
     }
+
+
+class _Asking(Login):
+    """Shows no token, and keeps the refusal: of it, only the place and the challenge matter."""
+
+    refused: httpx2.Response | None = None
+
+    async def token(self) -> str | None:
+        return None
+
+    async def renewed(
+        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
+    ) -> str | None:
+        place = httpx2.Request("POST", str(request.url), headers={MCP_PROTOCOL_VERSION_HEADER: PROBE_VERSION})
+        self.refused = self.refused or httpx2.Response(401, headers=refused.headers, request=place)
+        return None
+
+
+async def challenge_of(target: LoginTarget, bound: float) -> httpx2.Response | None:
+    """Connects without a token, as brokers do, and returns the refusal, whose challenge says where a login is to be
+    had; None when nothing is refused.
+
+    Args:
+        target: The server.
+        bound: For all of it, in seconds.
+
+    Raises:
+        LoginError: It cannot be reached, or answers something else.
+    """
+    name, milliseconds = target.name, int(bound * 1000)
+    asking = _Asking(name, Redactor(target.config))
+    bounds = ServerBounds(milliseconds, milliseconds, None, ())
+    holding = Holding(Budget.of_servers(), name)
+    server = Upstream(name, target.config, bounds, MESSAGE_BYTES, Path(), asking.redactor, asking, holding)
+    try:
+        async with asyncio.timeout(bound), contextlib.AsyncExitStack() as stack:
+            client, connection = await Link(server, lambda _: None).connected(
+                stack, sys.stderr, lambda connection: ClientSession(dispatcher=connection), handshake=False
+            )
+            # Some servers greet everybody, and refuse who wants to know their tools.
+            with contextlib.suppress(MCPError):
+                await list_tools(client, connection)
+    except (MCPError, ProbeEnded, TimeoutError, httpx2.HTTPError, BaseExceptionGroup) as error:
+        found = failures.first_of(error)
+        if asking.refused is None:
+            answers = isinstance(found, HttpRefused)
+            how = f"answers with HTTP {found.status}" if answers else f"cannot be reached{reason_of(found)}"
+            raise LoginError(f"{name} {how}.", hint="Check its url.") from None
+    return asking.refused
 
 
 # ---- inside --------------------------------------------------------------------------------------

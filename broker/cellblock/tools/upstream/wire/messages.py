@@ -15,6 +15,7 @@ from msgspec import Raw
 from pydantic_core import to_json
 
 from cellblock.base.json import is_array, is_object
+from cellblock.base.raw_json import MANY_CONTAINERS, MANY_CONTAINERS_BYTES, has_many_containers
 from cellblock.base.visible import visible
 
 SMALL_BYTES: Final = 256 * 1024
@@ -22,10 +23,6 @@ SMALL_BYTES: Final = 256 * 1024
 
 MENDED_BYTES: Final = 1024 * 1024
 """Bounds the messages that are mended where they are no JSON (NaN, half a surrogate pair)."""
-
-MANY_CONTAINERS: Final = 1_000_000
-MANY_CONTAINERS_BYTES: Final = 4 * 1024 * 1024
-"""Bounds messages of more arrays and objects than `MANY_CONTAINERS`: those take most of the time."""
 
 ENDS_BYTES: Final = 512
 """Sets how much of either end of a message that is not read is searched for its id."""
@@ -157,7 +154,7 @@ def _written(head: dict[str, Any], params: dict[str, Any] | None) -> bytes:
 def _read(data: bytes) -> Message:
     if not data.startswith(b"{"):
         return Unreadable(None, f"it is no JSON-RPC message: `{quoted(data)}`", is_message=False)
-    if len(data) > MANY_CONTAINERS_BYTES and data.count(b"[") + data.count(b"{") > MANY_CONTAINERS:
+    if has_many_containers(data):
         why = f"it has over {MANY_CONTAINERS_BYTES} bytes and {MANY_CONTAINERS} arrays and objects"
         return Unreadable(answered_id(data, data), why, too_large=True)
     mended = None

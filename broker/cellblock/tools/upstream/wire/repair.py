@@ -13,6 +13,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from msgspec import Raw
 
 from cellblock.base.json import is_array, is_object
+from cellblock.tools.schemas.keywords import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
 
 LISTS: Final = {
     "tools/list": "tools",
@@ -212,12 +213,9 @@ def _text(value: object) -> str | None:
 
 # ---- schemas -----------------------------------------------------------------------------------------
 
-_OF_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
-_SCHEMA: Final = (
-    *("items", "additionalProperties", "additionalItems", "contains", "not", "if", "then", "else"),
-    *("propertyNames", "unevaluatedItems", "unevaluatedProperties"),
-)
+_OF_SCHEMAS: Final = MAPS.keys() - {"dependencies"}
+_SCHEMAS: Final = IN_PLACE_LIST | {"prefixItems"}
+_SCHEMA: Final = IN_PLACE_ONE | BELOW_ONE
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 
 

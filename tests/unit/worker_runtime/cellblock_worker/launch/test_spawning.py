@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -118,3 +120,25 @@ async def test_the_pipes_of_a_killed_process_are_closed_whoever_holds_them(
             assert await process.stdout.read() == b""
     finally:
         os.kill(pids_in(tmp_path)[0], signal.SIGKILL)
+
+
+NO_PROCESS = """
+import asyncio, os, resource
+from cellblock_worker.launch.spawning import spawn
+
+async def main():
+    try:
+        await spawn("/bin/true")
+    except OSError as error:
+        print(error)
+
+if os.geteuid() == 0:
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+asyncio.run(main())
+"""
+
+
+def test_a_limit_on_processes_is_told() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_PROCESS], capture_output=True, text=True, timeout=60)
+    assert "no more processes are allowed here (`ulimit -u`" in done.stdout, done.stderr

@@ -302,5 +302,8 @@ def test_one_tool_declared_alone() -> None:
 def test_integers_of_an_exact_tool_are_numbers_or_bigints() -> None:
     ids = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "integer"}}}}
     output = ToolOutput("declared", "Declared.", schema={"type": ["integer", "null"]})
-    text = declare_tool(ToolEntry("t", "t", input_schema=ids, exact=True), output)
+    tool = ToolEntry("t", "t", input_schema=ids, exact=True)
+    text = declare_tool(tool, output)
     assert "function t(input?: { ids?: Array<number | bigint> }): Promise<number | bigint | null>;" in text
+    compiled = declare_server(server(replace(tool, output_schema=output.schema)), reading=False)
+    assert "ids?: Array<number | bigint>" in compiled and "Promise<number | bigint | null>" in compiled

@@ -1,0 +1,111 @@
+"""Evals: tasks are judged by their effects, whoever is asked; a model is a scripted one on the loopback."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.evals import __main__ as evals
+from benchmarks.evals.models import parsed
+from benchmarks.evals.world import TASKS
+from clients_model import Model
+
+TASKS_BY_NAME: dict[str, dict[str, Any]] = {
+    one["name"]: one for one in tomllib.loads(TASKS.read_text("utf-8"))["task"]
+}
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def measured(tmp_path: Path, task: str, *arguments: str) -> list[dict[str, Any]]:
+    """The attempts of a task in the arm `cellblock`, unless told otherwise."""
+    arm = [] if "--arm" in arguments else ["--arm", "cellblock"]
+    file = tmp_path / "found.json"
+    assert evals.main([*arm, "--task", task, "--json", str(file), *arguments]) == 0
+    return [one for every in json.loads(file.read_text("utf-8")).values() for one in every]
+
+
+def test_there_are_twenty_tasks_with_scripts_and_checks() -> None:
+    assert len(TASKS_BY_NAME) == 20
+    assert all({"prompt", "check", "script", "python"} <= set(one) for one in TASKS_BY_NAME.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("api", ["/v1/chat/completions", "/v1/messages"])
+def test_a_model_behind_a_url_is_judged_by_its_effects(
+    api: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Model([TASKS_BY_NAME["refund-returned"]["script"]]) as model:
+        arguments = ("--url", f"{model.url}{api}", "--model", "stand-in", "--repeats", "2")
+        found = measured(tmp_path, "refund-returned", *arguments)
+    assert [(one["first"], one["last"], one["calls"], one["failed"]) for one in found] == [
+        (True, True, 1, 0)
+    ] * 2
+    # Of two turns, the second sends what the first has sent, written and got.
+    assert all(
+        one["again"] == one["tools"] + one["answers"] + one["out"] - evals.count("Done.") for one in found
+    )
+    assert "| cellblock | 2/2 (34% to 100%) | 2/2 (34% to 100%) | 1.00 |" in capsys.readouterr().out
+    (shown,) = found[0]["turns"][2]["results"]
+    assert shown["text"].startswith("4\n\ncalls:\nshop.list_orders 2, shop.refund_order 4")
+
+
+@pytest.mark.slow
+def test_a_wrong_script_is_right_at_the_last_try_alone_and_one_that_does_nothing_is_wrong(
+    tmp_path: Path,
+) -> None:
+    script = TASKS_BY_NAME["refund-returned"]["script"]
+    with Model(["throw new Error('no');", script]) as model:
+        (found,) = measured(tmp_path, "refund-returned", "--url", f"{model.url}/v1/messages")
+    assert (found["first"], found["last"], found["failed"]) == (False, True, 1)
+    with Model(["export default 3;"]) as model:
+        (found,) = measured(tmp_path, "refund-returned", "--url", f"{model.url}/v1/messages")
+    assert (found["first"], found["last"]) == (False, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", ["direct", "proxy"])
+def test_what_a_script_calls_is_right_one_by_one(arm: str, tmp_path: Path) -> None:
+    (found,) = measured(tmp_path, "unassigned-to-file", "--arm", arm)
+    assert found["first"] and found["calls"] == 3
+
+
+@pytest.mark.slow
+def test_a_subject_by_hand_reads_what_a_client_shows_and_writes_replies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hand = tmp_path / "hand"
+    folder = hand / "cellblock/todo-done"
+    arguments = ("--by-hand", str(hand))
+    assert measured(tmp_path, "todo-done", *arguments) == []
+    assert "1 attempts wait" in capsys.readouterr().out
+    first = (folder / "turn-1.md").read_text("utf-8")
+    assert "codemode_run" in first and first.rstrip().endswith(TASKS_BY_NAME["todo-done"]["prompt"])
+    (folder / "reply-1.md").write_text(
+        f"I run this.\n```js\n{TASKS_BY_NAME['todo-done']['script']}```\n", "utf-8"
+    )
+    assert measured(tmp_path, "todo-done", *arguments) == []
+    assert (folder / "turn-2.md").read_text("utf-8").startswith("done\n")
+    (folder / "reply-2.md").write_text("It is done.", "utf-8")
+    (found,) = measured(tmp_path, "todo-done", *arguments)
+    assert found["first"] and found["calls"] == 1
+
+
+def test_a_written_reply_has_calls_a_script_or_an_answer() -> None:
+    run: dict[str, Any] = {"name": "codemode_run", "input_schema": {"properties": {"code": {}}}}
+    calls = '```json\n{"name": "a", "arguments": {"x": 1}}\n```\nand\n```json\n{"name": "b", "arguments": {}}\n```'
+    assert [(one["name"], one["arguments"]) for one in parsed(calls, [])["calls"]] == [
+        ("a", {"x": 1}),
+        ("b", {}),
+    ]
+    assert parsed("```ts\n1;\n```", [run])["calls"][0]["arguments"] == {"code": "1;\n"}
+    assert parsed("It is 7.", [run])["calls"] == []
+
+
+def test_an_interval_is_wilsons() -> None:
+    assert evals.interval(20, 20) == "20/20 (84% to 100%)"
+    assert evals.interval(1, 2) == "1/2 (9% to 91%)"
