@@ -129,6 +129,6 @@ async def test_a_command_that_goes_on_is_collected(monkeypatch: pytest.MonkeyPat
             await until(gc.isenabled, "the collector")
             return 5
 
-        assert await main._ended_by_signals(work()) == 5  # pyright: ignore[reportPrivateUsage]
+        assert await main._ended_by_signals(work()) == 5
     finally:
         gc.enable()

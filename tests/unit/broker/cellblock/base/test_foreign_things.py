@@ -63,7 +63,7 @@ def left_behind(parent: Path, contents: Contents) -> Path:
             made.bind(str(own.path / "hosts.sock"))
     else:
         (own.path / ("B" * 32)).write_bytes(b"x" * 10_000)
-    os.close(own._lock)  # pyright: ignore[reportPrivateUsage]
+    os.close(own._lock)
     return own.path
 
 

@@ -66,8 +66,8 @@ def pages(clock: Clock) -> Pages:
     tally = Tally()
     parked = cast(Any, NothingWaits())
     return Pages(
-        View(StillBroker(), tally, Board(10), "1"),  # pyright: ignore[reportArgumentType]
-        Metrics(tally, StillBroker()),  # pyright: ignore[reportArgumentType]
+        View(StillBroker(), tally, Board(10), "1"),
+        Metrics(tally, StillBroker()),
         kept=cast(Any, NothingKept()),
         parked=parked,
         clock=clock,
@@ -94,11 +94,11 @@ def answer(pages: Pages, method: str, path: str, *, token: bool = True, **header
     owner = [] if token else [Middleware(Guarded, refusing)]
     guards = Guards(open=[], token=owner, owner=owner, browser=browser, decision=[])
     app = Refusals(Router(pages.routes(guards), redirect_slashes=False))
-    return asyncio.run(ask(app, method, path, caller=None, **headers))  # pyright: ignore[reportArgumentType]
+    return asyncio.run(ask(app, method, path, caller=None, **headers))
 
 
 def code_of(pages: Pages) -> str:
-    return json.loads(answer(pages, "POST", CODE_PATH).body)["path"].partition("code=")[2]  # pyright: ignore[reportArgumentType]
+    return json.loads(answer(pages, "POST", CODE_PATH).body)["path"].partition("code=")[2]
 
 
 def log_in(pages: Pages, code: str) -> tuple[int, MutableHeaders]:
@@ -125,7 +125,7 @@ def knows(pages: Pages, path: str, cookie: str) -> bool:
 def decides(pages: Pages, cookie: str, key: str) -> bool:
     """Whether a cookie and a key are of one login, which may decide."""
     page = answer(pages, "GET", "/dashboard/parked", token=False, cookie=cookie, x_cellblock_key=key)
-    return page.status_code == 200 and json.loads(page.body)["decides"]  # pyright: ignore[reportArgumentType]
+    return page.status_code == 200 and json.loads(page.body)["decides"]
 
 
 def test_a_code_logs_in_once(pages: Pages) -> None:
@@ -143,8 +143,8 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
 
 def test_over_tls_the_cookie_stays_there() -> None:
     pages = Pages(
-        View(StillBroker(), Tally(), Board(1), "1"),  # pyright: ignore[reportArgumentType]
-        Metrics(Tally(), StillBroker()),  # pyright: ignore[reportArgumentType]
+        View(StillBroker(), Tally(), Board(1), "1"),
+        Metrics(Tally(), StillBroker()),
         kept=cast(Any, NothingKept()),
         secure=True,
     )
