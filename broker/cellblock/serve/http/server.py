@@ -50,7 +50,7 @@ from cellblock.serve.http.guards import (
 )
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
-from cellblock.serve.http.pages import Guards, Pages, public_routes, signed_in
+from cellblock.serve.http.pages import Pages, public_routes, signed_in
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
 from cellblock.serve.http.token import OwnTokens, ensure_tokens
@@ -408,13 +408,6 @@ class HttpFrontend:
             one = signed_in(logins, authenticator)
             return [Middleware(Guarded, own_site, one, no_named_tokens, connections, rates), seen]
 
-        guards = Guards(
-            open=[Middleware(Guarded, own_site, rates)],
-            token=[Middleware(Guarded, own_site, known, connections, rates)],
-            owner=[Middleware(Guarded, own_site, known, no_named_tokens, connections, rates), seen],
-            browser=browser,
-            decision=[Middleware(Guarded, self._in_flight.nothing_new)],
-        )
         # Whose it is comes before what it may take, and what costs most comes last: the memory for a body is taken for
         # a caller whose connection, session and rate are in order, and only what is whole counts as in flight.
         mcp_guards = [
@@ -435,7 +428,13 @@ class HttpFrontend:
                     for path in (MCP_PATH, f"{MCP_PATH}/")
                 ),
                 *public_routes(self._in_flight, ready, trouble, oauth, [Middleware(Guarded, rates)]),
-                *pages.routes(guards),
+                *pages.routes(
+                    public=[Middleware(Guarded, own_site, rates)],
+                    token=[Middleware(Guarded, own_site, known, connections, rates)],
+                    owner=[Middleware(Guarded, own_site, known, no_named_tokens, connections, rates), seen],
+                    browser=browser,
+                    decision=[Middleware(Guarded, self._in_flight.nothing_new)],
+                ),
             ],
             redirect_slashes=False,
             # Nobody without a token learns which paths there are.
