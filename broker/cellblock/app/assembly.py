@@ -198,7 +198,6 @@ async def start_reach(
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
-    from cellblock.record.place import Place
     from cellblock.tools.upstream.pin_review import Reviewer
     from cellblock.tools.upstream.pins import PinStore
     from cellblock.tools.upstream.registry import Registry
@@ -217,7 +216,7 @@ async def start_reach(
         stack.callback(store.close)
     owner = presence or Owner(state_dir)
     stack.callback(owner.close)
-    journals = Journals(Place(store, section.auth), section.journal)
+    journals = Journals(store, section.auth, section.journal)
     stack.push_async_callback(journals.close)
     journals.start()
     overlays = load_overlays(settings.overlay_dir, settings.servers)
