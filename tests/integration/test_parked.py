@@ -451,7 +451,7 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
     room, refused = JournalRoom(), 0
     for module in (journal, keeping):
         monkeypatch.setattr(module, "ROOM", room)
-    monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(going_on, "POLL_SECONDS", 0.01)
     taken = Keeper.taken
 
     def told(self: Keeper, *args: Any) -> Any:

@@ -168,7 +168,7 @@ async def test_runs_without_room_leave_others_their_turn(
 
     monkeypatch.setattr(Keeper, "taken", has_no_room)
     monkeypatch.setattr(store_module, "MAX_DUE", 1)
-    monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(going_on, "POLL_SECONDS", 0.05)
     async with broker_on(tmp_path) as made:
         assert (await response_of(made, second)).result == {"result": 10}
         seen = refused

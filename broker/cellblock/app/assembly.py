@@ -26,7 +26,7 @@ from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, Output
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Tables
-from cellblock.base.tasks import beside
+from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
@@ -297,9 +297,9 @@ async def start_executor(
         reuse=section.pool.reuse,
     )
     reach.learner.make_way_for(lambda: executor.busy)
-    await stack.enter_async_context(beside(process_memory.collect_when_idle(lambda: executor.busy)))
+    await stack.enter_async_context(in_background(process_memory.collect_when_idle(lambda: executor.busy)))
     if process_memory.is_own:
-        await stack.enter_async_context(beside(process_memory.give_back_when_grown()))
+        await stack.enter_async_context(in_background(process_memory.give_back_when_grown()))
     return executor
 
 

@@ -17,7 +17,7 @@ from cellblock.app.cli.streams import say
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.store import LocalStore
-from cellblock.base.tasks import beside
+from cellblock.base.tasks import in_background
 from cellblock.observe.metrics import Tally
 from cellblock.observe.view import View
 from cellblock.run.board import RECENT_RUNS, Board
@@ -71,7 +71,7 @@ async def serve_http(
             _drain_on_signals(front, hangups)
             async with (
                 following(broker, parsed, load, hangups) as why_behind,
-                beside(_end_of_itself(front, broker, parsed), name="end of itself"),
+                in_background(_end_of_itself(front, broker, parsed), name="end of itself"),
             ):
                 await front.serve(
                     broker,

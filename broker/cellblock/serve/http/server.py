@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.sections import MIB, HttpSettings
-from cellblock.base.tasks import at_most, beside, end_tasks
+from cellblock.base.tasks import at_most, end_tasks, in_background
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
 from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
 from cellblock.serve.http.caller import Authenticator
@@ -316,7 +316,7 @@ class HttpFrontend:
     ) -> None:
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
         try:
-            async with beside(self._keep_keys_fresh(), name="issuer's keys"), manager.run():
+            async with in_background(self._keep_keys_fresh(), name="issuer's keys"), manager.run():
                 stopping = asyncio.create_task(self._stopping.wait())
                 try:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -19,7 +19,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from cellblock.base.settings.sections import Profile
-from cellblock.base.tasks import beside
+from cellblock.base.tasks import in_background
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler, stdio_owner
 from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
@@ -158,7 +158,7 @@ class FrontServer(Server[dict[str, Any]]):
         self._renew_greeting()
         unwatch = self._service.watch_catalog(self._renew_greeting)
         try:
-            async with beside(self._follow_changes(), name="list changes"):
+            async with in_background(self._follow_changes(), name="list changes"):
                 yield {}
         finally:
             unwatch()
