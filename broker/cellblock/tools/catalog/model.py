@@ -58,7 +58,8 @@ class ToolEntry:
     `parse_text` and `box` say how scripts get results where the configuration departs from section 5.3.2: a text that
     is a JSON object or array is parsed, and of structured content that is one property of this name its value is
     taken. `output_schema` is then already that of the value. Of an `exact` tool, integers that numbers of JavaScript
-    cannot have come as bigints. `given` is what the user has said of the tool.
+    cannot have come as bigints. `given` is what the user has said of the tool. `listed` holds its title, icons and
+    `_meta` by the names of MCP, for clients in the profile `proxy`.
     """
 
     tool_name: str
@@ -73,6 +74,7 @@ class ToolEntry:
     given: Given | None = None
     asked: bool = False
     """Says whether the server's entry in the configuration wants the user asked before each call."""
+    listed: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
