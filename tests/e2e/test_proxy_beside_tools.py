@@ -22,9 +22,10 @@ from mcp_types import (
     UnsubscribeRequest,
     UnsubscribeRequestParams,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock import Broker
-from support.entries import ledger, plain_server, settings
+from support.entries import ledger, plain_server, sdk_server, settings
 from support.proxy_client import proxy_client
 from support.waits import until, within
 
@@ -147,6 +148,76 @@ async def test_of_several_servers_the_one_that_has_it_is_asked(tmp_path: Path) -
     for name in servers:
         uris = {line["params"].get("uri") for line in asked(tmp_path, name)} - {None}
         assert all(f"//{name}/" in uri or uri == "note://shared" for uri in uris)
+
+
+def app(meta: dict[str, Any]) -> dict[str, Any]:
+    """A tool with a page, and texts that hide something, or say what only Cellblock says."""
+    return {
+        "name": "show",
+        "title": "Show\u200b it",
+        "inputSchema": {"type": "object"},
+        "icons": [
+            {
+                "src": "https://example.com/i.png",
+                "mimeType": "image/png",
+                "sizes": ["48x48"],
+                "theme": "dark",
+            },
+            {"src": "data:image/png;base64,aGk="},
+            {"src": "http://example.com/i.png"},
+            {"src": "data:text/html,<script>"},
+            {"src": "javascript:alert(1)"},
+        ],
+        "_meta": {
+            **meta,
+            "io.example/odd": ["a\u202eb", 1, None, {"deep": True}],
+            "cellblock/output": {"source": "declared", "schema": {"type": "string"}},
+        },
+    }
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_tool_with_a_page_passes_with_its_looks(tmp_path: Path, mode: str) -> None:
+    """MCP Apps, of a server of each era: a page that no server lists is read where a tool names it."""
+    said = {"ui": {"prefersBorder": True, "csp": {"connectDomains": ["https://example.com"]}}}
+    pages: dict[str, Any] = {}
+    for name in ("new", "old"):
+        of_app = {"mimeType": "text/html;profile=mcp-app", "text": f"<p>{name}</p>", "_meta": said}
+        pages[name] = {"uri": f"ui://{name}/page.html", **of_app}
+    metas: dict[str, dict[str, Any]] = {
+        "new": {"ui": {"resourceUri": pages["new"]["uri"], "visibility": ["model", "app"]}},
+        "old": {"ui/resourceUri": pages["old"]["uri"]},
+    }
+    files = {
+        "app": {"tool": app(metas["new"]), "pages": {pages["new"]["uri"]: [pages["new"]]}},
+        "definitions": {"pages": [[app(metas["old"])]]},
+        "beside": {
+            "capabilities": {"resources": {}},
+            "answers": {"resources/list": {"resources": []}, "resources/read": {"contents": [pages["old"]]}},
+        },
+    }
+    for file, content in files.items():
+        (tmp_path / file).write_text(json.dumps(content), encoding="utf-8")
+    servers = {
+        "new": sdk_server("--app", tmp_path / "app"),
+        "old": plain_server("--definitions", tmp_path / "definitions", "--beside", tmp_path / "beside"),
+    }
+    async with proxy_client(tmp_path, servers, mode=mode) as client:
+        assert (client.protocol_version in MODERN_PROTOCOL_VERSIONS) == (mode == "auto")
+        tools = {one.name: one for one in (await within(client.list_tools(), 60)).tools}
+        for name, page in pages.items():
+            shown = tools[f"mcp__{name}__show"].model_dump(mode="json", by_alias=True, exclude_none=True)
+            assert shown["title"] == "Show\ufffd it"
+            assert shown["icons"] == app({})["icons"][:2]
+            assert shown["_meta"] == {
+                **metas[name],
+                "io.example/odd": ["a\ufffdb", 1, None, {"deep": True}],
+                "cellblock/output": {"server": name, "tool": "show", "source": "unknown"},
+            }
+            contents = (await within(client.read_resource(page["uri"]), 60)).contents
+            assert [one.model_dump(mode="json", by_alias=True) for one in contents] == [page]
+        with pytest.raises(MCPError, match="There is no resource ui://other/page for this client"):
+            await read(client, "ui://other/page")
 
 
 async def test_changes_are_told_to_whom_they_concern(tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
 """An MCP server made with the SDK that pages its tool list and can change it, over stdio, HTTP or SSE.
 
 Run as ``python sdk_server.py [stdio|http|sse] [--tools N] [--page N] [--require-header NAME=VALUE
-[--revoked FILE]] [--description FILE] [--flood] [--json]``. Over HTTP and SSE it listens on a free loopback
-port and writes ``port N`` as its first line on stdout.
+[--revoked FILE]] [--description FILE] [--flood] [--app FILE] [--json]``. Over HTTP and SSE it listens on a free
+loopback port and writes ``port N`` as its first line on stdout.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import socket
 import sys
 from pathlib import Path
@@ -30,13 +31,17 @@ Context = ServerRequestContext[dict[str, Any]]
 
 
 def make_server(
-    count: int, page: int, description: Path | None = None, flood: bool = False
+    count: int, page: int, description: Path | None = None, flood: bool = False, app: Path | None = None
 ) -> Server[dict[str, Any]]:
-    """A server with `count` numbered tools, listed `page` at a time, and `grow`, `sleep`, `headers`, maybe `flood`."""
+    """A server with `count` numbered tools, listed `page` at a time, and `grow`, `sleep`, `headers`, maybe `flood`, and
+    the tool and the pages of `app`."""
     bus = InMemorySubscriptionBus()
     names = [*(f"numbered_{number:03}" for number in range(count)), "grow", "headers", "sleep"]
     if flood:
         names.append("flood")
+    given: dict[str, Any] = {"pages": {}} if app is None else json.loads(app.read_text(encoding="utf-8"))
+    if app is not None:
+        names.append(given["tool"]["name"])
 
     async def list_tools(
         context: Context, params: types.PaginatedRequestParams | None
@@ -45,7 +50,9 @@ def make_server(
         end = start + page
         text = description.read_text(encoding="utf-8") if description is not None else None  # noqa: ASYNC240
         tools = [
-            types.Tool(name=name, description=text, input_schema={"type": "object"})
+            types.Tool.model_validate(given["tool"], by_name=False)
+            if "tool" in given and name == given["tool"]["name"]
+            else types.Tool(name=name, description=text, input_schema={"type": "object"})
             for name in names[start:end]
         ]
         return types.ListToolsResult(tools=tools, next_cursor=str(end) if end < len(names) else None)
@@ -66,9 +73,23 @@ def make_server(
             text = str(context.request.headers.get(str(arguments["name"])))
         return types.CallToolResult(content=[types.TextContent(text=text)])
 
+    async def list_resources(
+        context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[])
+
+    async def read_resource(
+        context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        return types.ReadResourceResult.model_validate(
+            {"contents": given["pages"][params.uri]}, by_name=False
+        )
+
     return Server(
         "sdk-server",
         version="1.0",
+        on_list_resources=None if app is None else list_resources,
+        on_read_resource=None if app is None else read_resource,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_subscriptions_listen=ListenHandler(bus),
@@ -137,9 +158,10 @@ def main() -> None:
     parser.add_argument("--revoked", type=Path, metavar="FILE")
     parser.add_argument("--description", type=Path, metavar="FILE", help="with the description of every tool")
     parser.add_argument("--flood", action="store_true", help="have a tool that answers with `bytes` bytes")
+    parser.add_argument("--app", type=Path, metavar="FILE", help='{"tool": {…}, "pages": {URI: contents}}')
     parser.add_argument("--json", action="store_true", help="answer over HTTP with JSON, not with events")
     parsed = parser.parse_args()
-    server = make_server(parsed.tools, parsed.page, parsed.description, parsed.flood)
+    server = make_server(parsed.tools, parsed.page, parsed.description, parsed.flood, parsed.app)
     if parsed.transport == "stdio":
         asyncio.run(over_stdio(server))
         return

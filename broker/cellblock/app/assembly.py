@@ -28,7 +28,7 @@ from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, Output
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Tables
-from cellblock.base.tasks import beside
+from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
@@ -213,7 +213,6 @@ async def start_reach(
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
-    from cellblock.record.place import Place
     from cellblock.tools.upstream.pin_review import Reviewer
     from cellblock.tools.upstream.pins import PinStore
     from cellblock.tools.upstream.registry import Registry
@@ -232,7 +231,7 @@ async def start_reach(
         stack.callback(store.close)
     owner = presence or Owner(state_dir)
     stack.callback(owner.close)
-    journals = Journals(Place(store, section.auth), section.journal)
+    journals = Journals(store, section.auth, section.journal)
     stack.push_async_callback(journals.close)
     journals.start()
     overlays = load_overlays(settings.overlay_dir, settings.servers)
@@ -313,9 +312,9 @@ async def start_executor(
         reuse=section.pool.reuse,
     )
     reach.learner.make_way_for(lambda: executor.busy)
-    await stack.enter_async_context(beside(process_memory.collect_when_idle(lambda: executor.busy)))
+    await stack.enter_async_context(in_background(process_memory.collect_when_idle(lambda: executor.busy)))
     if process_memory.is_own:
-        await stack.enter_async_context(beside(process_memory.give_back_when_grown()))
+        await stack.enter_async_context(in_background(process_memory.give_back_when_grown()))
     return executor
 
 

@@ -87,16 +87,18 @@ def mcp_definition(
     declared = declared_schema(tool)
     found: dict[str, Any] = {
         "name": one.name,
+        **tool.listed,
         "description": tool.description,
         "inputSchema": _object_schema(tool.input_schema),
         "outputSchema": learnt_schema(known) if declared is None else declared,
         "annotations": None if tool.annotations is None else dict(tool.annotations),
         "_meta": {
+            **tool.listed.get("_meta", {}),
             OUTPUT_KEY: {
                 **mark(one, known),
                 **({} if known is None else {"schema": known.as_schema()}),
                 **({} if seen is None or seen == known else {"observedSchema": seen.as_schema()}),
-            }
+            },
         },
     }
     return {key: value for key, value in found.items() if value is not None}

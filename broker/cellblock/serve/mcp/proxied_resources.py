@@ -21,6 +21,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp.shared.subscriptions import ResourceUpdated, ServerEvent, event_to_notification
 
 from cellblock.base.errors import CellblockError, ScriptError
+from cellblock.base.json import is_object
 from cellblock.base.tasks import TaskSet
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.list_changes import Gathering, Tell, told
@@ -34,6 +35,7 @@ from cellblock.tools.catalog.model import (
     Kind,
     RequestEntry,
     ServerEntry,
+    ToolEntry,
 )
 from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.resources import MAX_KEY_CHARS, key_of
@@ -124,7 +126,8 @@ class ProxiedResources:
             raise MCPError(code or types.INTERNAL_ERROR, str(error)) from None
 
     async def server_of(self, context: Context, uri: str) -> ServerEntry:
-        """Returns the server that answers for a URI, or URI template: it lists that, or has a template for it.
+        """Returns the server that answers for a URI, or URI template: it lists that, has a template for it, or a tool
+        whose page it is.
 
         Raises:
             MCPError: There is none.
@@ -141,6 +144,9 @@ class ProxiedResources:
             for template, one in templates.items():
                 if _may_be_of(uri, template):
                     return one.server
+            for server in servers:
+                if any(uri in _pages_of(tool) for tool in server.tools):
+                    return server
         raise self._unknown(context, "resource", uri)
 
     # ---- inside ------------------------------------------------------------------------------------------
@@ -201,6 +207,13 @@ class ProxiedResources:
         more = self._front.catalog(context).who_is_lost()
         why = f"There is no {what} {shown(name)} for this client; list the {what}s to see all.{more}"
         return MCPError(types.INVALID_PARAMS, why)
+
+
+def _pages_of(tool: ToolEntry) -> tuple[object, ...]:
+    """Returns the URI of a tool's page, by its name of now and of before (MCP Apps); servers need not list it."""
+    meta = tool.listed.get("_meta", {})
+    ui: object = meta.get("ui")
+    return meta.get("ui/resourceUri"), ui.get("resourceUri") if is_object(ui) else None
 
 
 def _may_be_of(uri: str, template: str) -> bool:

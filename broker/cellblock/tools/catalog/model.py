@@ -58,7 +58,8 @@ class ToolEntry:
     `parse_text` and `box` say how scripts get results where the configuration departs from section 5.3.2: a text that
     is a JSON object or array is parsed, and of structured content that is one property of this name its value is
     taken. `output_schema` is then already that of the value. Of an `exact` tool, integers that numbers of JavaScript
-    cannot have come as bigints. `given` is what the user has said of the tool.
+    cannot have come as bigints. `given` is what the user has said of the tool. `listed` holds its title, icons and
+    `_meta` by the names of MCP, for clients in the profile `proxy`.
     """
 
     tool_name: str
@@ -73,6 +74,7 @@ class ToolEntry:
     given: Given | None = None
     asked: bool = False
     """Says whether the server's entry in the configuration wants the user asked before each call."""
+    listed: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class ServerEntry:
     `withheld` are tools that scripts are not given, `warnings` sentences for whoever runs Cellblock, and `unpinned`
     maps the names of offered tools that are not as pinned to what is different; `unapproved` says for a run what is not
     as pinned. `session` tells apart the sessions
-    that servers of one name have had: a run in flight keeps the one that it began with. `beside` names what it has
+    that servers of one name have had: a run in flight keeps the one that it began with. `other_kinds` names what it has
     beside tools and may give (`resources`, `prompts`), of which `revision` counts the changes that were noticed.
     `reads` is what a script's `readResource` calls; None where the server's entry leaves that out, or it has none.
     """
@@ -116,7 +118,7 @@ class ServerEntry:
     unpinned: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     unapproved: tuple[str, ...] = field(default=(), compare=False)
     session: int = field(default=0, compare=False)
-    beside: tuple[str, ...] = ()
+    other_kinds: tuple[str, ...] = ()
     revision: int = field(default=0, compare=False)
     reads: ToolEntry | None = None
 

@@ -6,14 +6,19 @@ each number (RFC 8785, but sorted by code point), and text as it is, since look-
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from mcp_types import Icon
+from pydantic import ValidationError
+
 from cellblock.base.json import is_array, is_object
-from cellblock.base.visible import visible, visible_schema
+from cellblock.base.visible import visible, visible_schema, visible_tree
 from cellblock.tools.catalog.model import ToolEntry, Withheld
 from cellblock.tools.catalog.naming import identifier
 from cellblock.tools.upstream.wire.messages import decoded
@@ -39,6 +44,12 @@ MALFORMED: Final = "(malformed)"
 
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
+LATER: Final = ("icons", "_meta")
+"""Names the parts of a definition that pins of 0.1.0 do not have."""
+
+_LISTED: Final = ("title", *LATER)
+_IMAGE: Final = re.compile(r"(?:https://|data:image/)[!-~]+", re.IGNORECASE)
+
 SHOWN_NAME_CHARS: Final = 80
 """Bounds an upstream's own name in a sentence."""
 
@@ -54,6 +65,7 @@ class ToolDefinition:
         size: The length of that form in bytes.
         definition: What the server says, by the names of MCP; what is absent is left out.
         odd: Whether parts of its schemas were no schemas, and are mended.
+        early: Whether it is a pin of 0.1.0, which says nothing of the parts in `LATER`.
     """
 
     name: str
@@ -62,6 +74,16 @@ class ToolDefinition:
     definition: Mapping[str, Any] = field(compare=False)
     odd: bool = field(default=False, compare=False)
     as_task: bool = field(default=False, compare=False)
+    early: bool = False
+
+    def is_as_pinned(self, pin: ToolDefinition) -> bool:
+        """Says whether a pin is of this definition, as far as it says something of it."""
+        return (self.without_later() if pin.early else self).digest == pin.digest
+
+    def without_later(self) -> ToolDefinition:
+        """Returns the definition as 0.1.0 has pinned it."""
+        early = {key: part for key, part in self.definition.items() if key not in LATER}
+        return self if len(early) == len(self.definition) else from_json(early)
 
     def as_entry(self, export: str) -> ToolEntry:
         """Returns the tool under a name in its server's module."""
@@ -73,6 +95,7 @@ class ToolDefinition:
             annotations=shown.get("annotations"),
             input_schema=shown.get("inputSchema"),
             output_schema=shown.get("outputSchema"),
+            listed=visible_tree({key: shown[key] for key in _LISTED if key in shown}),
         )
 
 
@@ -125,6 +148,16 @@ def admit(item: bytes) -> ToolDefinition | Withheld:
         "annotations": _annotations(annotations) if is_object(annotations) else None,
     }
     plain = {key: value for key, value in given.items() if value is not None}
+    execution: object = tool.get("execution")
+    as_task = is_object(execution) and execution.get("taskSupport") == "required"
+    meta: object = tool.get("_meta")
+    later = {"icons": _icons(tool.get("icons")), "_meta": meta if is_object(meta) else {}}
+    whole = _within_caps(name, plain | {key: part for key, part in later.items() if part}, as_task=as_task)
+    # No tool is left out for what is beside it.
+    return whole if isinstance(whole, ToolDefinition) else _within_caps(name, plain, as_task=as_task)
+
+
+def _within_caps(name: str, plain: dict[str, Any], *, as_task: bool) -> ToolDefinition | Withheld:
     depth, values = _extent(plain, MAX_TOOL_DEPTH, MAX_TOOL_VALUES)
     if depth > MAX_TOOL_DEPTH:
         return _over(name, "its definition", depth, "levels or more", MAX_TOOL_DEPTH)
@@ -141,8 +174,6 @@ def admit(item: bytes) -> ToolDefinition | Withheld:
     admitted = from_json(plain)
     if admitted.size > MAX_TOOL_BYTES:
         return _over(name, "its definition", admitted.size, "bytes", MAX_TOOL_BYTES)
-    execution: object = tool.get("execution")
-    as_task = is_object(execution) and execution.get("taskSupport") == "required"
     return replace(admitted, odd=is_odd, as_task=as_task)
 
 
@@ -151,6 +182,17 @@ def _annotations(given: dict[str, Any]) -> dict[str, Any] | None:
     known = {key: value for key in _HINTS if isinstance(value := given.get(key), bool)}
     title = given.get("title")
     return ({"title": title} if isinstance(title, str) else {}) | known or None
+
+
+def _icons(given: object) -> list[dict[str, Any]]:
+    """Returns the icons that are images for a client to show, with the members that MCP has."""
+    known: list[dict[str, Any]] = []
+    for one in given if is_array(given) else ():
+        with contextlib.suppress(ValidationError):
+            icon = Icon.model_validate(one, by_name=False)
+            if _IMAGE.fullmatch(icon.src):
+                known.append(icon.model_dump(by_alias=True, exclude_none=True))
+    return known
 
 
 def name_in(item: bytes) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,7 +21,14 @@ from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.shelf import NotShared, Stamp
 from cellblock.base.store import Store
-from cellblock.tools.upstream.definitions import ToolDefinition, canonical, digest, file_stem, from_json
+from cellblock.tools.upstream.definitions import (
+    LATER,
+    ToolDefinition,
+    canonical,
+    digest,
+    file_stem,
+    from_json,
+)
 from cellblock_worker.base.folders import InTheWay
 from cellblock_worker.base.private_files import TooLarge
 
@@ -33,7 +40,7 @@ FORMAT: Final = 1
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 """Bounds a pin file: more than any list of tools within the caps makes, approved many times over."""
 
-_PARTS: Final = {"title": str, "description": str, "annotations": dict}
+_PARTS: Final = {"title": str, "description": str, "annotations": dict, "icons": list, "_meta": dict}
 """Names what a definition has at most beside its name and its schemas, which may be anything."""
 
 
@@ -70,7 +77,7 @@ class Pins:
                 # First sights: of an introduction that pins of 0.1.0 lack, or of tools where there were none.
                 if tool.name and any(self.tools):
                     found[tool.name] = Difference.NEW
-            elif pin.digest != tool.digest:
+            elif not tool.is_as_pinned(pin):
                 found[tool.name] = Difference.CHANGED
         return found
 
@@ -82,11 +89,14 @@ class Pins:
 
     def seen(self, tools: Iterable[ToolDefinition], *, whole: bool = True) -> Pins:
         """Returns the same pins, of a server that lists these tools now; `whole` says whether they are all that it
-        lists. What is there for the first time gets its pin, as in `differences`."""
+        lists. What is there for the first time gets its pin, as in `differences`, and what early pins lack is added."""
         now = {tool.name: tool for tool in tools}
         may_be_gone = self.tools.keys() if whole else self.gone
         first = {name: tool for name, tool in now.items() if not name or not any(self.tools)}
-        return Pins(self.origin, {**first, **self.tools}, frozenset(may_be_gone - now.keys()))
+        same = {
+            name: now[name] for name, pin in self.tools.items() if name in now and now[name].is_as_pinned(pin)
+        }
+        return Pins(self.origin, {**first, **self.tools, **same}, frozenset(may_be_gone - now.keys()))
 
     def listed(self) -> dict[str, ToolDefinition]:
         """Returns the pins of tools that the server listed when it was last seen."""
@@ -177,10 +187,7 @@ class PinStore:
             "format": FORMAT,
             "server": server,
             "origin": pins.origin,
-            "tools": {
-                name: {"digest": pin.digest, "definition": dict(pin.definition)}
-                for name, pin in pins.tools.items()
-            },
+            "tools": {name: _entry(pin) for name, pin in pins.tools.items()},
             "gone": sorted(pins.gone),
         }
         # ASCII: a lone surrogate in an upstream's text is no UTF-8.
@@ -212,6 +219,16 @@ def _stem(server: str) -> str:
     return file_stem(server, server, 12)
 
 
+def _entry(pin: ToolDefinition) -> dict[str, Any]:
+    """Returns a pin as 0.1.0 reads it, too: what that does not know is beside the definition."""
+    early = pin.without_later()
+    entry = {"digest": early.digest, "definition": dict(early.definition)}
+    if pin.early:
+        return entry
+    later = {part: pin.definition[part] for part in LATER if part in pin.definition}
+    return {**entry, **later, "whole": pin.digest}
+
+
 def _read(data: Any, server: str) -> Pins:
     if not is_object(data["tools"]):
         raise TypeError("tools is no object")
@@ -223,11 +240,13 @@ def _read(data: Any, server: str) -> Pins:
         # The definition is what an approval shows as the old one; it must be what the digest stands for.
         if not is_object(definition) or definition.get("name") != name:
             raise ValueError("a definition is not of its tool")
-        if not all(isinstance(definition.get(part), kind | None) for part, kind in _PARTS.items()):
+        whole = {**definition, **{part: entry[part] for part in LATER if part in entry}}
+        if not all(isinstance(whole.get(part), kind | None) for part, kind in _PARTS.items()):
             raise ValueError("a part of a definition is of another kind")
-        tools[name] = from_json(definition)
-        if tools[name].digest != entry["digest"]:
+        pin = from_json(whole)
+        if pin.without_later().digest != entry["digest"] or pin.digest != entry.get("whole", entry["digest"]):
             raise ValueError("a definition does not fit its digest")
+        tools[name] = replace(pin, early="whole" not in entry)
     # A file of an earlier version has none.
     gone = data.get("gone", [])
     if not is_array(gone) or not all(name in tools for name in gone):

@@ -16,7 +16,6 @@ from cellblock.fleet.shared_state import SharedState
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper
 from cellblock.record.owner import Owner
-from cellblock.record.place import Place
 from cellblock.run.events import RunFacts
 from cellblock.run.hook import KeptRun, Parked
 from support.memory_keeper import MemoryKeeper, begin
@@ -56,7 +55,7 @@ async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
     presence = shared_state.start(())
-    journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
+    journals = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
     assert await heads_of(journals) == []
@@ -76,7 +75,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
 ) -> None:
     """Nobody is asked for a run whose client was told that it has ended."""
-    journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
+    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=durable)
     with monkeypatch.context() as slow:
         written_too_late(slow)
@@ -89,7 +88,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
 
 
 async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Path) -> None:
-    journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
+    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)))
     assert await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     kept.take_back("CANCELLED")
@@ -99,8 +98,7 @@ async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Pat
 
 
 async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
-    place = Place(LocalStore(tmp_path), AuthSettings(keyring="off"))
-    journals = Journals(place, JournalSettings())
+    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
     first = kept.journal
     assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None

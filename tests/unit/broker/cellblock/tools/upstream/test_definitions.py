@@ -177,11 +177,28 @@ def test_a_definition_keeps_what_scripts_are_shown() -> None:
         "inputSchema": {"type": "array"},
         "outputSchema": {"type": "object"},
         "annotations": {"readOnlyHint": True},
+        "_meta": {"x": 1},
+        "icons": [{"src": "https://example.com/i.png", "sizes": ["any"]}],
     }
-    admitted = definition({**raw, "_meta": {"x": 1}, "icons": [], "execution": {"taskSupport": "odd"}})
+    admitted = definition({**raw, "execution": {"taskSupport": "odd"}})
     assert isinstance(admitted, ToolDefinition)
     assert admitted.definition == raw
     assert not admitted.odd
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"_meta": {"x": "d" * 200_000}},
+        {"_meta": {"x": [0] * 20_000}},
+        {"_meta": nested(80)},
+        {"icons": [{"src": "data:image/png;base64," + "a" * 200_000}]},
+    ],
+    ids=["bytes", "values", "depth", "icon"],
+)
+def test_what_is_beside_a_tool_over_a_cap_costs_not_the_tool(beside: dict[str, Any]) -> None:
+    raw = {"name": "a", "inputSchema": {"type": "object"}}
+    assert definition({**raw, **beside}) == definition(raw) != definition({**raw, "_meta": {"x": 1}})
 
 
 @pytest.mark.parametrize("bad", [5, None, {}, {"name": []}, {"name": ""}])
@@ -199,6 +216,9 @@ async def test_a_malformed_tool_costs_no_other(bad: Any) -> None:
         {"name": "5", "annotations": []},
         {"name": "5", "annotations": {"readOnlyHint": "yes", "title": 3}},
         {"name": "5", "title": 7, "_meta": []},
+        {"name": "5", "icons": {}, "_meta": {}},
+        {"name": "5", "icons": [5, {}, {"src": 5}, {"src": "https://x/\u202e"}, {"src": "file:///x.png"}]},
+        {"name": "5", "icons": [{"src": "https://x/i.png", "theme": "odd"}]},
         {"name": "5", "inputSchema": None, "outputSchema": "object"},
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.definitions import ToolDefinition, admit, canonical, digest, from_json
+from cellblock.tools.upstream.pin_review import Reviewer
 from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
 from support.shared_rows import AnyStore
 
@@ -41,6 +42,77 @@ def test_what_is_gone_is_kept_and_a_file_without_it_is_of_an_earlier_version(sto
     del data["gone"]
     Path(store.shelf.where("files")).write_text(json.dumps(data))
     assert store.load("files") == pins()
+
+
+OF_BEFORE = """{
+ "format": 1,
+ "server": "s",
+ "origin": "sha256:0bff3494d1cb64b1999f2b4baa8a38dcac5db771a827bcb9b3c2f2b99239a24a",
+ "tools": {
+  "a": {
+   "digest": "sha256:2cd1fdbe1c4136c4977481feda16d00db9cf6be8e2333fb32ac9df5ffe0a239b",
+   "definition": {"name": "a", "title": "A", "description": "d", "inputSchema": {"type": "object"}}
+  },
+  "b": {
+   "digest": "sha256:915fc45f37ee008ebdbbe83c84e492a928db74a71249fd3f42fec001e7199ec7",
+   "definition": {"name": "b", "title": "B", "description": "d", "inputSchema": {"type": "object"}}
+  },
+  "c": {
+   "digest": "sha256:6abbae19073b8eb47413fc274d4e8aa90c2d179a9f5714c4ad0a467828b896df",
+   "definition": {"name": "c", "title": "C", "description": "d", "inputSchema": {"type": "object"}}
+  }
+ },
+ "gone": []
+}"""
+"""A file that 0.1.0 has made."""
+
+
+def looking(name: str, title: str | None = None, **beside: Any) -> ToolDefinition:
+    tool = {
+        "name": name,
+        "title": title or name.upper(),
+        "description": "d",
+        "inputSchema": {"type": "object"},
+    }
+    made = admit(json.dumps({**tool, **beside}).encode())
+    assert isinstance(made, ToolDefinition)
+    return made
+
+
+async def test_pins_of_before_take_in_icons_and_meta_at_first_sight_and_hold_them_then(
+    store: PinStore,
+) -> None:
+    store.shelf.write("s", OF_BEFORE.encode(), replace=False)
+    icons = [{"src": "https://example.com/a.png"}]
+    first = [looking("a", icons=icons, _meta={"x": 1}), looking("b"), looking("c", "other", icons=icons)]
+
+    async def offered(*tools: ToolDefinition) -> set[str]:
+        reviewer = Reviewer({"*": "quarantine"}, store)
+        before = {tool.name for tool in reviewer.review("s", ServerConfig(command="x"), tools).offered}
+        await reviewer.prepare("s", ServerConfig(command="x"), tools)
+        after = {tool.name for tool in reviewer.review("s", ServerConfig(command="x"), tools).offered}
+        assert before == after
+        return after
+
+    assert await offered(*first) == {"a", "b"}
+    assert await offered(*first) == {"a", "b"}
+    for changed in (
+        {"icons": icons, "_meta": {"x": 2}},
+        {"icons": [], "_meta": {"x": 1}},
+        {"icons": icons},
+        {},
+    ):
+        assert await offered(looking("a", **changed), *first[1:]) == {"b"}
+    for changed in ({"icons": icons}, {"_meta": {"x": 1}}):
+        assert await offered(first[0], looking("b", **changed)) == {"a"}
+    # One that was another tool at the first sight takes in what it has when it is itself again, and no other.
+    again = looking("c", icons=icons)
+    assert await offered(first[0], again) == {"a", "c"} and await offered(looking("c")) == set()
+    # What 0.1.0 does not know is beside what it reads.
+    data = json.loads(store.shelf.read("s"))
+    of_before = json.loads(OF_BEFORE)
+    assert data["tools"]["a"].items() >= of_before["tools"]["a"].items() and data["format"] == 1
+    assert data["tools"]["a"]["icons"] == icons and data["tools"]["a"]["_meta"] == {"x": 1}
 
 
 def test_first_pins_replace_no_others_and_no_version_that_was_not_read(either: PinStore) -> None:
@@ -92,6 +164,10 @@ DAMAGE = [
     by_hand({"name": "a", "title": 5}),
     by_hand({"name": "a", "description": ["d"]}),
     by_hand({"name": "a", "annotations": "readOnly"}),
+    # Its icons are no part of the definition, and `whole` is not of these.
+    by_hand({"name": "a", "icons": []}),
+    by_hand({"name": "a"}).replace(b'"definition"', b'"icons": [], "definition"'),
+    by_hand({"name": "a"}).replace(b'"definition"', b'"whole": "sha256:x", "icons": [], "definition"'),
     by_hand({"name": "a"}, gone="a"),
     by_hand({"name": "a"}, gone=[["a"]]),
     by_hand({"name": "a"}, gone=[5, "a"]),
