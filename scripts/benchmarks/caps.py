@@ -24,7 +24,7 @@ MOST_OVER_MIB: Final = 16.0
 DEADLINE_MS: Final = 300
 MOST_P50_MS: Final = 25.0
 MOST_P99_MS: Final = 75.0
-LOOK_SECONDS: Final = 0.0005
+POLL_SECONDS: Final = 0.0005
 
 HOGS: Final = {
     "heap objects": "for (let i = 0; ; i++) kept.push({ a: i, b: [i] });",
@@ -54,7 +54,7 @@ class Looking:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
+        while not self._over.wait(POLL_SECONDS):
             self._look()
 
     def _look(self) -> None:

@@ -62,7 +62,7 @@ AGAIN_SECONDS: Final = 1.0
 MOST_AGAIN: Final = 60
 """Bounds how often a client asks again; a part is replaced in seconds."""
 
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 ENGINE_SECONDS: Final = 1.0
 """Passes before a host that has ended by itself is started again, as a service manager does."""
 
@@ -305,7 +305,7 @@ class Upgrade:
         while True:
             if not await asyncio.to_thread(self._fleet.balancer.up):
                 self.counts["looks_without_a_ready_broker"] += 1
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _approve(self) -> None:
         while True:
@@ -425,7 +425,7 @@ def kept(before: Path) -> list[str]:
             command("runs", "approve", parked)
             until = time.monotonic() + BOUND_SECONDS
             while time.monotonic() < until and "parked" in command("runs", "list", "--json"):
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
             again = run(new, "globalThis.__codemode_result__ = 7;")
         made = Counter(one["arguments"]["id"] for one in ledger(calls) if one["event"] == "call")
     found = {

@@ -304,7 +304,8 @@ async def test_nothing_but_the_protocol_is_on_stdout(tmp_path: Path) -> None:
             answered[message["id"]] = message
     process.stdin.close()
     rest, _ = await within(process.communicate())
-    assert rest == b""
+    # On a busy machine, that the servers have come may be told last.
+    assert all("method" in json.loads(line) for line in rest.splitlines())
     assert process.returncode == 0
     assert set(answered) == {1, 2, 3, 4, 5}
     assert answered[3]["result"]["structuredContent"]["diagnostics"][0]["code"] == "UNCAUGHT_EXCEPTION"

@@ -23,7 +23,6 @@ from cellblock.record import kept as keeping
 from cellblock.record.journal import JournalRoom, NoRoom
 from cellblock.record.journals import Journals, open_store
 from cellblock.record.kept import Keeper
-from cellblock.record.place import Place
 from cellblock.record.recording import Recording
 from cellblock.record.store import JournalStore
 from support.local_tools import IMPORTS, MADE, read, write
@@ -334,7 +333,7 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
         runs = [await parked(made, f"await write({{ n: {n} }});") for n in range(6)]
     damaged, foreign, late, odd, *others = runs
     settings = parse_settings({"cellblock": {"auth": {"keyring": "off"}}}).cellblock
-    store = open_store(Place(LocalStore(tmp_path), settings.auth), settings.journal)
+    store = open_store(LocalStore(tmp_path), settings.auth, settings.journal)
     for run_id in runs:
         store.answer(run_id, "accepted")
     dead = {"lost": "recording", "good": "x", "old": "x"}
@@ -452,7 +451,7 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
     room, refused = JournalRoom(), 0
     for module in (journal, keeping):
         monkeypatch.setattr(module, "ROOM", room)
-    monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(going_on, "POLL_SECONDS", 0.01)
     taken = Keeper.taken
 
     def told(self: Keeper, *args: Any) -> Any:

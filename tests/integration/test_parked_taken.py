@@ -22,7 +22,6 @@ from cellblock.record import store as store_module
 from cellblock.record.journal import NoRoom
 from cellblock.record.journals import open_store
 from cellblock.record.kept import Keeper
-from cellblock.record.place import Place
 from cellblock.record.store import JournalStore
 from cellblock.run.policy.asking import Caller
 from support.local_tools import MADE, read, write
@@ -125,7 +124,7 @@ async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left
     async with broker_on(tmp_path) as made:
         run_id = await parked(made)
     section = SETTINGS.cellblock
-    with contextlib.closing(open_store(Place(LocalStore(tmp_path), section.auth), section.journal)) as store:
+    with contextlib.closing(open_store(LocalStore(tmp_path), section.auth, section.journal)) as store:
         store.answer(run_id, "accepted")
         if left_by == "a broker":
             assert store.take(run_id, "broker-0000dead") is not None
@@ -154,7 +153,7 @@ async def test_runs_without_room_leave_others_their_turn(
     async with broker_on(tmp_path) as made:
         first, second = await parked(made), await parked(made)
     with contextlib.closing(
-        open_store(Place(LocalStore(tmp_path), SETTINGS.cellblock.auth), SETTINGS.cellblock.journal)
+        open_store(LocalStore(tmp_path), SETTINGS.cellblock.auth, SETTINGS.cellblock.journal)
     ) as store:
         for run_id in (first, second):
             store.answer(run_id, "accepted")
@@ -169,7 +168,7 @@ async def test_runs_without_room_leave_others_their_turn(
 
     monkeypatch.setattr(Keeper, "taken", has_no_room)
     monkeypatch.setattr(store_module, "MAX_DUE", 1)
-    monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(going_on, "POLL_SECONDS", 0.05)
     async with broker_on(tmp_path) as made:
         assert (await response_of(made, second)).result == {"result": 10}
         seen = refused

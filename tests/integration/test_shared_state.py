@@ -139,7 +139,7 @@ async def test_a_run_that_is_cancelled_elsewhere_ends_when_its_broker_hears_it(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a look at what others have written."""
-    monkeypatch.setattr(going_on, "LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(going_on, "POLL_SECONDS", 600.0)
     MADE.clear()
     GOES.clear()
     script = SCRIPT + "\nimport { hold } from '@codemode/servers/local';\nawait hold({ n: 3 });"
@@ -170,7 +170,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presence, "GRACE_SECONDS", 0.5)
-    monkeypatch.setattr(going_on, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(going_on, "POLL_SECONDS", 0.1)
     MADE.clear()
     script = (
         IMPORTS
@@ -186,7 +186,7 @@ async def test_a_run_whose_broker_is_killed_goes_on_in_another(
         process = await started(*words, program=forked_python())
         await until(there.exists, "the call is under way")
         await kept_as(broker, "running")
-        await asyncio.sleep(5 * going_on.LOOK_SECONDS)
+        await asyncio.sleep(5 * going_on.POLL_SECONDS)
         assert (await kept_as(broker, "running")).resumed == 0, "it was taken from a broker that lives"
         process.send_signal(signal.SIGKILL)
         await process.wait()

@@ -1,6 +1,5 @@
 """A worker host on the network whose key is allowed, and which attacks: it can spoil its own runs and no others."""
 
-# pyright: basic
 from __future__ import annotations
 
 import asyncio
@@ -93,7 +92,7 @@ class World:
         )
         self.pool.use(self.link)
         upstreams = FakeUpstreams({"echo": self._echo})
-        self.executor = Executor(self.settings, self.pool, upstreams, Parsers(), events=RunEvents())  # pyright: ignore[reportArgumentType]
+        self.executor = Executor(self.settings, self.pool, upstreams, Parsers(), events=RunEvents())
         self.context: Any = zmq.Context(io_threads=1)
         self.peers: list[Peer] = []
 

@@ -34,9 +34,8 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.questions import ParkedQuestion
 from cellblock.base.store import LocalStore
 from cellblock.record.journals import open_store
-from cellblock.record.place import Place
 from cellblock.record.rows import WAITING, Head, RunState, parked_questions
-from cellblock.record.store import JournalStore
+from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from soak.clients import ModernClients
 from soak.run_books import APPROVE, RunBooks
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, by_role, files_under, tracebacks
@@ -175,7 +174,7 @@ class Daemons:
 
     def heads(self, state: RunState | None = None) -> list[Head]:
         """Returns what is written down of the runs."""
-        if not self._place.exists():
+        if not LocalStore(self.state).exists(JOURNAL_TABLES):
             return []
         with self.store() as store:
             return heads_in(store, state)
@@ -189,12 +188,9 @@ class Daemons:
     @contextlib.contextmanager
     def store(self) -> Generator[JournalStore]:
         """Opens what is written down."""
-        with contextlib.closing(open_store(self._place, self.settings.cellblock.journal)) as store:
+        section = self.settings.cellblock
+        with contextlib.closing(open_store(LocalStore(self.state), section.auth, section.journal)) as store:
             yield store
-
-    @property
-    def _place(self) -> Place:
-        return Place(LocalStore(self.state), self.settings.cellblock.auth)
 
     def _keep_log(self) -> None:
         with self.log.open("ab") as file:

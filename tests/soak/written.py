@@ -8,13 +8,11 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
-from cellblock.record.place import Place
 from cellblock.record.rows import Head, RunState
-from cellblock.record.store import JournalStore
+from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.record.views import response_in
 from support.fleet.fleet import Fleet
 
@@ -26,7 +24,7 @@ def store_of(fleet: Fleet) -> Generator[JournalStore]:
     """Opens what the brokers of a fleet share."""
     shared = SharedState(PostgresServer(fleet.database.url), (fleet.state_key,))
     try:
-        yield Place(shared, AuthSettings(keyring="off")).opened(lambda: (fleet.state_key,), JournalSettings())
+        yield JournalStore(shared.database(JOURNAL_TABLES), lambda: (fleet.state_key,), JournalSettings())
     finally:
         shared.close()
 

@@ -4,7 +4,6 @@ A test gives the host an async function that plays one run: what the worker and 
 with what faults. Real are the link's codec, the pool, the executor and everything that it uses.
 """
 
-# pyright: basic
 from __future__ import annotations
 
 import asyncio
@@ -292,10 +291,10 @@ class World:
         self.executor = Executor(
             self.settings,
             self.pool,
-            self.upstreams,  # pyright: ignore[reportArgumentType]
+            self.upstreams,
             self.parsers,
             events=self.events,
-            keeper=keeper,  # pyright: ignore[reportArgumentType]
+            keeper=keeper,
         )
         self.hosts: list[ScriptedHost] = []
 

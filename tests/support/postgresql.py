@@ -24,7 +24,7 @@ from cellblock.fleet.postgresql import PostgresServer
 BOUND_SECONDS = 60.0
 """Longest wait for a start or an end, which takes half a second on a quiet machine."""
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 PORT = 5432
 
@@ -128,7 +128,7 @@ class Postgres:
         until = time.monotonic() + BOUND_SECONDS
         while not self._answers():
             assert self._process.poll() is None and time.monotonic() < until, log.read_text()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
         """Ends it, and removes its data."""

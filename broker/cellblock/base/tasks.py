@@ -45,7 +45,7 @@ async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
 
 
 @contextlib.asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None], *, name: str | None = None) -> AsyncGenerator[None]:
+async def in_background(work: Coroutine[Any, Any, None], *, name: str | None = None) -> AsyncGenerator[None]:
     """Has work done as a task while the block runs, and waits for the end of that task."""
     task = asyncio.create_task(work, name=name)
     try:

@@ -34,7 +34,7 @@ MIGRATIONS: Final[Sequence[str]] = (
     """,
 )
 
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 """Passes between two looks where nothing is announced: earlier releases write without a word."""
 
 FIRST_SECONDS: Final = 3.0
@@ -225,7 +225,7 @@ class SharedRows:
                 if not is_anew:
                     self._seal_anew()
                     is_anew = True
-            self._announced.wait(LOOK_SECONDS)
+            self._announced.wait(POLL_SECONDS)
 
     def _seal_anew(self) -> None:
         """Seals those rows anew that were sealed with the other key. Each broker does so once: two that change their

@@ -43,7 +43,7 @@ from cellblock.tools.upstream.registry import Registry
 
 logger = logging.getLogger("cellblock.journal")
 
-LOOK_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 2.0
 """Passes between two looks at what other processes have answered, where none announces it."""
 WATCHED_SECONDS: Final = 0.25
 """Passes between two looks while somebody waits for a run that another process may have."""
@@ -131,11 +131,11 @@ class GoingOn:
 
     async def changed(self, since: int) -> None:
         """Waits until something may have changed of the runs, here or in another process, after so many `changes`; at
-        most `LOOK_SECONDS`."""
+        most `POLL_SECONDS`."""
         self._watchers += 1
         self._look_now.set()
         try:
-            async with at_most(LOOK_SECONDS):
+            async with at_most(POLL_SECONDS):
                 while self.changes == since:
                     await self._change.wait()
         finally:
@@ -243,7 +243,7 @@ class GoingOn:
                 if version != seen:
                     self.tell_change()
                 if version != seen or now >= look_at:
-                    look_at = now + LOOK_SECONDS
+                    look_at = now + POLL_SECONDS
                     if now >= adopt_at:
                         # The configuration may have changed.
                         self.foreign.clear()
@@ -259,7 +259,7 @@ class GoingOn:
             if self._watchers:
                 await asyncio.sleep(WATCHED_SECONDS)
             else:
-                async with at_most(LOOK_SECONDS):
+                async with at_most(POLL_SECONDS):
                     await self._look_now.wait()
 
     async def _look_at_parked(self) -> None:

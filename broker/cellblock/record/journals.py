@@ -18,12 +18,14 @@ from typing import Final, TypeVar
 
 from cellblock.base.budget import Budget, OverBudget
 from cellblock.base.database import Away, StoreError
+from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_keys import derived_key
+from cellblock.base.store import Store
 from cellblock.base.threads import DaemonThread, is_done_within
-from cellblock.record.place import KEY_BYTES, Place
+from cellblock.record.journal_key import KEY_BYTES, keys_of
 from cellblock.record.rows import AnyPiece, Head, OneRunFailed
-from cellblock.record.store import JournalStore
+from cellblock.record.store import JOURNAL_TABLES, JournalStore
 
 logger = logging.getLogger("cellblock.journal")
 
@@ -58,15 +60,16 @@ T = TypeVar("T")
 
 
 class Journals:
-    """Keeps the journals of one place. Owns the thread, and the store while it is open.
+    """Keeps the journals of brokers. Owns the thread, and the journals while they are open.
 
     Args:
-        place: Where they are.
+        store: Where they are.
+        auth: Whether a key that is made is in the keyring.
         settings: What is kept for how long.
     """
 
-    def __init__(self, place: Place, settings: JournalSettings) -> None:
-        self._place = place
+    def __init__(self, store: Store, auth: AuthSettings, settings: JournalSettings) -> None:
+        self._state, self._auth = store, auth
         self._settings = settings
         self._thread = DaemonThread("cellblock-journals")
         self._store: JournalStore | None = None
@@ -84,7 +87,7 @@ class Journals:
 
     def start(self) -> None:
         """Begins to remove what is too old, where runs are kept or were."""
-        if self._settings.keeps or self._place.exists():
+        if self._settings.keeps or self._state.exists(JOURNAL_TABLES):
             self._tick()
 
     def use(self, settings: JournalSettings) -> None:
@@ -139,7 +142,7 @@ class Journals:
 
         While the disk has let somebody wait in vain, or PostgreSQL is away, nobody else waits.
         """
-        if not writing.done() and not self._hangs and self._place.trouble is None:
+        if not writing.done() and not self._hangs and self._state.trouble is None:
             self._hangs = not await is_done_within(writing, bound)
         return writing.done() and writing.result()
 
@@ -151,11 +154,11 @@ class Journals:
         """
 
         def work() -> T:
-            if self._store is None and not self._place.exists():
+            if self._store is None and not self._state.exists(JOURNAL_TABLES):
                 return default
             return ask(self._opened())
 
-        if (trouble := self._place.trouble) is not None:
+        if (trouble := self._state.trouble) is not None:
             raise Away(trouble)
         return await self._in_thread(work)
 
@@ -194,7 +197,7 @@ class Journals:
             self._timer.cancel()
         done = self._thread.submit(self._close)
         self._thread.end()
-        if (trouble := self._place.trouble) is not None:
+        if (trouble := self._state.trouble) is not None:
             if self._waiting.total:
                 logger.warning("the last runs are not kept: %s", trouble)
             self._closing.set()
@@ -249,7 +252,7 @@ class Journals:
             if self._settings.keeps:
                 # Here, and not while the first response waits for it: a keyring takes its time.
                 self._keys_of()
-            if self._place.exists():
+            if self._state.exists(JOURNAL_TABLES):
                 self._opened()
                 self._tidy()
         except StoreError as error:
@@ -271,12 +274,13 @@ class Journals:
 
     def _opened(self) -> JournalStore:
         if self._store is None:
-            self._store = self._place.opened(self._keys_of, self._settings)
+            database = self._state.database(JOURNAL_TABLES)
+            self._store = JournalStore(database, self._keys_of, self._settings)
         self._store.settings = self._settings
         return self._store
 
     def _keys_of(self) -> Sequence[bytes]:
-        self._keys = self._keys or self._place.keys()
+        self._keys = self._keys or keys_of(self._state, self._auth)
         return self._keys
 
     def _patiently(self, work: Callable[[JournalStore], object]) -> None:
@@ -327,18 +331,19 @@ class Journals:
         if not await is_done_within(future, READ_BOUND_SECONDS):
             future.cancel()
             raise StoreError(
-                self._place.trouble
+                self._state.trouble
                 or f"the disk, or the keyring, has not answered within {READ_BOUND_SECONDS:g} s"
             )
         return future.result()
 
 
-def open_store(place: Place, settings: JournalSettings) -> JournalStore:
-    """Returns the journals of a place for one look at them, in the caller's thread; the caller closes them.
+def open_store(store: Store, auth: AuthSettings, settings: JournalSettings) -> JournalStore:
+    """Returns the journals of a store for one look at them, in the caller's thread; the caller closes them.
 
     Raises:
         StoreError: They cannot be opened; FileNotFoundError where no run was kept yet.
     """
-    if not place.exists():
+    if not store.exists(JOURNAL_TABLES):
         raise FileNotFoundError
-    return place.opened(lambda: place.keys(make=False), settings, checked=False)
+    database = store.database(JOURNAL_TABLES, checked=False)
+    return JournalStore(database, lambda: keys_of(store, auth, make=False), settings)

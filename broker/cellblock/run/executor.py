@@ -441,7 +441,7 @@ class Executor:
             # Here, and not in the task that waits for its end: that would be one turn of the loop later.
             run.begin(lease)
             if typecheck != "off":
-                self._types.beside(side)
+                self._types.begin(side)
             response = await self._watched(run, generation, run.outcome(queue_ms), job.watch)
             if typecheck != "off":
                 # Before the wait for its own check: what that finds late is for the next one.

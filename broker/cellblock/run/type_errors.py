@@ -95,7 +95,7 @@ class TypeErrors:
         rest = [fault for fault in checked.faults if errors and (fault.line, fault.column) not in told]
         return errors, _diagnostics(rest, "warning", side.name)
 
-    def beside(self, side: SideCheck) -> None:
+    def begin(self, side: SideCheck) -> None:
         """Begins the check of a script that has just been started."""
         if self._checker is not None:
             side.begin()

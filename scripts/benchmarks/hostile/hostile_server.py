@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 PAUSE_SECONDS: Final = 0.1
 """Between two notifications."""
 
@@ -74,7 +74,7 @@ class Server:
                 left -= 1
                 time.sleep(PAUSE_SECONDS)
             else:
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
 
     def _greeting(self, version: str) -> dict[str, Any]:
         capabilities = {"tools": {"listChanged": True}, "logging": {}}

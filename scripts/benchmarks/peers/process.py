@@ -20,7 +20,7 @@ from benchmarks.processes import tree
 MOST_BYTES: Final = 3072 * MIB
 """Of a system's processes together while it runs what is hostile: more could be the machine's end."""
 
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 LINE_BYTES: Final = 1 << 24
 CAUSE: Final = re.compile(r"\W*[\w.]*(Error|Exception|FATAL|Fatal)")
 """What the line begins with that says why a process has ended, in Python and Node."""
@@ -123,7 +123,7 @@ class Peer:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             processes = [*tree(self._process.pid)]
             held = 0
             for process in processes:

@@ -29,7 +29,7 @@ START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 """For a part that is told to end: a broker lets runs go on for 30 s."""
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 PROBE_SECONDS = 5.0
 """For the answer to one probe."""
 
@@ -103,7 +103,7 @@ class Part:
         while not (ready or self.is_ready)():
             if not self.is_running or time.monotonic() > until:
                 raise NotStarted(f"{self.name} does not serve: {self.said()[-3000:]}")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def said(self) -> str:
         """All that it has said, in all its lives."""

@@ -21,7 +21,7 @@ from cellblock.app.cli.arguments import UsageError, default_file
 from cellblock.app.cli.streams import say
 from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import CellblockError, Certainty, Fault
-from cellblock.base.tasks import TaskSet, beside
+from cellblock.base.tasks import TaskSet, in_background
 from cellblock.serve.http.address import MCP_PATH, config_mark
 from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.daemon import Daemon, DaemonUnavailable, Link
@@ -204,7 +204,7 @@ class Answers:
         )
         wanted = {**asked["wanted"], "certificate": self._parsed.tls_cert}
         work = asyncio.ensure_future(_answer(self._broker, what, wanted, person))
-        async with beside(_hear(reader, questions, work)):
+        async with in_background(_hear(reader, questions, work)):
             try:
                 send(answer=await work)
             except (UsageError, CellblockError) as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.streams import say
-from cellblock.base.tasks import beside
+from cellblock.base.tasks import in_background
 
 if TYPE_CHECKING:
     from cellblock.app.broker import Broker
@@ -136,7 +136,7 @@ async def settled(broker: Broker, names: Collection[str] | None, tell: Callable[
         names: Their ids; None: all.
         tell: Is given the sentences.
     """
-    async with beside(tell_starting(broker, names, tell)):
+    async with in_background(tell_starting(broker, names, tell)):
         await broker.installed(tell, None if names is None else " ".join(names))
         await broker.settled(names)
 

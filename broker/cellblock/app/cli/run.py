@@ -29,7 +29,7 @@ from cellblock.base.json import is_object
 from cellblock.base.raw_json import RawJson
 from cellblock.base.redaction import Redactor, redacting, without_credentials
 from cellblock.base.settings.settings import Settings
-from cellblock.base.tasks import beside
+from cellblock.base.tasks import in_background
 from cellblock.observe.logs import logging_as_configured
 from cellblock.record.cellrun import read_file, redacted, write
 from cellblock.record.journal import Journal
@@ -121,8 +121,10 @@ async def run_in(
     progress = None if person.show is None else RunProgress()
     caller = Caller(grantee=Grantee(COMMAND_LINE, approver_of(person.decide)), observer=progress)
     async with (
-        beside(tell_starting(broker, used, person.tell)),
-        beside(progress.shown_by(person.show)) if progress and person.show else contextlib.nullcontext(),
+        in_background(tell_starting(broker, used, person.tell)),
+        in_background(progress.shown_by(person.show))
+        if progress and person.show
+        else contextlib.nullcontext(),
     ):
         await broker.installed(person.tell, " ".join([request["code"], *used]))
         await broker.settled(required)

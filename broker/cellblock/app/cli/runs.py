@@ -27,7 +27,6 @@ from cellblock.base.terminal import Painter, cell, harmless, milliseconds, plain
 from cellblock.observe.audit import FILE_NAME, AuditLog
 from cellblock.observe.logs import logging_as_configured
 from cellblock.record.journals import open_store
-from cellblock.record.place import Place
 from cellblock.record.recording import Recording
 from cellblock.record.rows import WAITING, Head, Piece, recording_in
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
@@ -44,7 +43,7 @@ def show_all(parsed: argparse.Namespace) -> int:
     """Prints which runs are kept, the newest first. Raises ConfigError: they cannot be read."""
     settings = with_state_dir(parsed)
     heads: list[Head] = []
-    if _place(settings).exists():
+    if store_of(settings).exists(JOURNAL_TABLES):
         with opened_runs(settings) as store:
             heads = store.heads(parsed.client, limit=parsed.limit, state="parked" if parsed.parked else None)
     if parsed.json:
@@ -142,13 +141,13 @@ def _question_lines(question: dict[str, Any], *, values: bool) -> list[str]:
 
 def opened_runs(settings: Settings) -> contextlib.AbstractContextManager[JournalStore]:
     """Opens the kept runs for a while; raises ConfigError where there are none, or they cannot be used."""
-    place = _place(settings)
-    if not place.exists():
+    store, section = store_of(settings), settings.cellblock
+    if not store.exists(JOURNAL_TABLES):
         raise ConfigError(
             f"No run was kept yet: there is no {settings.state_dir / JOURNAL_TABLES.file}.",
             hint='Set "cellblock": {"journal": "failed"}. Is it the daemon\'s --state-dir?',
         )
-    return opened(settings, "The kept runs", lambda: open_store(place, settings.cellblock.journal))
+    return opened(settings, "The kept runs", lambda: open_store(store, section.auth, section.journal))
 
 
 def without_values(run: dict[str, Any]) -> dict[str, Any]:
@@ -158,10 +157,6 @@ def without_values(run: dict[str, Any]) -> dict[str, Any]:
 
 
 # ---- inside ------------------------------------------------------------------------------------------
-
-
-def _place(settings: Settings) -> Place:
-    return Place(store_of(settings), settings.cellblock.auth)
 
 
 def _unknown(run_id: str) -> ConfigError:

@@ -23,7 +23,7 @@ from cellblock.app.process_memory import own_process
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import check_state_dir
-from cellblock.base.tasks import at_most, beside
+from cellblock.base.tasks import at_most, in_background
 from cellblock.base.threads import start_daemon
 from cellblock.observe.logs import logging_as_configured
 from cellblock.serve.stdio.server import stdio_front
@@ -171,7 +171,7 @@ async def following(
         return
     watch = _Watch(file, broker, load)
     hangups.obey(watch.wanted.set)
-    async with beside(watch.run(), name="config watch"):
+    async with in_background(watch.run(), name="config watch"):
         yield watch.why_behind
 
 

@@ -17,12 +17,12 @@ from cellblock.app.cli.streams import say
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.store import LocalStore
-from cellblock.base.tasks import beside
-from cellblock.observe.metrics import Metrics, Tally
+from cellblock.base.tasks import in_background
+from cellblock.observe.metrics import Tally
 from cellblock.observe.view import View
 from cellblock.run.board import RECENT_RUNS, Board
 from cellblock.serve.http.address import Address
-from cellblock.serve.http.pages import KeptRuns, Pages, Servers
+from cellblock.serve.http.pages import Pages
 from cellblock.serve.http.server import HttpFrontend, HttpOptions
 from cellblock.serve.http.token import FILE_NAME
 from cellblock.serve.http.waiting_runs import WaitingRuns
@@ -71,7 +71,7 @@ async def serve_http(
             _drain_on_signals(front, hangups)
             async with (
                 following(broker, parsed, load, hangups) as why_behind,
-                beside(_end_of_itself(front, broker, parsed), name="end of itself"),
+                in_background(_end_of_itself(front, broker, parsed), name="end of itself"),
             ):
                 await front.serve(
                     broker,
@@ -154,12 +154,15 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
     waiting = WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=shows == "scripts")
     return Pages(
+        facts,
+        tally,
         view,
-        Metrics(tally, facts),
+        broker.keeper,
+        shows,
+        redacted,
         open_metrics=section.metrics == "open",
         secure=encrypted,
-        servers=Servers(facts, broker.restart_server) if is_own else None,
-        kept=KeptRuns(broker.keeper, shows, redacted),
+        restart=broker.restart_server if is_own else None,
         # Members of a team do not answer for each other.
         parked=waiting if is_own else None,
     )

@@ -155,7 +155,7 @@ def _write_bound(known: Mapping[str, list[str]]) -> None:
 
 def _keys() -> StateKeys:
     # Only where something is sealed: it needs the store's modules.
-    from cellblock.record.place import load_key
+    from cellblock.record.journal_key import load_key
 
     return StateKeys((load_key(default_state_dir(), AuthSettings()),))
 

@@ -12,7 +12,6 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
@@ -29,7 +28,7 @@ from cellblock.base.json import mapped
 from cellblock.base.settings.sections import Dashboard, OAuthSettings
 from cellblock.base.visible import visible
 from cellblock.observe.facts import BrokerFacts
-from cellblock.observe.metrics import CONTENT_TYPE, Metrics
+from cellblock.observe.metrics import CONTENT_TYPE, Metrics, Tally
 from cellblock.observe.view import View
 from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import Authenticator, caller_with
@@ -87,49 +86,6 @@ HEADERS: Final = {
 }
 
 
-class KeptRuns:
-    """Shows the runs that are kept after their end as the dashboard shows all others, without secrets.
-
-    Args:
-        keeper: Has the runs.
-        shows: Says whether logs and scripts are shown.
-        redacting: Gives what takes the secrets of the configuration in force out of what is shown.
-    """
-
-    def __init__(
-        self, keeper: Keeper, shows: Dashboard, redacting: Callable[[], Callable[[Any], Any]]
-    ) -> None:
-        self._keeper, self._shows, self._redacting = keeper, shows, redacting
-        self.recent = keeper.recent
-
-    async def run(self, run_id: str) -> dict[str, Any] | None:
-        """Returns the whole of one kept run; None when it is not kept. Raises StoreError."""
-        run = await self._keeper.run(run_id)
-        if run is None:
-            return None
-        if self._shows not in ("logs", "scripts"):
-            run["logs"] = []
-        if self._shows != "scripts":
-            run.pop("script", None)
-        return self._redacting()(run)
-
-
-class Servers:
-    """Shows the upstream servers, for `cellblock restart`.
-
-    Args:
-        facts: Knows their state.
-        restart: Begins to start a server again; False when there is no such server.
-    """
-
-    def __init__(self, facts: BrokerFacts, restart: Callable[[str], bool]) -> None:
-        self._facts, self.restart = facts, restart
-
-    def row(self, name: str) -> dict[str, Any] | None:
-        """Returns a server's state; None when there is no such server."""
-        return next((row for row in self._facts.upstreams() if row["name"] == name), None)
-
-
 def signed_in(logins: Logins, authenticator: Authenticator) -> Guard:
     """Lets a browser that has logged in pass, or a caller with a token; notes who of them may decide."""
 
@@ -145,81 +101,77 @@ def signed_in(logins: Logins, authenticator: Authenticator) -> Guard:
     return guard
 
 
-@dataclass(frozen=True)
-class Guards:
-    """Says what stands in front of pages.
-
-    Attributes:
-        open: Of those that ask for no token: a login shows its code.
-        token: Of those that ask for one.
-        owner: Of those that ask for one that is nobody's alone.
-        browser: Of those that a browser may read that has logged in; gets how it logs in.
-        decision: Of those that change something that a browser has read.
-    """
-
-    open: list[Middleware]
-    token: list[Middleware]
-    owner: list[Middleware]
-    browser: Callable[[Logins], list[Middleware]]
-    decision: list[Middleware]
-
-
 class Pages:
     """Holds what the pages show.
 
     Args:
+        facts: The state of the broker's parts.
+        tally: What was counted.
         view: What the dashboard shows; None where there is none.
+        keeper: Has the runs that are kept after their end.
+        shows: Says what is shown of those.
+        redacting: Gives what takes the secrets of the configuration in force out of what is shown.
         open_metrics: Whether the metrics ask for no token.
         secure: Whether browsers reach us over TLS.
-        servers: For `cellblock restart`; None where nobody may.
-        kept: The runs that are kept after their end.
+        restart: Begins to start a server again, False when there is no such server; None where nobody may.
         parked: The runs that wait for a person; None where nobody may answer them here.
         clock: Seconds on a clock that never goes back.
     """
 
     def __init__(
         self,
+        facts: BrokerFacts,
+        tally: Tally,
         view: View | None,
-        metrics: Metrics,
+        keeper: Keeper,
+        shows: Dashboard,
+        redacting: Callable[[], Callable[[Any], Any]],
         *,
         open_metrics: bool = False,
         secure: bool = False,
-        servers: Servers | None = None,
-        kept: KeptRuns,
+        restart: Callable[[str], bool] | None = None,
         parked: WaitingRuns | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._servers = servers
-        self._kept = kept
+        self._facts = facts
+        self._metrics = Metrics(tally, facts)
         self._view = view
-        self._metrics = metrics
+        self._keeper, self._shows, self._redacting = keeper, shows, redacting
         self._open_metrics = open_metrics
+        self._restart = restart
         self._parked = parked
         self._clock = clock
         self._logins = Logins(DASHBOARD_PATH, secure=secure, clock=clock)
         self._state: tuple[float, Response] | None = None
 
-    def routes(self, guards: Guards) -> list[Route]:
-        """Returns the paths that are there, each behind its guards."""
-        guard = guards.open if self._open_metrics else guards.token
-        found = [Route(METRICS_PATH, partial(_metrics_page, self._metrics), middleware=guard)]
-        if self._servers is not None:
-            page = partial(_server_page, self._servers)
-            found.append(
-                Route("/servers/{name:path}", page, methods=["GET", "POST"], middleware=guards.owner)
-            )
-        if self._view is not None:
-            found += [
-                Route(CODE_PATH, self._code_page, methods=["POST"], middleware=guards.owner),
-                Route(LOGIN_PATH, self._login_page, middleware=guards.open),
-                *self._read_by_browsers(self._view, guards.browser(self._logins), guards.decision),
-            ]
-        return found
-
-    def _read_by_browsers(
-        self, view: View, guard: list[Middleware], decision: list[Middleware]
+    def routes(
+        self,
+        *,
+        public: list[Middleware],
+        token: list[Middleware],
+        owner: list[Middleware],
+        browser: Callable[[Logins], list[Middleware]],
+        decision: list[Middleware],
     ) -> list[Route]:
-        found = [
+        """Returns the paths that are there, each behind its guards.
+
+        Args:
+            public: Stand before what asks for no token: a login shows its code.
+            token: Before what asks for one.
+            owner: Before what asks for one that is nobody's alone.
+            browser: Gives those before what a browser may read that has logged in.
+            decision: Before what changes something that a browser has read.
+        """
+        found = [Route(METRICS_PATH, self._metrics_page, middleware=public if self._open_metrics else token)]
+        if (restart := self._restart) is not None:
+            page = partial(self._server_page, restart)
+            found.append(Route("/servers/{name:path}", page, methods=["GET", "POST"], middleware=owner))
+        if (view := self._view) is None:
+            return found
+        guard = browser(self._logins)
+        found += [
+            Route(CODE_PATH, self._code_page, methods=["POST"], middleware=owner),
+            Route(LOGIN_PATH, self._login_page, middleware=public),
             *(Route(path, partial(_asset, *asset), middleware=guard) for path, asset in ASSETS.items()),
             Route(STATE_PATH, partial(self._state_page, view), middleware=guard),
             Route("/dashboard/runs/{run:path}", partial(self._run_page, view), middleware=guard),
@@ -238,6 +190,17 @@ class Pages:
             ]
         return found
 
+    async def _metrics_page(self, _: Request) -> Response:
+        return page_of(self._metrics.page(), CONTENT_TYPE)
+
+    async def _server_page(self, restart: Callable[[str], bool], request: Request) -> Response:
+        name: str = request.path_params["name"]
+        if request.method != "POST" or restart(name):
+            for row in self._facts.upstreams():
+                if row["name"] == name:
+                    return json_page(row)
+        return Response(None, HTTPStatus.NOT_FOUND)
+
     async def _state_page(self, view: View, _: Request) -> Response:
         now = self._clock()
         if self._state is None or now - self._state[0] >= STATE_SECONDS:
@@ -249,14 +212,25 @@ class Pages:
         run = view.board.run(run_id)
         try:
             if run is None or run["state"] == "ended":
-                run = await self._kept.run(run_id) or run
+                run = await self._kept_run(run_id) or run
         except StoreError as error:
             logger.warning("a kept run cannot be shown: %s", error)
         return Response(None, HTTPStatus.NOT_FOUND) if run is None else json_page(run)
 
+    async def _kept_run(self, run_id: str) -> dict[str, Any] | None:
+        """Returns a run that is kept as the dashboard shows all others; None when it is not. Raises StoreError."""
+        run = await self._keeper.run(run_id)
+        if run is None:
+            return None
+        if self._shows not in ("logs", "scripts"):
+            run["logs"] = []
+        if self._shows != "scripts":
+            run.pop("script", None)
+        return self._redacting()(run)
+
     async def _kept_page(self, _: Request) -> Response:
         try:
-            return json_page({"runs": await self._kept.recent()})
+            return json_page({"runs": await self._keeper.recent()})
         except StoreError as error:
             return json_page({"runs": [], "error": str(error)})
 
@@ -276,16 +250,6 @@ class Pages:
 
 async def _asset(name: str, kind: str, _: Request) -> Response:
     return page_of(files("cellblock.serve.http").joinpath("page", name).read_bytes(), kind)
-
-
-async def _metrics_page(metrics: Metrics, _: Request) -> Response:
-    return page_of(metrics.page(), CONTENT_TYPE)
-
-
-async def _server_page(servers: Servers, request: Request) -> Response:
-    name: str = request.path_params["name"]
-    row = servers.row(name) if request.method != "POST" or servers.restart(name) else None
-    return Response(None, HTTPStatus.NOT_FOUND) if row is None else json_page(row)
 
 
 async def _parked_page(parked: WaitingRuns, request: Request) -> Response:

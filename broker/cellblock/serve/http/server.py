@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.sections import MIB, HttpSettings
-from cellblock.base.tasks import at_most, beside, end_tasks
+from cellblock.base.tasks import at_most, end_tasks, in_background
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
 from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
 from cellblock.serve.http.caller import Authenticator
@@ -50,7 +50,7 @@ from cellblock.serve.http.guards import (
 )
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
-from cellblock.serve.http.pages import Guards, Pages, public_routes, signed_in
+from cellblock.serve.http.pages import Pages, public_routes, signed_in
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
 from cellblock.serve.http.token import OwnTokens, ensure_tokens
@@ -316,7 +316,7 @@ class HttpFrontend:
     ) -> None:
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
         try:
-            async with beside(self._keep_keys_fresh(), name="issuer's keys"), manager.run():
+            async with in_background(self._keep_keys_fresh(), name="issuer's keys"), manager.run():
                 stopping = asyncio.create_task(self._stopping.wait())
                 try:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -408,13 +408,6 @@ class HttpFrontend:
             one = signed_in(logins, authenticator)
             return [Middleware(Guarded, own_site, one, no_named_tokens, connections, rates), seen]
 
-        guards = Guards(
-            open=[Middleware(Guarded, own_site, rates)],
-            token=[Middleware(Guarded, own_site, known, connections, rates)],
-            owner=[Middleware(Guarded, own_site, known, no_named_tokens, connections, rates), seen],
-            browser=browser,
-            decision=[Middleware(Guarded, self._in_flight.nothing_new)],
-        )
         # Whose it is comes before what it may take, and what costs most comes last: the memory for a body is taken for
         # a caller whose connection, session and rate are in order, and only what is whole counts as in flight.
         mcp_guards = [
@@ -435,7 +428,13 @@ class HttpFrontend:
                     for path in (MCP_PATH, f"{MCP_PATH}/")
                 ),
                 *public_routes(self._in_flight, ready, trouble, oauth, [Middleware(Guarded, rates)]),
-                *pages.routes(guards),
+                *pages.routes(
+                    public=[Middleware(Guarded, own_site, rates)],
+                    token=[Middleware(Guarded, own_site, known, connections, rates)],
+                    owner=[Middleware(Guarded, own_site, known, no_named_tokens, connections, rates), seen],
+                    browser=browser,
+                    decision=[Middleware(Guarded, self._in_flight.nothing_new)],
+                ),
             ],
             redirect_slashes=False,
             # Nobody without a token learns which paths there are.

@@ -90,7 +90,7 @@ class Front:
         return [
             server
             for server in self.service.catalog.servers.values()
-            if has in server.beside and (grants is None or grants.gives_whole(server))
+            if has in server.other_kinds and (grants is None or grants.gives_whole(server))
         ]
 
     def description(self, catalog: Catalog, principal: str, chars: int | None = None) -> Declared:

@@ -19,11 +19,11 @@ from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from cellblock.base.settings.sections import Profile
-from cellblock.base.tasks import beside
+from cellblock.base.tasks import in_background
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler, stdio_owner
 from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
-from cellblock.serve.mcp.tool_name import ToolNames
+from cellblock.serve.mcp.tool_name import tool_names
 from cellblock.serve.service import Context, OwnerOf, RunService
 from cellblock.serve.splices import Splices
 
@@ -116,8 +116,7 @@ class FrontServer(Server[dict[str, Any]]):
         self._front.kept = kept
         self._surface = (Proxy if shown.profile == "proxy" else Surface)(self._front)
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
-        names = ToolNames(shown).taken
-        self.get_tool_input_schema = dict.fromkeys(names, INPUT_SCHEMA).get
+        self.get_tool_input_schema = dict.fromkeys(tool_names(shown), INPUT_SCHEMA).get
         if isinstance(self._surface, Proxy):
             self.get_tool_input_schema = self._surface.input_schema
             self.middleware.append(self._surface.place_large)
@@ -158,7 +157,7 @@ class FrontServer(Server[dict[str, Any]]):
         self._renew_greeting()
         unwatch = self._service.watch_catalog(self._renew_greeting)
         try:
-            async with beside(self._follow_changes(), name="list changes"):
+            async with in_background(self._follow_changes(), name="list changes"):
                 yield {}
         finally:
             unwatch()

@@ -38,7 +38,7 @@ from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.run_tool import RunTool
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
-from cellblock.serve.mcp.tool_name import TOOL_NAME, ToolNames
+from cellblock.serve.mcp.tool_name import TOOL_NAME, tool_name_for, tool_names
 from cellblock.serve.run_output import form_for, has_error, tool_result
 from cellblock.serve.service import Context, RunService, client_name, client_version
 from cellblock.tools.catalog.model import Catalog
@@ -136,7 +136,7 @@ class Surface:
         self._tasks = Tasks(front, self._shown)
         self._runs = RunTool(front, self._tasks)
         shown = front.service.front_config.shown
-        self._names = ToolNames(shown)
+        self._names = tool_names(shown)
         self._marks_errors = shown.is_error == "diagnostics"
         self._extended = ExtendedTools(front.service) if shown.profile == "extended" else None
         self.changes: Final = ListChanges(front)
@@ -163,7 +163,7 @@ class Surface:
         declared = self._front.description(catalog, owner.principal, shown_chars(name, version))
         self._references.show(owner.client, catalog, declared)
         run = types.Tool(
-            name=self._names.shown_to(name),
+            name=tool_name_for(name, self._service.front_config.shown),
             title="Run a script against MCP servers",
             description=declared.text,
             input_schema=INPUT_SCHEMA,
@@ -179,7 +179,7 @@ class Surface:
         extended = self._extended
         if extended is not None and extended.has(params.name):
             return await extended.call(params.name, params.arguments or {}, self._front.catalog(context))
-        if params.name not in self._names.taken:
+        if params.name not in self._names:
             known = f"tools are {', '.join([TOOL_NAME, *(tool.name for tool in TOOLS)])}" if extended else ""
             raise MCPError(
                 types.INVALID_PARAMS,

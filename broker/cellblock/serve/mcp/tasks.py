@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_array
-from cellblock.base.tasks import beside
+from cellblock.base.tasks import in_background
 from cellblock.run.hook import CANCELLED
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp.approvals import answers_in, parked_requests
@@ -168,7 +168,7 @@ class Tasks:
         names = [str(one) for one in dict.fromkeys(wanted)][:MAX_TASKS]
         known = [name for name in names if await self.found(context, name) is not None]
         stream = _Stream(context.session, known)
-        async with beside(self._tell(context, stream, known), name="tasks of a stream"):
+        async with in_background(self._tell(context, stream, known), name="tasks of a stream"):
             yield replace(context, session=stream)
 
     # ---- inside --------------------------------------------------------------------------------------

@@ -52,17 +52,16 @@ COPILOT_OF_JETBRAINS: Final = "/copilot-intellij"
 """Ends the name of GitHub Copilot for JetBrains' editors, behind that of the editor."""
 
 
-class ToolNames:
-    """Names the tool in one front-end."""
+def tool_names(settings: FrontendSettings) -> frozenset[str]:
+    """Returns the names by which the tool can be called."""
+    return frozenset([TOOL_NAME] if settings.strict else [TOOL_NAME, PLAIN_NAME])
 
-    def __init__(self, settings: FrontendSettings) -> None:
-        self._setting = TOOL_NAME if settings.strict else settings.tool_name
-        self.taken = frozenset([TOOL_NAME] if settings.strict else [TOOL_NAME, PLAIN_NAME])
-        """Holds the names by which the tool can be called."""
 
-    def shown_to(self, client: str) -> str:
-        """Returns the tool's name for a client, by the name that the client gives itself."""
-        if self._setting != "auto":
-            return self._setting
-        name = client.lower()
-        return PLAIN_NAME if name in WITHOUT_DOTS or name.endswith(COPILOT_OF_JETBRAINS) else TOOL_NAME
+def tool_name_for(client: str, settings: FrontendSettings) -> str:
+    """Returns the tool's name for a client, by the name that the client gives itself."""
+    if settings.strict:
+        return TOOL_NAME
+    if settings.tool_name != "auto":
+        return settings.tool_name
+    name = client.lower()
+    return PLAIN_NAME if name in WITHOUT_DOTS or name.endswith(COPILOT_OF_JETBRAINS) else TOOL_NAME

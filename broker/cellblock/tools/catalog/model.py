@@ -100,7 +100,7 @@ class ServerEntry:
     `withheld` are tools that scripts are not given, `warnings` sentences for whoever runs Cellblock, and `unpinned`
     maps the names of offered tools that are not as pinned to what is different; `unapproved` says for a run what is not
     as pinned. `session` tells apart the sessions
-    that servers of one name have had: a run in flight keeps the one that it began with. `beside` names what it has
+    that servers of one name have had: a run in flight keeps the one that it began with. `other_kinds` names what it has
     beside tools and may give (`resources`, `prompts`), of which `revision` counts the changes that were noticed.
     `reads` is what a script's `readResource` calls; None where the server's entry leaves that out, or it has none.
     """
@@ -118,7 +118,7 @@ class ServerEntry:
     unpinned: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     unapproved: tuple[str, ...] = field(default=(), compare=False)
     session: int = field(default=0, compare=False)
-    beside: tuple[str, ...] = ()
+    other_kinds: tuple[str, ...] = ()
     revision: int = field(default=0, compare=False)
     reads: ToolEntry | None = None
 

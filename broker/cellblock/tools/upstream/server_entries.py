@@ -97,7 +97,7 @@ class ServerEntries:
             unpinned=review.differing,
             unapproved=review.warnings,
             session=session,
-            beside=() if refused or config.asks else self._beside(name, config, facts),
+            other_kinds=() if refused or config.asks else self._other_kinds(name, config, facts),
             revision=revision,
             reads=self._reads(name, config),
         )
@@ -119,7 +119,7 @@ class ServerEntries:
             by_export={tool.export_name: tool for tool in entries},
         )
 
-    def _beside(self, name: str, config: ServerConfig, facts: ServerFacts) -> tuple[str, ...]:
+    def _other_kinds(self, name: str, config: ServerConfig, facts: ServerFacts) -> tuple[str, ...]:
         """Returns what a server has beside tools, where neither its entry nor a quarantine narrows it."""
         narrowed = config.enabled_tools not in (None, ["*"]) or config.disabled_tools
         if narrowed or (self._reviewer is not None and self._reviewer.quarantines(name)):

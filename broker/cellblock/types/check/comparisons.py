@@ -198,15 +198,17 @@ def _texts_in(value: Node) -> Iterator[Node]:
 
 def _is_covered(node: Node, value: str, choices: tuple[str, ...]) -> bool:
     """Says whether the declared text that was meant is compared with beside this, if it is known which."""
-    beside = _beside(node)
+    alternatives = _alternatives(node)
     found = [
-        text for text in choices if re.search(_COMPARED % ((re.escape(text[1:-1].encode()),) * 2), beside)
+        text
+        for text in choices
+        if re.search(_COMPARED % ((re.escape(text[1:-1].encode()),) * 2), alternatives)
     ]
     near = nearest_names(value, choices, limit=1)
     return bool(found) and (not near or near[0] in found)
 
 
-def _beside(node: Node) -> bytes:
+def _alternatives(node: Node) -> bytes:
     """Gives the source of the alternatives that a comparison is one of: around it, or of the cases that run into its
     own, and those that it runs into."""
     case = node.parent

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cellblock.base.errors import shorten
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.lines import line_of
 from cellblock.tools.catalog.model import Catalog
@@ -214,9 +215,8 @@ def message_of(complaint: Complaint) -> str:
     text = _BOILERPLATE.sub("", complaint.message.strip())
     if complaint.choices:
         of = f" of `{complaint.subject}`" if complaint.subject else ""
-        return _cut(
-            f"The comparison with {complaint.name} is in vain: the declared values{of} have no such one."
-        )
+        said = f"The comparison with {complaint.name} is in vain: the declared values{of} have no such one."
+        return shorten(said, MAX_MESSAGE_CHARS)
     if complaint.code == ADDED_TEXT:
         text = (
             f"`{complaint.name[:MAX_NAMED_CHARS]}` is text: added to a number, its characters are appended."
@@ -242,11 +242,7 @@ def message_of(complaint: Complaint) -> str:
         wrong = complaint.message if complaint.code == NUMBERED else ITS_CHARACTERS
         kind = "JSON text" if is_json_text(complaint.receiver or "") else "text"
         text = f"{f'`{what}`' if what else 'It'} is {kind}, and {wrong}."
-    return _cut(re.sub(r"(?<!\s)\s*\n\s*", " ", text))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
+    return shorten(re.sub(r"(?<!\s)\s*\n\s*", " ", text), MAX_MESSAGE_CHARS)
 
 
 def hint_of(
@@ -290,7 +286,7 @@ def hint_of(
 
 def _comparison_hint(complaint: Complaint) -> str:
     near = nearest_names(complaint.name, complaint.choices, limit=1)
-    return _cut(f"{did_you_mean(near)} Declared: {listed(complaint.choices)}.".lstrip())
+    return shorten(f"{did_you_mean(near)} Declared: {listed(complaint.choices)}.".lstrip(), MAX_MESSAGE_CHARS)
 
 
 def _json_text_hint(complaint: Complaint) -> str:

@@ -72,12 +72,12 @@ def nested_place(name: str, text: str, declarations: str = "", module: str = "")
     left = MAX_READ
     for _ in range(MAX_NESTED):
         below: list[tuple[list[str], dict[str, str]]] = []
-        for way, types in level:
+        for path, types in level:
             for key, kind in list(types.items())[: max(left, 0)]:
                 left -= 1
                 here = f"{key}[]" if element_of(kind) is not None else key
-                below.append(([*way, here], members_of(kind, declarations, module)))
-        found = [way for way, types in below if name in types]
+                below.append(([*path, here], members_of(kind, declarations, module)))
+        found = [path for path, types in below if name in types]
         if found:
             return found[0] if len(found) == 1 else None
         level = below

@@ -371,14 +371,14 @@ def _short(read: Node | None, source: ParsedScript) -> str:
 def _upwards(node: Node, source: ParsedScript) -> list[Node]:
     """Gives the node and what is around it, up to the statement."""
     # From the root down: each node's parent would be looked for from there again.
-    way: list[Node] = []
+    found: list[Node] = []
     here: Node | None = source.root
     while here is not None and here.id != node.id:
         if here.type.endswith("statement"):
-            way.clear()
-        way.append(here)
+            found.clear()
+        found.append(here)
         here = here.child_with_descendant(node)
-    return [*way, node]
+    return [*found, node]
 
 
 # ---- members -----------------------------------------------------------------------------------------------

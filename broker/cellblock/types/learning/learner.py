@@ -23,10 +23,9 @@ from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.schemas.validation import InputValidator
-from cellblock.types.learning.bounded import part_of
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
 from cellblock.types.learning.offers import Offer, Offers, Paces, Turns
-from cellblock.types.learning.sample import GivenOutput, observe
+from cellblock.types.learning.sample import GivenOutput, observe, part_of
 from cellblock.types.learning.shape import LOCAL, SEVERAL
 from cellblock.types.learning.store import Memory
 

@@ -8,13 +8,14 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, NoReturn
 
+import msgspec
+from msgspec import Raw
 from pydantic_core import from_json
 
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.validation import InputValidator
-from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.observation import MAX_DISAGREEMENT_CHARS, NOT_GIVEN, GivenCheck, Observation
-from cellblock.types.learning.shape import NAME
+from cellblock.types.learning.shape import NAME, shape_of
 
 MAX_DOCUMENT_DEPTH: Final = 512
 """Sets the deepest JSON that is parsed, for scripts and for what is learnt; Python's parser takes some 900 levels."""
@@ -26,6 +27,15 @@ MAX_SAMPLE_CHARS: Final = 2_000
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKET: Final = re.compile(r"[^][{}]+")
 _STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+LEARNT_BYTES: Final = 128 * 1024
+"""Bounds the part of one result that is looked at."""
+
+SHOWN_CHARS: Final = 200
+"""Sets what is left of a text that is over its share."""
+
+_items: Final = msgspec.json.Decoder(list[Raw])
+_fields: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
 class TooDeep(ValueError):
@@ -157,3 +167,54 @@ def _misfit(value: Any, validator: InputValidator, by: str) -> str:
     steps = [step if step.isdigit() or NAME.match(step) else "*" for step in violation.path.split("/")[1:]]
     place = "/" + "/".join(steps) if steps else "the root"
     return f"at {place}: {by} {violation.expected}"[:MAX_DISAGREEMENT_CHARS]
+
+
+def bounded_part(body: bytes, most: int = LEARNT_BYTES) -> bytes | None:
+    """Returns JSON of about `most` bytes; None where an object has too many members for that.
+
+    Args:
+        body: JSON that is known to be well-formed.
+        most: Bytes.
+    """
+    if len(body) <= most:
+        return body
+    first = body[:1]
+    if first == b'"':
+        text: str = msgspec.json.decode(body)
+        return msgspec.json.encode(text[:SHOWN_CHARS])
+    if first == b"[":
+        taken: list[Raw] = []
+        left = most
+        for item in _items.decode(body):
+            part = bounded_part(bytes(item), most // 4)
+            if part is None or len(part) > left:
+                break
+            taken.append(Raw(part))
+            left -= len(part)
+        return msgspec.json.encode(taken) if taken else None
+    if first != b"{":
+        return None
+    fields = _fields.decode(body)
+    share = most // max(1, len(fields))
+    parts = {name: bounded_part(bytes(value), max(share, SHOWN_CHARS)) for name, value in fields.items()}
+    if len(fields) > most // SHOWN_CHARS or None in parts.values():
+        return None
+    return msgspec.json.encode({name: Raw(part) for name, part in parts.items() if part is not None})
+
+
+def part_of(kind: ResultKind, body: bytes) -> bytes | None:
+    """Returns the part of a result that is looked at, the very bytes where that is all of it; None for none."""
+    if len(body) <= LEARNT_BYTES:
+        return body
+    try:
+        if kind != "text":
+            return bounded_part(body)
+        # Of a text it is the JSON in it, if any.
+        text: str = msgspec.json.decode(body)
+        inner = text.strip().encode()
+        if inner[:1] not in (b"[", b"{"):
+            return bounded_part(body)
+        part = bounded_part(inner)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return None if part is None else msgspec.json.encode(part.decode())

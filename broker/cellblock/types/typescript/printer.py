@@ -207,11 +207,11 @@ class Printer:
         ]
         members.extend(("", self._index(index)) for index in shape.indexes)
         line = "{ " + "; ".join(text for _, text in members) + " }"
-        beside = "".join(self._beside(index) for index in shape.indexes)
+        inherited = "".join(self._inherited_member(index) for index in shape.indexes)
         if not any(doc for doc, _ in members) and "\n" not in line and len(line) <= _LINE:
-            return line + beside
+            return line + inherited
         body = "".join(f"{doc}  {_indented(text)};\n" for doc, text in members)
-        return "{\n" + body + "}" + beside
+        return "{\n" + body + "}" + inherited
 
     def _doc(self, one: Property) -> str:
         prose, facts = one.doc[: one.prose], one.doc[one.prose :]
@@ -236,7 +236,7 @@ class Printer:
             return text
         return _joined([text, *_inherited([one])])
 
-    def _beside(self, index: Index) -> str:
+    def _inherited_member(self, index: Index) -> str:
         """Prints what the index signature holds for inherited keys, as a further member of an intersection."""
         shape = _values_of(index)
         keys = self._inherited_keys(index, shape)

@@ -91,11 +91,11 @@ class ToolResult:
                 for block in self.blocks[:MOST_BLOCKS]
                 if block[:1] == b"{"
             }
-            beside = sorted(
+            kinds = sorted(
                 name for name in ("image", "audio", "resource") if b'"%s"' % name.encode() in types
             )
-            if beside:
-                what = f"Beside its value the tool gave what scripts do not get: {', '.join(beside)}."
+            if kinds:
+                what = f"Beside its value the tool gave what scripts do not get: {', '.join(kinds)}."
                 said.append(f'{what} The whole comes with `frontend.profile` at "proxy".')
         return said
 

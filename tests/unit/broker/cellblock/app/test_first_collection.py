@@ -15,7 +15,7 @@ import pytest
 from cellblock.app import process_memory
 from cellblock.app.cli import main
 from cellblock.app.process_memory import collect_when_idle
-from cellblock.base.tasks import beside
+from cellblock.base.tasks import in_background
 from support.waits import until, within
 
 
@@ -98,7 +98,7 @@ def test_a_large_block_goes_back_to_the_system_when_it_is_free(told: bool) -> No
 
 async def test_not_before_its_time(full: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_memory, "AFTER_SECONDS", 60.0)
-    async with beside(collect_when_idle(lambda: False)):
+    async with in_background(collect_when_idle(lambda: False)):
         await asyncio.sleep(0.05)
     await asyncio.sleep(0.1)
     assert full == []
@@ -129,6 +129,6 @@ async def test_a_command_that_goes_on_is_collected(monkeypatch: pytest.MonkeyPat
             await until(gc.isenabled, "the collector")
             return 5
 
-        assert await main._ended_by_signals(work()) == 5  # pyright: ignore[reportPrivateUsage]
+        assert await main._ended_by_signals(work()) == 5
     finally:
         gc.enable()

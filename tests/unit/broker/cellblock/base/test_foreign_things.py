@@ -27,8 +27,9 @@ from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, SocketDir, prepare_s
 from cellblock.base.store import LocalStore, opened_file
 from cellblock.observe.audit import AuditLog
 from cellblock.observe.files import PrivateFile
-from cellblock.record.place import Place
+from cellblock.record.journal_key import keys_of
 from cellblock.record.rows import Head, Piece
+from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.serve.http.token import ensure_tokens
 from cellblock.serve.kept_outputs import Output, keeping
@@ -63,7 +64,7 @@ def left_behind(parent: Path, contents: Contents) -> Path:
             made.bind(str(own.path / "hosts.sock"))
     else:
         (own.path / ("B" * 32)).write_bytes(b"x" * 10_000)
-    os.close(own._lock)  # pyright: ignore[reportPrivateUsage]
+    os.close(own._lock)
     return own.path
 
 
@@ -99,8 +100,11 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
             stream.sink.write("said")
 
     def journals() -> None:
-        place = Place(LocalStore(state), AuthSettings(keyring="off"))
-        with contextlib.closing(place.opened(place.keys, JournalSettings())) as store:
+        own, auth = LocalStore(state), AuthSettings(keyring="off")
+        database = own.database(JOURNAL_TABLES)
+        with contextlib.closing(
+            JournalStore(database, lambda: keys_of(own, auth), JournalSettings())
+        ) as store:
             store.write(Head("r1", "cli", time.time(), ended=time.time()), [Piece("facts", b"{}")])
             assert store.read("r1") is not None
 

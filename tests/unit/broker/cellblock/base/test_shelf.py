@@ -99,7 +99,7 @@ async def test_what_was_written_is_known_although_the_server_went_right_behind_i
 async def test_who_follows_goes_on_when_the_tables_are_not_there_for_a_while(
     postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_rows, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(shared_rows, "POLL_SECONDS", 0.01)
     state = state_of(postgres_server)
     rows = state.rows
     looks = 0

@@ -11,7 +11,7 @@ import weakref
 
 import pytest
 
-from cellblock.base.tasks import TaskSet, at_most, beside, end_tasks
+from cellblock.base.tasks import TaskSet, at_most, end_tasks, in_background
 from cellblock.base.threads import DaemonThread, call_when_done, is_done_within, start_daemon
 
 
@@ -71,7 +71,7 @@ async def test_tasks_are_ended_whatever_they_do_at_their_end() -> None:
     assert one.cancelled() and isinstance(other.exception(), ValueError)
     await end_tasks(None)
     await end_tasks(one)
-    async with beside(waits("third"), name="beside"):
+    async with in_background(waits("third"), name="beside"):
         assert "beside" in {task.get_name() for task in asyncio.all_tasks()}
         await asyncio.sleep(0)
     assert ends[-1] == "third"

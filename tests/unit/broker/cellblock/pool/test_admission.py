@@ -1,6 +1,5 @@
 """Who is let in."""
 
-# pyright: basic
 from __future__ import annotations
 
 from collections import Counter, deque
@@ -257,8 +256,8 @@ class Turns(RuleBasedStateMachine):
             return
         assert self.admission.waiting == sum(map(len, self.lines.values())) <= self.size
         for name, line in self.lines.items():
-            assert waiting_of(self.admission, name) == len(line) <= self.share  # pyright: ignore[reportArgumentType]
-            assert places_of(self.admission, name) == self.running[name]  # pyright: ignore[reportArgumentType]
+            assert waiting_of(self.admission, name) == len(line) <= self.share
+            assert places_of(self.admission, name) == self.running[name]
         assert len(self.admission._clients) == sum(
             bool(line) or self.running[name] > 0 for name, line in self.lines.items()
         )

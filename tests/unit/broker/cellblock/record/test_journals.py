@@ -21,7 +21,6 @@ from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState
 from cellblock.record.journals import Journals, open_store
-from cellblock.record.place import Place
 from cellblock.record.rows import Head, Piece, WrongPiece
 from cellblock.record.store import JournalStore
 from support.opened_journals import delete_of, heads_of, opened_journals, read_of
@@ -43,7 +42,7 @@ def head(run: str = "r1", **fields: Any) -> Head:
 
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncGenerator[Journals]:
-    made = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings(mode="all"))
+    made = Journals(LocalStore(tmp_path), AUTH, JournalSettings(mode="all"))
     made.start()
     yield made
     await made.close()
@@ -61,14 +60,14 @@ async def test_a_run_is_written_listed_read_and_deleted(kept: Journals, tmp_path
 
 
 async def test_what_waits_is_written_before_the_end(tmp_path: Path) -> None:
-    kept = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings(mode="all"))
+    kept = Journals(LocalStore(tmp_path), AUTH, JournalSettings(mode="all"))
     writing = [kept.write(head(f"r{number}"), pieces) for number in range(50)]
     await kept.close()
     assert all(one.result() for one in writing)
     assert not await kept.is_written(kept.write(head("late"), pieces))
     with pytest.raises(StoreError, match="stopping"):
         await heads_of(kept)
-    store = open_store(Place(LocalStore(tmp_path), AUTH), JournalSettings())
+    store = open_store(LocalStore(tmp_path), AUTH, JournalSettings())
     assert len(store.heads()) == 50
     store.close()
 
@@ -112,7 +111,7 @@ async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Jour
 async def test_one_run_that_is_too_large_is_no_reason_to_wait(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings(mode="all", total_bytes=MIB))
+    kept = Journals(LocalStore(tmp_path), AUTH, JournalSettings(mode="all", total_bytes=MIB))
     assert not await kept.is_written(kept.write(head("huge"), lambda: [Piece("recording", b"x" * (2 * MIB))]))
     assert "journal.total_bytes" in caplog.text
     assert await kept.is_written(kept.write(head(), pieces))
@@ -164,7 +163,7 @@ async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path)
     for number in range(120):
         store.write(Head(f"r{number}", "cli", long_ago, long_ago, "ok"), PIECES)
     store.close()
-    kept = Journals(Place(LocalStore(tmp_path), AUTH), JournalSettings())
+    kept = Journals(LocalStore(tmp_path), AUTH, JournalSettings())
     kept.start()
 
     async def is_empty() -> bool:
@@ -187,7 +186,7 @@ async def test_a_shorter_time_counts_for_what_is_kept_already(kept: Journals) ->
 @pytest.fixture
 async def shared(shared_state: SharedState) -> AsyncGenerator[Journals]:
     shared_state.start(())
-    made = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings(mode="all"))
+    made = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings(mode="all"))
     made.start()
     yield made
     await made.close()
@@ -198,7 +197,7 @@ async def test_while_postgresql_is_away_writes_wait_and_whoever_asks_is_told(
 ) -> None:
     assert await shared.is_written(shared.write(head("before"), pieces), WAIT_BOUND_SECONDS)
     postgres.stop()
-    await until(lambda: shared._place.trouble is not None, "it is seen")
+    await until(lambda: shared._state.trouble is not None, "it is seen")
     waiting = [shared.write(head(f"r{number}"), pieces) for number in range(20)]
     parking = shared.write(head("parked", ended=None, outcome=None, state="parked"), pieces)
     assert not await shared.is_written(waiting[0], 10 * WAIT_BOUND_SECONDS), "nobody waits in vain"
@@ -211,7 +210,7 @@ async def test_while_postgresql_is_away_writes_wait_and_whoever_asks_is_told(
     postgres.start()
     await until(lambda: parking.done() and all(one.done() for one in waiting), "it is written")
     assert all(one.result() for one in waiting)
-    await until(lambda: shared._place.trouble is None, "it is seen that it is back")
+    await until(lambda: shared._state.trouble is None, "it is seen that it is back")
     assert {one.id for one in await heads_of(shared)} >= {"before", *(f"r{number}" for number in range(20))}
     assert "PostgreSQL is there again" in caplog.text
 
@@ -220,7 +219,7 @@ async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
     shared_state: SharedState, postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     presence = shared_state.start(())
-    made = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings(mode="all"))
+    made = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings(mode="all"))
     assert await made.is_written(made.write(head("before"), pieces), WAIT_BOUND_SECONDS)
     postgres.stop()
     try:

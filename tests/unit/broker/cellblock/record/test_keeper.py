@@ -17,7 +17,6 @@ from cellblock.record.journal import Journal
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper
 from cellblock.record.owner import Owner
-from cellblock.record.place import Place
 from cellblock.record.rows import recording_in
 from cellblock.run.events import RunFacts
 from cellblock.run.hook import KeptRun, Parked
@@ -58,7 +57,7 @@ async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
     presence = shared_state.start(())
-    journals = Journals(Place(shared_state, AuthSettings(keyring="off")), JournalSettings())
+    journals = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
     assert await heads_of(journals) == []
@@ -78,7 +77,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
 ) -> None:
     """Nobody is asked for a run whose client was told that it has ended."""
-    journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
+    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=durable)
     with monkeypatch.context() as slow:
         written_too_late(slow)
@@ -91,7 +90,7 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
 
 
 async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Path) -> None:
-    journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
+    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)))
     assert await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     kept.take_back("CANCELLED")
@@ -101,8 +100,7 @@ async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Pat
 
 
 async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
-    place = Place(LocalStore(tmp_path), AuthSettings(keyring="off"))
-    journals = Journals(place, JournalSettings())
+    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
     first = kept.journal
     assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
@@ -114,7 +112,7 @@ async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> No
 async def test_a_run_that_its_client_leaves_is_written_down_from_there_unless_it_holds_too_much(
     tmp_path: Path,
 ) -> None:
-    journals = Journals(Place(LocalStore(tmp_path), AuthSettings(keyring="off")), JournalSettings())
+    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
     keeper = Keeper(journals, JournalSettings(), Owner(tmp_path))
     kept = started(keeper)
     assert kept.journal.ask(1, "call", "s", "t", b"{}", None) is None

@@ -11,7 +11,7 @@ from keyring.backends.fail import Keyring as NoKeyring
 
 from cellblock.base.database import StoreError
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.record.place import KEY_BYTES, KEY_FILE, load_key
+from cellblock.record.journal_key import KEY_BYTES, KEY_FILE, load_key
 from support.at_once import at_once
 from support.ring import Ring
 

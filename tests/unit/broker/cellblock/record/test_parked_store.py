@@ -383,7 +383,7 @@ def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(kept_in: Pa
     parked = Parked(questions=(question(2), asked))
     store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
     # A wrong answer takes the others of its request along.
-    for wrong in ({of(2): "accepted", asked.id: {"action": "accept", "content": {}}}, "accepted"):  # pyright: ignore[reportUnknownVariableType]
+    for wrong in ({of(2): "accepted", asked.id: {"action": "accept", "content": {}}}, "accepted"):
         with pytest.raises(WrongAnswer):
             store.answer("r", wrong)  # pyright: ignore[reportArgumentType]
     later = replace(asked, nth=2)

@@ -26,11 +26,11 @@ OTHER_KEY = b"\1" * 32
 KEY = bytes(range(32))
 NOW = 1_000_000_000.0
 TEXT = b"the script said hunter2-hunter2"
-SETTINGS = JournalSettings(mode="all")  # pyright: ignore[reportArgumentType]
+SETTINGS = JournalSettings(mode="all")
 
 
 def opened(kept_in: Path | PostgresServer, keys: Sequence[bytes] = (KEY,), **settings: Any) -> JournalStore:
-    made = JournalSettings(mode="all", **settings)  # pyright: ignore[reportArgumentType]
+    made = JournalSettings(mode="all", **settings)
     if isinstance(kept_in, Path):
         return opened_journals(kept_in / JOURNALS, lambda: keys, made)
     return JournalStore(
@@ -39,7 +39,7 @@ def opened(kept_in: Path | PostgresServer, keys: Sequence[bytes] = (KEY,), **set
 
 
 def head(run: str = "r1", principal: str = "cli", began: float = NOW, **fields: Any) -> Head:
-    return Head(run, principal, began, **{"ended": began + 1, "outcome": "ok", **fields})  # pyright: ignore[reportArgumentType]
+    return Head(run, principal, began, **{"ended": began + 1, "outcome": "ok", **fields})
 
 
 def changed(kept_in: Path | PostgresServer, in_file: str, shared: str) -> None:
@@ -186,7 +186,7 @@ def test_while_keys_change_two_are_accepted_and_each_run_has_one(kept_in: Path |
 def test_what_cannot_be_written_is_an_error_and_loses_nothing(tmp_path: Path, trouble: str) -> None:
     store = opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)
     store.write(head("r1"), [Piece("facts", TEXT)])
-    cast("SqliteDatabase", store._database).connection.execute(f"PRAGMA {trouble}")  # pyright: ignore[reportPrivateUsage]
+    cast("SqliteDatabase", store._database).connection.execute(f"PRAGMA {trouble}")
     with pytest.raises(StoreError, match=r"full|readonly"):
         store.write(head("r2"), [Piece("facts", b"x" * MIB)])
     assert [one.id for one in store.heads()] == ["r1"]
@@ -222,7 +222,7 @@ def test_what_is_too_old_goes_a_page_at_a_time(kept_in: Path | PostgresServer) -
     assert counts == [PAGE_RUNS + 12, 12, 2]
     assert [one.id for one in store.heads()] == ["young", "lives"]
     assert store.tidy(NOW + UNENDED_SECONDS + 1) and not store.heads()
-    assert store._database.rows("SELECT count(*) FROM pieces") == [(0,)]  # pyright: ignore[reportPrivateUsage]
+    assert store._database.rows("SELECT count(*) FROM pieces") == [(0,)]
     store.close()
 
 

@@ -97,7 +97,7 @@ def test_nobody_in_particular_shares_only_within_a_session() -> None:
     session = places.begin(b"key", opener)
     assert session is not None and is_reused("anybody", session, "principal", {})
     for reuse in ({}, {"anybody": "principal"}):
-        assert not is_reused("anybody", "http anybody 10.0.0.1", "principal", reuse)  # pyright: ignore[reportArgumentType]
+        assert not is_reused("anybody", "http anybody 10.0.0.1", "principal", reuse)
 
 
 class Host:
@@ -151,7 +151,7 @@ def test_one_log_entry_may_have_all_that_may_be_logged_so_that_is_at_most_a_mess
     assert resolve_limits(None, SETTINGS, message_bytes=50)[0].max_log_bytes == 50
     limits, (warning,) = resolve_limits({"maxLogBytes": 200}, SETTINGS, message_bytes=150)
     assert limits.max_log_bytes == 150
-    assert "150 is in force" in warning.message and "raise max_message_bytes" in warning.hint  # pyright: ignore[reportOperatorIssue]
+    assert "150 is in force" in warning.message and "raise max_message_bytes" in warning.hint
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -38,7 +38,7 @@ print(Path("/proc/self/cgroup").read_text(), flush=True)
 """
 
 
-@contextmanager  # pyright: ignore[reportDeprecated]
+@contextmanager
 def host_in_a_group(program: str = HOST) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """A process that has entered its groups, and what it said of them; it leaves at the end of its stdin."""
     command = [sys.executable, "-c", program]

@@ -1,6 +1,5 @@
 """A whole host against a scripted broker, over real ZeroMQ in one process, mostly with fake workers."""
 
-# pyright: basic
 from __future__ import annotations
 
 import asyncio

@@ -1,6 +1,5 @@
 """A host whose processes serve several runs of one key: who gets which, who waits for which, and which must go."""
 
-# pyright: basic
 from __future__ import annotations
 
 import asyncio

@@ -1,6 +1,5 @@
 """The states of a worker, rehearsed."""
 
-# pyright: basic
 from __future__ import annotations
 
 import base64
@@ -102,7 +101,7 @@ each = pytest.mark.parametrize(
 
 @each
 async def test_a_run_sees_and_says_nothing_of_it(options: dict[str, bool]) -> None:
-    made, owner = await booted(**options)  # pyright: ignore[reportArgumentType]
+    made, owner = await booted(**options)
     assert owner.said == []
     code = """
         const names = Object.getOwnPropertyNames(globalThis);
@@ -124,7 +123,7 @@ async def test_a_run_sees_and_says_nothing_of_it(options: dict[str, bool]) -> No
 
 @each
 async def test_the_first_call_of_a_run_has_the_first_number(options: dict[str, bool]) -> None:
-    made, owner = await booted(**options)  # pyright: ignore[reportArgumentType]
+    made, owner = await booted(**options)
     server = module(
         'const made = globalThis["__cellblock_boot__"].server("real");export const f = made.tool("tool", "f", 1);'
     )
@@ -141,7 +140,7 @@ async def test_the_first_call_of_a_run_has_the_first_number(options: dict[str, b
 @each
 async def test_the_events_of_a_journaled_run_begin_with_its_own(options: dict[str, bool]) -> None:
     """And whoever owns workers hears that there was one, so that the next ones rehearse it."""
-    made, owner = await booted(**options)  # pyright: ignore[reportArgumentType]
+    made, owner = await booted(**options)
     plan = json.loads(script("globalThis.__codemode_result__ = 1;"))
     terms = {"seed": "0" * 64, "events": "", "temporal": False}
     made.lease(b"token", make_run(), json.dumps({**plan, "journal": terms}).encode())

@@ -1,6 +1,5 @@
 """The sandbox's header codec against the host's full msgpack library, both ways, many cases in one Deno process."""
 
-# pyright: basic
 from __future__ import annotations
 
 import base64
@@ -141,7 +140,7 @@ def test_what_is_outside_the_subset_is_an_error_and_never_a_wrong_value(codec: C
     assert [answer.get("error") for answer in answers] == ["RangeError"] * 7
 
     def packed(value: Any) -> bytes:
-        data: bytes = msgpack.packb(value)  # pyright: ignore[reportAssignmentType]
+        data: bytes = msgpack.packb(value)
         return data
 
     hostile = [

@@ -36,7 +36,7 @@ def test_a_project_of_claude_code(home: Path) -> None:
         "disabledMcpjsonServers": ["web"],
         "permissions": {"deny": ["mcp__gh__delete"], "ask": ["mcp__gh__push"]},
     }
-    settings = loaded(home, "p/.mcp.json", **{"p/.claude/settings.json": said})  # pyright: ignore[reportArgumentType]
+    settings = loaded(home, "p/.mcp.json", **{"p/.claude/settings.json": said})
     gh = settings.servers["gh"]
     assert (gh.refusal("delete", "delete"), gh.asks_about("list", "list")) == ("disabledTools", True)
     assert settings.servers["web"].disabled
@@ -58,7 +58,7 @@ def test_the_users_file_of_claude_code(home: Path, monkeypatch: pytest.MonkeyPat
     settings = loaded(
         home,
         ".claude.json",
-        **{".claude/settings.json": {"deniedMcpServers": [{"serverName": "gh"}]}},  # pyright: ignore[reportArgumentType]
+        **{".claude/settings.json": {"deniedMcpServers": [{"serverName": "gh"}]}},
     )
     assert (settings.servers["gh"].disabled, settings.servers["web"].disabled) == (True, False)
 
@@ -104,7 +104,7 @@ def test_what_an_entry_allows_does_not_weaken_what_a_file_says(home: Path) -> No
     (home / "p").mkdir()
     own = {"mcpServers": {"gh": {"command": "gh", "alwaysAllow": ["delete"], "disabledTools": ["x"]}}}
     said = {"permissions": {"deny": ["mcp__gh__del*", "mcp__gh__y"]}}
-    settings = loaded(home, "p/.mcp.json", **{"p/.claude/settings.json": said, "p/.mcp.json": own})  # pyright: ignore[reportArgumentType]
+    settings = loaded(home, "p/.mcp.json", **{"p/.claude/settings.json": said, "p/.mcp.json": own})
     gh = settings.servers["gh"]
     assert gh.auto_approve == ["delete"] and gh.asks_about("delete", "delete")
     assert gh.disabled_tools == ["x", "y"]
@@ -143,7 +143,7 @@ def test_names_that_are_written_a_little_differently_mean_a_server(
 
 def test_a_file_of_ones_own_has_no_other_rules(home: Path) -> None:
     said = {"permissions": {"deny": ["mcp__gh"]}}
-    settings = loaded(home, "p/cellblock.json", **{"p/.claude/settings.json": said})  # pyright: ignore[reportArgumentType]
+    settings = loaded(home, "p/cellblock.json", **{"p/.claude/settings.json": said})
     assert settings.servers["gh"].refusal("delete", "delete") is None
     assert settings.files == ()
 

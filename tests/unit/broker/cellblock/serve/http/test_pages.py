@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Scope
 
-from cellblock.observe.metrics import Metrics, Tally
+from cellblock.observe.metrics import Tally
 from cellblock.observe.view import View
 from cellblock.run.board import Board
 from cellblock.serve.http.caller import Authenticator
@@ -30,7 +30,6 @@ from cellblock.serve.http.pages import (
     CODE_PATH,
     METRICS_PATH,
     STATE_PATH,
-    Guards,
     Pages,
     signed_in,
 )
@@ -61,17 +60,15 @@ def clock() -> Clock:
     return Clock()
 
 
+def pages_of(**options: Any) -> Pages:
+    facts, tally = StillBroker(), Tally()
+    view = View(facts, tally, Board(10), "1")
+    return Pages(facts, tally, view, cast(Any, NothingKept()), "runs", lambda: lambda value: value, **options)
+
+
 @pytest.fixture
 def pages(clock: Clock) -> Pages:
-    tally = Tally()
-    parked = cast(Any, NothingWaits())
-    return Pages(
-        View(StillBroker(), tally, Board(10), "1"),  # pyright: ignore[reportArgumentType]
-        Metrics(tally, StillBroker()),  # pyright: ignore[reportArgumentType]
-        kept=cast(Any, NothingKept()),
-        parked=parked,
-        clock=clock,
-    )
+    return pages_of(parked=cast(Any, NothingWaits()), clock=clock)
 
 
 class NoToken:
@@ -92,13 +89,13 @@ def answer(pages: Pages, method: str, path: str, *, token: bool = True, **header
         return [Middleware(Guarded, signed_in(logins, authenticator))]
 
     owner = [] if token else [Middleware(Guarded, refusing)]
-    guards = Guards(open=[], token=owner, owner=owner, browser=browser, decision=[])
-    app = Refusals(Router(pages.routes(guards), redirect_slashes=False))
-    return asyncio.run(ask(app, method, path, caller=None, **headers))  # pyright: ignore[reportArgumentType]
+    routes = pages.routes(public=[], token=owner, owner=owner, browser=browser, decision=[])
+    app = Refusals(Router(routes, redirect_slashes=False))
+    return asyncio.run(ask(app, method, path, caller=None, **headers))
 
 
 def code_of(pages: Pages) -> str:
-    return json.loads(answer(pages, "POST", CODE_PATH).body)["path"].partition("code=")[2]  # pyright: ignore[reportArgumentType]
+    return json.loads(answer(pages, "POST", CODE_PATH).body)["path"].partition("code=")[2]
 
 
 def log_in(pages: Pages, code: str) -> tuple[int, MutableHeaders]:
@@ -125,7 +122,7 @@ def knows(pages: Pages, path: str, cookie: str) -> bool:
 def decides(pages: Pages, cookie: str, key: str) -> bool:
     """Whether a cookie and a key are of one login, which may decide."""
     page = answer(pages, "GET", "/dashboard/parked", token=False, cookie=cookie, x_cellblock_key=key)
-    return page.status_code == 200 and json.loads(page.body)["decides"]  # pyright: ignore[reportArgumentType]
+    return page.status_code == 200 and json.loads(page.body)["decides"]
 
 
 def test_a_code_logs_in_once(pages: Pages) -> None:
@@ -142,12 +139,7 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
 
 
 def test_over_tls_the_cookie_stays_there() -> None:
-    pages = Pages(
-        View(StillBroker(), Tally(), Board(1), "1"),  # pyright: ignore[reportArgumentType]
-        Metrics(Tally(), StillBroker()),  # pyright: ignore[reportArgumentType]
-        kept=cast(Any, NothingKept()),
-        secure=True,
-    )
+    pages = pages_of(secure=True)
     assert "; Secure" in log_in(pages, code_of(pages))[1]["set-cookie"]
 
 

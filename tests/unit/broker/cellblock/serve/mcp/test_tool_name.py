@@ -19,7 +19,7 @@ from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.policy import Policy
 from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITH_DOTS, WITHOUT_DOTS, ToolNames
+from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITH_DOTS, WITHOUT_DOTS, tool_name_for
 from cellblock.tools.catalog.model import Catalog
 from support.entries import settings
 from support.waits import within
@@ -108,11 +108,12 @@ INSTALLED = {
 
 def test_a_name_is_decided_for_each_client_that_can_be_installed() -> None:
     assert INSTALLED.keys() == CLIENTS.keys()
-    names = ToolNames(FrontendSettings())
     for client_names in INSTALLED.values():
         for name in client_names:
             assert (name.lower() in WITHOUT_DOTS) != (name.lower() in WITH_DOTS), name
-            assert names.shown_to(name) == (TOOL_NAME if name.lower() in WITH_DOTS else PLAIN_NAME)
+            assert tool_name_for(name, FrontendSettings()) == (
+                TOOL_NAME if name.lower() in WITH_DOTS else PLAIN_NAME
+            )
 
 
 def test_the_table_is_documented_with_sources() -> None:
@@ -121,7 +122,7 @@ def test_the_table_is_documented_with_sources() -> None:
     documented = {name.lower(): row for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
     assert set(documented) == {*WITHOUT_DOTS, *WITH_DOTS, "…/copilot-intellij"}
     assert all("](https://" in row for row in documented.values())
-    assert ToolNames(FrontendSettings()).shown_to("") == TOOL_NAME
+    assert tool_name_for("", FrontendSettings()) == TOOL_NAME
 
 
 @pytest.mark.parametrize(("setting", "marked"), [("never", False), ("diagnostics", True)])

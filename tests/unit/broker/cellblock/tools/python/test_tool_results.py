@@ -307,7 +307,7 @@ PAGE = Page.model_validate(
 
 @pytest.mark.parametrize(
     ("annotation", "value"),
-    [  # pyright: ignore[reportUnknownArgumentType]
+    [
         (list[Color], [Color.RED] * 7),
         (list[Marked], [ITEM, {"name": "b", "when": NOON}] * 3),
         (list[Base], [Derived(), Base(a=5)] * 5),
@@ -375,7 +375,7 @@ def test_what_holds_itself_is_told(kind: str) -> None:
 
 
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_results, "is_small", lambda _: False)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    monkeypatch.setattr(tool_results, "is_small", lambda _: False)
     monkeypatch.setattr(tool_results, "STEP_WEIGHT", 3)
     monkeypatch.setattr(tool_results, "SLICE", 2)
 

@@ -1,6 +1,5 @@
 """Verdicts agree with the reference implementation (`jsonschema`), and nothing makes the checker raise."""
 
-# pyright: basic
 from __future__ import annotations
 
 import copy

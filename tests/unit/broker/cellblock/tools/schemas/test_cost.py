@@ -1,6 +1,5 @@
 """What a check costs, and what is kept of it."""
 
-# pyright: basic
 from __future__ import annotations
 
 import gc

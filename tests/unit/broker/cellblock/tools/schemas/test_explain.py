@@ -1,6 +1,5 @@
 """What is told of a value that does not fit: the problems, and an example that does."""
 
-# pyright: basic
 from __future__ import annotations
 
 import copy

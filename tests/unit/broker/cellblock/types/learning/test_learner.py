@@ -19,18 +19,17 @@ from cellblock.tools.catalog.model import Given, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.types.learning import learner as module
 from cellblock.types.learning import offers
-from cellblock.types.learning.bounded import LEARNT_BYTES
-from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.learner import Learner
 from cellblock.types.learning.observation import Observation
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.sample import (
+    LEARNT_BYTES,
     MAX_DOCUMENT_DEPTH,
     TooDeep,
     observe,
     parse_document,
 )
-from cellblock.types.learning.shape import NOTHING
+from cellblock.types.learning.shape import NOTHING, shape_of
 from cellblock.types.learning.store import TABLES, Observations
 from support.waits import until
 

@@ -311,9 +311,7 @@ async def test_what_one_principal_alone_has_shown_stays_with_it(
         for entry in world.server.tools:
             body = json.dumps(value).encode()
             if whose is None:
-                learner._offers.put(  # pyright: ignore[reportPrivateUsage] - of 0.1.0, without a mark
-                    Offer("Files", entry, "value", body, "")
-                )
+                learner._offers.put(Offer("Files", entry, "value", body, ""))  # of 0.1.0, without a mark
             else:
                 learner.offer("Files", entry, "value", body, whose)
         learner.start()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.record import decode_shape, encode_shape
 from cellblock.types.learning.render import changes, to_schema
 from cellblock.types.learning.shape import (
@@ -17,6 +16,7 @@ from cellblock.types.learning.shape import (
     NOTHING,
     bounded,
     join,
+    shape_of,
 )
 
 

@@ -20,9 +20,9 @@ from cellblock.base.store import LocalStore
 from cellblock.fleet import postgresql
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
-from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
 from cellblock.types.learning.render import to_schema
+from cellblock.types.learning.shape import shape_of
 from cellblock.types.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, TABLES, Memory, Observations
 from support.postgresql import Cutting, Postgres
 from support.shared_rows import KEY as KEY_BYTES
@@ -100,7 +100,7 @@ def test_clear(store_of_broker: Callable[[], AnyStore]) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from cellblock.types.learning.inference import shape_of
+from cellblock.types.learning.shape import shape_of
 from cellblock.types.learning.observation import Observation, ToolKey
 from cellblock.base.store import opened_file
 from cellblock.types.learning.store import TABLES, Observations

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
-from cellblock.types.learning.inference import shape_of
 from cellblock.types.learning.render import to_schema
-from cellblock.types.learning.shape import NOTHING, bounded, join
+from cellblock.types.learning.shape import NOTHING, bounded, join, shape_of
 from cellblock.types.typescript import TypeText, schema_to_type
 
 FOLDER = Path(__file__).parents[5] / "fixtures" / "jsonschema_cases"

@@ -146,7 +146,7 @@ GREETED: dict[str, Any] = {
 class Greeting(BaseHTTPRequestHandler):
     """Answers `initialize`; the list of tools with the server's `status`; everything else with 404."""
 
-    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    server: Server
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:

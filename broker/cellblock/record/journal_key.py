@@ -1,4 +1,4 @@
-"""Where the journals of brokers are: in the database of a store, under keys that are given or made."""
+"""The keys of the journals of brokers: given, or made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,47 +16,9 @@ from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
 from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore, Store
-from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import OpenToOthers, read_private, write_private
-
-
-class Place:
-    """Opens the journals of a store, and has their key. All but `trouble` blocks.
-
-    Args:
-        store: The store.
-        auth: Whether a key that is made is in the keyring, and how long that is waited for.
-    """
-
-    def __init__(self, store: Store, auth: AuthSettings) -> None:
-        self._store = store
-        self._auth = auth
-
-    def exists(self) -> bool:
-        """Says whether journals may be kept there; a look makes nothing."""
-        return self._store.exists(JOURNAL_TABLES)
-
-    def opened(
-        self, keys: Callable[[], Sequence[bytes]], settings: JournalSettings, *, checked: bool = True
-    ) -> JournalStore:
-        """Opens the journals, as `JournalStore` takes them. Raises StoreError."""
-        return JournalStore(self._store.database(JOURNAL_TABLES, checked=checked), keys, settings)
-
-    def keys(self, *, make: bool = True) -> Sequence[bytes]:
-        """Returns the keys of the journals, as `Cipher` takes them. Raises StoreError: There is none, and none is
-        made."""
-        if self._store.keys or not isinstance(self._store, LocalStore):
-            return self._store.keys
-        return (load_key(self._store.state_dir, self._auth, make=make),)
-
-    @property
-    def trouble(self) -> str | None:
-        """Says why the journals cannot be asked now; None: they can."""
-        return self._store.trouble
-
 
 logger = logging.getLogger("cellblock.journal")
 
@@ -66,6 +28,14 @@ KEY_FILE: Final = "journals.key"
 KEY_BYTES: Final = 32
 
 MAX_FILE_BYTES: Final = 4096
+
+
+def keys_of(store: Store, auth: AuthSettings, *, make: bool = True) -> Sequence[bytes]:
+    """Returns the keys of a store's journals, as `Cipher` takes them; the arguments are as for `load_key`, which makes
+    one where none is given. Raises StoreError."""
+    if store.keys or not isinstance(store, LocalStore):
+        return store.keys
+    return (load_key(store.state_dir, auth, make=make),)
 
 
 def load_key(state_dir: Path, settings: AuthSettings, *, make: bool = True) -> bytes:
