@@ -125,6 +125,21 @@ async def test_a_daemon_asks_the_person_at_the_command_and_ends_the_run_of_one_t
         await until(lambda: running.recorded("event", "cancelled") == 1, "the run has ended", bound=60)
 
 
+async def test_a_server_that_is_being_installed_still_starts(tmp_path: Path) -> None:
+    servers = {
+        "late": {"command": "sleep", "args": ["600"]},
+        "absent": {"command": str(tmp_path / "absent")},
+    }
+    upstream = {"connect_timeout_ms": 300_000}
+    async with daemon(tmp_path, servers=servers, upstream=upstream, **LIGHT):
+        options = ["--config", str(tmp_path / "cellblock.json"), "--state-dir", str(tmp_path / "s")]
+        code, out, _ = await cellblock("status", "late", *options)
+        assert code == 1 and "late: connecting" in out and "It still starts" in out and "restart" not in out
+        code, out, _ = await cellblock("status", "absent", *options)
+        assert code == 1 and "again: cellblock restart absent" in out
+        assert out.count("Correct command in its entry") == 1
+
+
 async def test_a_daemon_whose_state_was_removed_ends(tmp_path: Path) -> None:
     looks = {"cellblock.app.cli.serve_http.POLL_SECONDS": 0.1}
     async with daemon(tmp_path, constants=looks, **LIGHT) as running:

@@ -134,6 +134,11 @@ async def test_editors_share_one_daemon_that_outlives_them_and_comes_again(place
         assert code == 2 and "serves another configuration" in told and told in said
         async with relay(*place.words("--config", place.config("other.json"), "--no-start")) as process:
             assert "result" in await ask(process, INITIALIZE)
+        at = f"http://127.0.0.1:{place.port}"
+        async with relay(*words, "--url", f"{at}/mcp/") as process:
+            assert "result" in await ask(process, INITIALIZE)
+        code, told, _ = await refused(*words, "--url", at)
+        assert code == 3 and f"{at} is no Cellblock daemon: its path is not /mcp." in told
         stranger = [*words, "--state-dir", str(place.folder / "other")]
         code, told, _ = await refused(*stranger)
         assert code == 3 and "refuses the token" in told and "another user's" in told

@@ -278,6 +278,45 @@ def test_a_broker_that_has_too_few_descriptors_to_start_says_what_to_do(tmp_path
     assert "Traceback" not in done.stderr
 
 
+FEW_THREADS = """
+import resource, sys, threading
+from cellblock.app.cli.main import main
+
+threading.stack_size(int(sys.argv[1]) << 20)
+with open("/proc/self/statm") as sizes:
+    there = int(sizes.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (there + (1 << 30), resource.RLIM_INFINITY))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "words", "told"),
+    [
+        (100, ["run", "-"], "no more threads are allowed (it needs 26 more). Raise `ulimit -u`"),
+        (2000, ["connect"], "The command was given up: no more threads are allowed. Raise `ulimit -u`"),
+    ],
+)
+def test_too_few_threads_are_told(tmp_path: Path, megabytes: int, words: list[str], told: str) -> None:
+    """RLIMIT_NPROC does not bind root: it is the room for their stacks that refuses them."""
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_THREADS, str(megabytes), *words, "--state-dir", str(tmp_path / "state")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert told in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_worker_host_whose_broker_has_ended_before_its_first_word_says_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "cellblock_worker"], input="", capture_output=True, text=True, timeout=90
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
 @pytest.mark.parametrize("megabytes", [300, 2000])
 def test_an_address_space_that_is_too_small_is_told(tmp_path: Path, megabytes: int) -> None:
     done = run_command(tmp_path, "prlimit", f"--as={megabytes * 1_000_000}")

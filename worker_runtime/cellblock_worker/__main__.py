@@ -47,8 +47,10 @@ def main() -> int:
 
         return remote.main(sys.argv[1:])
     die_with_parent()
+    if not (line := first_line()):
+        return EXIT_USAGE  # the broker has ended meanwhile, as after a short command
     try:
-        config = HostConfig.from_json(first_line())
+        config = HostConfig.from_json(line)
     except ValueError as error:
         sys.stderr.write(f"cellblock_worker is started by the broker, not by hand: {error}\n")
         return EXIT_USAGE

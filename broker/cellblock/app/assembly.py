@@ -14,14 +14,16 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.base import count_rows
-from cellblock.base.errors import ConfigError, HostUnavailable
+from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
@@ -62,6 +64,10 @@ DESCRIPTORS_NEEDED: Final = 24
 """Sets the file descriptors that must be free: a broker without servers opens about 15; past its start, ZeroMQ may
 abort the process when it gets none."""
 
+THREADS_NEEDED: Final = 26
+"""Sets the threads that must be free: ours, and the processes and threads of a worker host and of one worker; ZeroMQ
+aborts the process when it gets none."""
+
 _FREE_SPACE: Final = "Free space on that disk, or use another --state-dir."
 _MORE_FILES: Final = "Raise the number of open files: `ulimit -n 1024`, or LimitNOFILE= of the service."
 
@@ -89,17 +95,26 @@ class Reach:
     presence: Presence | None
 
 
-def check_descriptors() -> None:
-    """Raises OSError where this process cannot open as many files as a broker needs at least."""
-    held: list[int] = []
-    try:
-        for _ in range(DESCRIPTORS_NEEDED):
-            held.append(os.open(os.devnull, os.O_RDONLY))  # noqa: PERF401 - those before a failure must be closed
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror} (it needs {DESCRIPTORS_NEEDED} more)") from None
-    finally:
-        for fd in held:
-            os.close(fd)
+def check_room() -> None:
+    """Raises HostUnavailable or OSError where this process cannot have the files and threads that a broker needs."""
+    with contextlib.ExitStack() as held:
+        try:
+            for _ in range(DESCRIPTORS_NEEDED):
+                held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror} (it needs {DESCRIPTORS_NEEDED} more)") from None
+    done = threading.Event()
+    with ThreadPoolExecutor(THREADS_NEEDED) as threads, contextlib.ExitStack() as held:
+        held.callback(done.set)
+        try:
+            for _ in range(THREADS_NEEDED):
+                threads.submit(done.wait)
+        except RuntimeError:
+            raise HostUnavailable(
+                "This machine does not let Cellblock start: no more threads are allowed "
+                f"(it needs {THREADS_NEEDED} more).",
+                hint=MORE_THREADS,
+            ) from None
 
 
 def unavailable(error: OSError | zmq.ZMQError) -> HostUnavailable:

@@ -16,7 +16,7 @@ from cellblock.app.assembly import (
     Reach,
     StateDir,
     catalog_before_start,
-    check_descriptors,
+    check_room,
     front_config,
     policy_of,
     start_executor,
@@ -155,11 +155,17 @@ class Broker:
     async def _begin(self) -> None:
         if self._loop is not None:
             raise CellblockError("This broker is running already.", hint="Make a second Broker.")
-        self._loop = asyncio.get_running_loop()
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise CellblockError(
+                "A broker needs a running event loop of asyncio, and trio's is none.",
+                hint="Run it with asyncio.run, in a thread of its own.",
+            ) from None
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._forget)
             try:
-                check_descriptors()
+                check_room()
                 self._state.make(self._settings.state_dir, stack)
                 await self._start(stack)
             except OSError as error:

@@ -12,6 +12,11 @@ MAX_MESSAGE_CHARS: Final = 4_000
 MAX_QUOTED_CHARS: Final = 200
 """Caps a name that a message quotes as it came."""
 
+MORE_THREADS: Final = (
+    "Raise `ulimit -u`, TasksMax= of the service, or the pids limit of the container; "
+    "`ulimit -v` should be unlimited."
+)
+
 
 def shorten(text: str, limit: int = MAX_QUOTED_CHARS) -> str:
     """Returns at most `limit` characters, with an ellipsis where some are left out."""

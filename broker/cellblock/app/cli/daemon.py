@@ -184,8 +184,11 @@ async def status(parsed: argparse.Namespace, state_dir: Path) -> int:
             ready = row["state"] == "ready"
             lines.append(f"{row['name']}: {paint(row['state'], 'green' if ready else 'red')}")
             lines[-1] += f", {row['tools']} tools" if ready else ""
-            lines += [f"  {visible(row[key])}" for key in ("reason", "remedy") if row.get(key)]
-            lines += [] if ready else [f"  again: cellblock restart {shlex.quote(row['name'])}"]
+            said = (row[key] for key in ("reason", "remedy") if row.get(key))
+            # A reason may name its remedy, too.
+            lines += dict.fromkeys(f"  {visible(text).rstrip('.')}" for text in said)
+            starts = row["state"] in ("ready", "connecting")
+            lines += [] if starts else [f"  again: cellblock restart {shlex.quote(row['name'])}"]
         sys.stdout.write("\n".join(lines) + "\n")
     return EXIT_OK if all(row["state"] == "ready" for row in servers) else EXIT_NO
 
@@ -207,7 +210,9 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
             f"The daemon has no server {name} that is not disabled.", hint="`cellblock status` names them."
         )
     for row in found:
-        if row["state"] not in ("ready", "connecting"):
+        if row["state"] == "connecting":
+            row["remedy"] = "It still starts; what npx or uvx run is installed first, which can take minutes."
+        elif row["state"] != "ready":
             log = upstream_log(settings.state_dir / LOGS, row["name"])
             row["remedy"] = fix_of(settings.servers.get(row["name"]), row["reason"], log)
     return {

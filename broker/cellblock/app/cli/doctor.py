@@ -28,7 +28,7 @@ from cellblock.app.cli.loading import config_used, reading, settled
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
 from cellblock.base.daemon_socket import addresses
-from cellblock.base.errors import ConfigError, HostUnavailable
+from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.settings.settings import ServerConfig, Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
@@ -150,10 +150,7 @@ async def _examine(
         found: dict[str, Any] = await answered(parsed, broker, "doctor", {}, person)
     except (HostUnavailable, ConfigError) as error:
         # The hint of the one is to run this very command.
-        trouble = (
-            str(error).removesuffix(f" {error.hint}") if isinstance(error, HostUnavailable) else str(error)
-        )
-        report.problems.append(_with_fix(trouble))
+        report.problems.append(_with_fix(error.message if "cellblock doctor" in error.hint else str(error)))
         return report
     finally:
         report.daemon = person.told
@@ -251,6 +248,7 @@ DENO_FIX: Final = "Install Cellblock anew (pip install --force-reinstall cellblo
 
 _BY_REASON: Final = (
     (r"closed by the server|ended by itself", "All that it said is in {log}."),
+    (r"start new thread", MORE_THREADS),
     (r"HTTP 40[13]", "Correct its credentials: the headers of its entry."),
     (r"HTTP 404", "Check its URL: many servers answer at /mcp, older ones at /sse with type sse."),
     (r"no tool list within \d+ s", "Start it by hand to see why it lists no tools."),

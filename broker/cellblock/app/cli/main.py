@@ -20,7 +20,7 @@ from cellblock.app.cli.arguments import UsageError, default_file
 from cellblock.app.cli.help import EXIT_UNAVAILABLE, EXIT_USAGE
 from cellblock.app.cli.parser import make_parser
 from cellblock.app.cli.streams import say, with_streams
-from cellblock.base.errors import CellblockError, Fault
+from cellblock.base.errors import MORE_THREADS, CellblockError, Fault
 
 OWN_CONFIG: Final = ("import", "install", "config", "demo", "add", "remove", "enable", "disable")
 """Names the commands that say for themselves what no --config means; for others it is the user's own file."""
@@ -74,6 +74,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         return EXIT_USAGE if wrong else EXIT_UNAVAILABLE
     except MemoryError:
         say("There is no memory left for Cellblock: `ulimit -v` should be unlimited.")
+        return EXIT_UNAVAILABLE
+    except RuntimeError as error:
+        if "can't start new thread" not in str(error):
+            raise
+        say(f"The command was given up: no more threads are allowed. {MORE_THREADS}")
         return EXIT_UNAVAILABLE
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM

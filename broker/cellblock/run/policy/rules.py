@@ -39,7 +39,8 @@ MIN_QUESTION_SECONDS: Final = 1.0
 _UNAVAILABLE: Final = (
     "APPROVAL_UNAVAILABLE",
     "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)",
-    "Do without this call, use a client with elicitation, or change {where}.",
+    "Do without this call; or make the run durable (`durable: true`, `cellblock run --durable`), so that it waits for "
+    "`cellblock runs approve`; or use a client with elicitation; or change {where}.",
 )
 
 _NOT_APPROVED: Final = {

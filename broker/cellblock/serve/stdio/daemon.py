@@ -148,7 +148,7 @@ class Daemon:
             ConfigError: It serves another configuration, or something else is in the socket's place.
         """
         if self.address is None or self._state_dir is None:
-            raise self.gone("it has no socket", NoSocket)
+            raise self._other(f": its path is not {MCP_PATH}")
         try:
             connection = connected(self._state_dir, self.address)
         except InTheWay as error:
@@ -357,7 +357,7 @@ def local_address(url: str) -> str | None:
         port = parts.port or 80
     except ValueError:
         return None
-    if parts.scheme != "http" or parts.path != MCP_PATH or not ip.is_loopback:
+    if parts.scheme != "http" or parts.path.removesuffix("/") != MCP_PATH or not ip.is_loopback:
         return None
     return f"[{ip}]:{port}" if ip.version == 6 else f"{ip}:{port}"
 

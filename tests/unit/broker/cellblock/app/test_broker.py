@@ -46,6 +46,12 @@ def in_another_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> BaseExcepti
     return raised[0] if raised else None
 
 
+def test_another_kind_of_event_loop_is_refused(tmp_path: Path) -> None:
+    """As trio drives it, which is no asyncio."""
+    with pytest.raises(CellblockError, match="loop of asyncio, and trio's is none"):
+        Broker(settings(tmp_path)).__aenter__().send(None)
+
+
 async def test_entering_twice_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     broker = Broker(settings(tmp_path, pool=POOL))
     async with broker:
