@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp_types import CallToolResult, Request, Result
+from pydantic import TypeAdapter
 
+from support.cellblock_zygote import forked_cellblock, with_constants
 from support.commands import in_this_process, piped
-from support.entries import ledger
+from support.entries import ledger, plain_server, write_config
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message
 from support.modern_client import (
     FORMS,
@@ -222,6 +227,116 @@ await never({ text: "under way" });
         assert (await ann.told(name))["status"] == "working"
         await ann.told(name, "cancel")
         assert (await ann.until_status(name, "cancelled"))["taskId"] == name
+
+
+EARLY: dict[str, Any] = {"cellblock.serve.mcp.run_tool.LONG_SECONDS": 0.5}
+AT_WORK: dict[str, Any] = {**SECTION, "policy": {}}
+
+
+def holding(*files: Path) -> str:
+    """A script that gives something and waits for a file, in turns."""
+    return f"""
+import {{ give, hold }} from "@codemode/servers/plain";
+const found = [];
+for (const path of {json.dumps([str(file) for file in files])}) {{
+    found.push(typeof await give({{ path }}), await hold({{ path }}).catch((error) => error.certainty));
+}}
+globalThis.__codemode_result__ = found;
+"""
+
+
+async def test_a_run_that_takes_long_is_a_task_and_outlives_its_daemon(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    async with daemon(tmp_path, constants=EARLY, **AT_WORK) as served:
+        ann = Caller(served)
+        task = await ann.task(holding(first, second))
+        name = task["taskId"]
+        assert task["status"] == (await ann.told(name))["status"] == "working"
+        assert sum(one.get("tool") == "hold" for one in ledger(served.ledger)) == 1
+        first.touch()
+        await until(
+            lambda: sum(one.get("tool") == "hold" for one in ledger(served.ledger)) == 2, "it goes on"
+        )
+        await kill(served)
+    async with daemon(tmp_path, constants=EARLY, **AT_WORK) as served:
+        ann = Caller(served)
+        done = await ann.until_status(name, "completed")
+        said = done["result"]["structuredContent"]["result"]
+        assert said == ["object", "held", "object", "may_have_run"], done
+        assert gives(served) == 2
+
+
+async def test_a_run_that_takes_long_is_cancelled_where_it_is_a_task_or_its_client_has_gone(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "file"
+    async with daemon(tmp_path, constants=EARLY, **AT_WORK) as served:
+        ann = Caller(served)
+
+        def cancelled() -> int:
+            return sum(one["event"] == "cancelled" for one in ledger(served.ledger))
+
+        name = (await ann.task(holding(file)))["taskId"]
+        await ann.told(name, "cancel")
+        assert (await ann.until_status(name, "cancelled"))["taskId"] == name
+        await until(lambda: cancelled() == 1, "the call of the task is cancelled")
+        # Who has no tasks waits for the answer.
+        waiting = asyncio.create_task(Caller(served, FORMS).run(holding(file)))
+        await until(lambda: gives(served) == 2, "it is at work")
+        assert (await ann.task(holding(file)))["status"] == "working"
+        assert not waiting.done()
+        file.touch()
+        answer = (await within(waiting, 60))["result"]
+        assert answer["structuredContent"]["result"] == ["object", "held"]
+
+
+class SdkTasks(ClientExtension):
+    """Waits for tasks, as a client of the SDK is to."""
+
+    identifier = EXTENSION
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.seen: list[str] = []
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        return [ResultClaim(result_type="task", model=SdkTask, resolve=self.resolve)]
+
+    async def resolve(self, task: SdkTask, context: ClaimContext) -> CallToolResult:
+        now, about = task.model_dump(by_alias=True), GetTask(params={"taskId": task.task_id})
+        while now["status"] != "completed":
+            self.seen.append(now["status"])
+            self.file.touch()
+            now = await context.session.send_request(about, TypeAdapter(dict[str, Any]))
+            await asyncio.sleep(PAUSE_SECONDS)
+        return CallToolResult.model_validate(now["result"], by_name=False)
+
+
+class SdkTask(Result):
+    result_type: Literal["task"]
+    task_id: str
+    status: str
+
+
+class GetTask(Request[dict[str, Any], Literal["tasks/get"]]):
+    name_param = "taskId"
+    method: Literal["tasks/get"] = "tasks/get"
+    params: dict[str, Any]
+
+
+async def test_a_client_of_the_sdk_waits_for_a_run_that_takes_long(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"plain": plain_server()}, **AT_WORK)
+    words = ["serve", "--config", str(config), "--state-dir", str(tmp_path / "s")]
+    extension = SdkTasks(tmp_path / "file")
+    parameters = StdioServerParameters(command=str(forked_cellblock()), args=words, env=with_constants(EARLY))
+    async with Client(parameters, extensions=[extension]) as client:
+        result = await within(client.call_tool(TOOL, {"code": holding(extension.file)}), 120)
+        assert result.structured_content is not None
+        assert result.structured_content["result"] == ["object", "held"]
+        assert extension.seen and set(extension.seen) == {"working"}
+        extension.seen.clear()
+        short = await within(client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 7;"}), 120)
+        assert short.structured_content is not None and short.structured_content["result"] == 7
 
 
 async def test_a_stream_is_told_of_its_tasks(tmp_path: Path) -> None:

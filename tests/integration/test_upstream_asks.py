@@ -310,7 +310,7 @@ async def test_bounds_of_one_server(narrow: Broker) -> None:
     """Two places for all runs together, and a time of its own."""
     session = narrow.registry.sessions["asking"]  # type: ignore[union-attr]
     busy = asyncio.gather(*(narrow.run(script("wait", ms=60_000)) for _ in range(2)))
-    await until(lambda: session._calls._places.locked(), "both places are taken")  # type: ignore[union-attr]
+    await until(lambda: session._turns.locked(), "both places are taken")  # type: ignore[union-attr]
     waited = succeeded(await within(narrow.run(script("roots"))))
     timed_out = [succeeded(run) for run in await within(busy)]
     assert all("did not answer wait within 4 s" in text for text in timed_out), timed_out

@@ -48,7 +48,9 @@ async def silent(run: HostedRun) -> None:
 class DurableKeeper(MemoryKeeper):
     """Has no journal of other runs, whose model is another one: they do not park."""
 
-    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
+    def opened(
+        self, principal: str, *, client: str, may_park: bool, durable: bool, may_leave: bool = False
+    ) -> KeptRun | None:
         return super().opened(principal, client=client, may_park=may_park, durable=True) if durable else None
 
 

@@ -420,8 +420,11 @@ class GoingOn:
         return kept
 
     def _begin(self, kept: Kept) -> None:
-        run_id = kept.run_id
-        task = asyncio.create_task(self._carry_on(kept, self._callers.get(run_id)), name="a run that goes on")
+        work = self._carry_on(kept, self._callers.get(kept.run_id))
+        self.hold(kept.run_id, asyncio.create_task(work, name="a run that goes on"))
+
+    def hold(self, run_id: str, task: asyncio.Task[RunResponse]) -> None:
+        """Takes over a run that goes on without a client."""
         self.awake[run_id] = task
 
         def is_over(done: asyncio.Task[RunResponse]) -> None:

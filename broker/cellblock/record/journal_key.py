@@ -53,7 +53,7 @@ def load_key(state_dir: Path, settings: AuthSettings, *, make: bool = True) -> b
     try:
         with Folder.named(state_dir) as folder:
             try:
-                return _key_in(read_private(folder, KEY_FILE, MAX_FILE_BYTES), file, settings)
+                return _key_in(read_private(folder, KEY_FILE, MAX_FILE_BYTES), file)
             except FileNotFoundError:
                 if not make:
                     raise StoreError(f"there is no {file}, the key of the journals") from None
@@ -87,10 +87,10 @@ def _made(folder: Folder, file: Path, settings: AuthSettings) -> bytes:
     if "entry" in told:
         with contextlib.suppress(KeyringError):
             keyring.delete(told["entry"])
-    return _key_in(read_private(folder, KEY_FILE, MAX_FILE_BYTES), file, settings)
+    return _key_in(read_private(folder, KEY_FILE, MAX_FILE_BYTES), file)
 
 
-def _key_in(data: bytes, file: Path, settings: AuthSettings) -> bytes:
+def _key_in(data: bytes, file: Path) -> bytes:
     damaged = f"{file}, the key of the journals, is damaged: without it, what is kept cannot be read"
     try:
         told: object = json.loads(data)

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Final
+from weakref import WeakSet
 
 from cellblock.base.budget import OverBudget
 from cellblock.base.database import StoreError
@@ -130,12 +131,27 @@ class Kept(KeptRun):
     def run_started(self, run: RunFacts) -> None:
         # Of one that is written down already, others are told before its next call that they cannot go on with it.
         if self.is_durable and (self._is_written or self.journal.lost is None):
-            if not self._is_written:
-                begun = self.journal.snapshot()
-                self._write(lambda: _recorded(lambda: begun), len(begun.body))
-                self._begun = self._writing
-            self._is_written = True
-            self.journal.on_change = self._changed
+            self._begin()
+
+    def _begin(self) -> None:
+        """Has what there is of the run written down, and from now on what comes. Raises ValueError as `snapshot`."""
+        if not self._is_written:
+            begun = self.journal.snapshot()
+            _, self._events = self.journal.events_from(0)
+            self._write(lambda: _recorded(lambda: begun), self.journal.size + len(begun.body))
+            self._begun = self._writing
+        self.is_durable = self._is_written = True
+        self.journal.on_change = self._changed
+
+    async def leave(self) -> bool:
+        """Has the run written down as it goes, in the midst of it; says whether it is certain that it is."""
+        if self.journal.lost is not None or self._is_written != self.is_durable:
+            return False
+        try:
+            self._begin()
+        except (ValueError, OSError):
+            return False
+        return self._begun is not None and await self._journals.is_written(self._begun)
 
     def run_ended(self, run: RunFacts) -> None:
         self.journal.on_change = None
@@ -382,22 +398,32 @@ class Keeper:
         self._owner = owner
         self._knows = knows
         self.held = HeldCalls(journals, owner)
+        self._may_be_left = WeakSet[Kept]()
 
     def use(self, settings: JournalSettings) -> None:
         """Takes over other settings, for runs that begin from now on."""
         self.settings = settings
         self._journals.use(settings)
 
-    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
+    def opened(
+        self, principal: str, *, client: str, may_park: bool, durable: bool, may_leave: bool = False
+    ) -> KeptRun | None:
         """Gives what watches a new run of a client; None where it is not to be written down. See `RunKeeper`."""
         mode = self.settings.for_client(principal)
-        if mode == "off" or (mode == "parked" and not (may_park or durable)):
+        if mode == "off" or (mode == "parked" and not (may_park or durable or may_leave)):
             return None
         kept = self._kept(principal, Journal(client=client))
         kept.keeps, kept.client = mode, client
         kept.is_durable = durable or mode == "all"
         kept.parks = may_park or durable
+        if may_leave:
+            self._may_be_left.add(kept)
         return kept
+
+    async def leave(self, run_id: str) -> bool:
+        """Has a run that its client leaves written down as it goes; says whether it is."""
+        kept = next((one for one in self._may_be_left if one.run_id == run_id), None)
+        return kept is not None and await kept.leave()
 
     def taken(
         self,

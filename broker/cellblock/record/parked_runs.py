@@ -201,8 +201,8 @@ class ParkedRuns:
         return None if run is None else (run.turn, run.questions)
 
     async def status(self, run_id: str, principal: str) -> ParkedStatus | None:
-        """Says where a run is that was parked; None where none of this principal is kept, or nobody answers it any
-        more. Raises StoreError."""
+        """Says where a run is that was parked or left; None where none of this principal is kept, or nobody answers it
+        any more. Raises StoreError."""
 
         def look(
             store: JournalStore,
@@ -240,6 +240,13 @@ class ParkedRuns:
             questions=questions if state == "parked" else (),
             response=response if state == "ended" else None,
         )
+
+    async def leave(self, run_id: str, work: asyncio.Task[RunResponse]) -> bool:
+        """Has a run go on without its client, as one that was parked; says whether it does. Raises StoreError."""
+        if not await self._keeper.leave(run_id) or work.done():
+            return False
+        self.going_on.hold(run_id, work)
+        return True
 
     async def park(self) -> bool:
         """Parks the runs that wait for people and for nothing else, as `Executor.park_waiting`."""

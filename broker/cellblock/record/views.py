@@ -45,7 +45,7 @@ class ParkedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedStatus:
-    """Says where a run is that was parked. Times are Unix time in seconds.
+    """Says where a run is that was parked, or left by its client. Times are Unix time in seconds.
 
     Args:
         id: The run.

@@ -237,16 +237,14 @@ class RunWatch:
     def ends_with(self, task: asyncio.Task[RunResponse]) -> None:
         """Notes that the caller has gone; the run is over when its clean-up is."""
         self._deferred = True
-        task.add_done_callback(lambda done: self.ended(None if done.cancelled() else _result(done)))
+        task.add_done_callback(
+            lambda done: self.ended(None if done.cancelled() or done.exception() else done.result())
+        )
 
     def given_up(self) -> None:
         """Notes that the caller gets no response: the run is over, unless its clean-up will say so."""
         if not self._deferred:
             self.ended(None)
-
-
-def _result(task: asyncio.Task[RunResponse]) -> RunResponse | None:
-    return task.result() if task.exception() is None else None
 
 
 class RunEvents:

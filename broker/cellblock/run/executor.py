@@ -315,6 +315,7 @@ class Executor:
                     client=caller.client,
                     may_park=caller.grantee.returns,
                     durable=request.durable or request.plan,
+                    may_leave=caller.leaves,
                 )
             if kept is not None:
                 journal, run_id = kept.journal, kept.run_id or run_id

@@ -374,7 +374,9 @@ class KeptRun(Watcher, ABC):
 class RunKeeper(Protocol):
     """Writes runs down; `record.kept.Keeper` does."""
 
-    def opened(self, principal: str, *, client: str, may_park: bool, durable: bool) -> KeptRun | None:
+    def opened(
+        self, principal: str, *, client: str, may_park: bool, durable: bool, may_leave: bool = False
+    ) -> KeptRun | None:
         """Gives what watches a new run of a client; None where it is not to be written down.
 
         Args:
@@ -382,6 +384,7 @@ class RunKeeper(Protocol):
             client: Whose place in the queue it has.
             may_park: Whether it may wait for a person.
             durable: Whether its request wants it to survive the loss of its process.
+            may_leave: Whether its client may leave it.
         """
         ...
 

@@ -21,6 +21,7 @@ from cellblock.base.errors import shorten
 from cellblock.base.settings.sections import ANSWER_BYTES, OutputSettings
 from cellblock.base.settings.settings import FrontendSettings
 from cellblock.base.visible import is_visible, json_escape
+from cellblock.run.events import WAITS
 from cellblock.run.large_results import LargeResult, compact, document, not_read, result_text
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse, TraceEntry
@@ -379,7 +380,7 @@ def _bytes_in(text: str) -> int:
 def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]:
     """Returns a response without times and trace, with calls counted by tool."""
     called = Counter(_name(call) for call in response.tool_trace)
-    failed = Counter(_name(call) for call in response.tool_trace if not call.ok)
+    failed = Counter(_name(call) for call in response.tool_trace if not call.ok and call.error != WAITS)
     calls = {
         tool: f"{count}{f' ({failed[tool]} failed)' if tool in failed else ''}"
         for tool, count in called.items()

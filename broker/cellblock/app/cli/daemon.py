@@ -184,11 +184,12 @@ async def status(parsed: argparse.Namespace, state_dir: Path) -> int:
             ready = row["state"] == "ready"
             lines.append(f"{row['name']}: {paint(row['state'], 'green' if ready else 'red')}")
             lines[-1] += f", {row['tools']} tools" if ready else ""
-            said = (row[key] for key in ("reason", "remedy") if row.get(key))
             # A reason may name its remedy, too.
-            lines += dict.fromkeys(f"  {visible(text).rstrip('.')}" for text in said)
-            starts = row["state"] in ("ready", "connecting")
-            lines += [] if starts else [f"  again: cellblock restart {shlex.quote(row['name'])}"]
+            lines += dict.fromkeys(
+                f"  {visible(row[key]).rstrip('.')}" for key in ("reason", "remedy") if row.get(key)
+            )
+            if row["state"] not in ("ready", "connecting"):
+                lines.append(f"  again: cellblock restart {shlex.quote(row['name'])}")
         sys.stdout.write("\n".join(lines) + "\n")
     return EXIT_OK if all(row["state"] == "ready" for row in servers) else EXIT_NO
 

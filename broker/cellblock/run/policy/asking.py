@@ -126,12 +126,14 @@ class Caller:
         grantee: Which grants it has, and who is asked for approval.
         observer: Watches this run beside those who watch all.
         requester: The client that upstream servers may ask during a call; None where nobody can be asked.
+        leaves: Whether it may leave a run that takes long, which goes on without it.
     """
 
     client: str = DEFAULT_CLIENT
     grantee: Grantee = EMBEDDING
     observer: Watcher | None = None
     requester: Requester | None = None
+    leaves: bool = False
 
 
 EMBEDDER: Final = Caller()

@@ -357,7 +357,6 @@ class HttpFrontend:
         return SocketFront(
             listening,
             server,
-            service,
             self._in_flight,
             self._activity,
             verifier=self._verifier,

@@ -6,9 +6,11 @@ them, and the client makes it again with the answers, at any broker.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -16,6 +18,7 @@ import mcp_types as types
 from mcp import MCPError
 
 from cellblock.base.database import StoreError
+from cellblock.run.events import new_run_id
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp.approvals import answers_in, elicitor, parked_requests
@@ -39,6 +42,9 @@ logger = logging.getLogger("cellblock.serve")
 
 T = TypeVar("T")
 
+LONG_SECONDS: Final = 20.0
+"""Passes before a run is a task, for a client that has tasks: other clients give up after 60 s."""
+
 Outcome = RunResponse | types.InputRequiredResult | Task
 """Holds what a call comes to: the response, questions for the user, or a task for later."""
 
@@ -53,7 +59,7 @@ class RunTool:
 
     Args:
         front: Of the broker.
-        tasks: Makes tasks of parked runs.
+        tasks: Makes tasks of runs.
     """
 
     def __init__(self, front: Front, tasks: Tasks) -> None:
@@ -72,7 +78,7 @@ class RunTool:
         live = None if level is None and not wants_progress(context) else LiveRun(level)
         returns = in_rounds(context) and can_be_asked(context)
         ask = None if returns else by_requests(context)
-        caller = caller_of(context, owner, live, ask, returns=returns)
+        caller = replace(caller_of(context, owner, live, ask, returns=returns), leaves=has_tasks(context))
         if params.request_state is not None and in_rounds(context):
             return await told(live, context, self._is_back(context, params, caller))
         return await told(live, context, self._begun(context, params, caller))
@@ -80,7 +86,9 @@ class RunTool:
     # ---- inside --------------------------------------------------------------------------------------
 
     async def _begun(self, context: Context, params: types.CallToolRequestParams, caller: Caller) -> Outcome:
-        response = await self._service.run_request(params.arguments or {}, caller)
+        response = await self._first(context, params.arguments or {}, caller)
+        if not isinstance(response, RunResponse):
+            return response
         run_id = response.usage.run_id
         if not response.parked or run_id is None:
             return response
@@ -90,6 +98,23 @@ class RunTool:
             # Sent again, the request would be another run; the response says that this one waits, and how to answer.
             logger.warning("a run that was parked cannot be reached: %s", error)
             return response
+
+    async def _first(self, context: Context, request: dict[str, Any], caller: Caller) -> RunResponse | Task:
+        """Returns what comes of a new run: its response, or, where that takes long and its client has tasks, a task."""
+        if not caller.leaves:
+            return await self._service.run_request(request, caller)
+        run_id, parked = new_run_id(), self._service.parked_runs
+        work = asyncio.create_task(self._service.run_request(request, caller, run_id=run_id), name="long run")
+        try:
+            while not (await asyncio.wait([work], timeout=LONG_SECONDS))[0]:
+                with contextlib.suppress(StoreError):
+                    is_left = await parked.leave(run_id, work)
+                    if is_left and (task := await self._tasks.created(context, run_id)) is not None:
+                        return task
+            return work.result()
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
 
     async def _asked(
         self, context: Context, caller: Caller, run_id: str

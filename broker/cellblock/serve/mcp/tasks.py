@@ -1,7 +1,7 @@
-"""Tasks are how clients that declare the extension `io.modelcontextprotocol/tasks` see parked runs.
+"""Tasks are how clients that declare the extension `io.modelcontextprotocol/tasks` see runs that wait or take long.
 
-A task is a run that was parked, and nothing beside it: its id is the run's with a tag that only this state directory
-can make, for one principal. So any broker of the directory answers for it, also after a restart.
+A task is a run that was written down, and nothing beside it: its id is the run's with a tag that only this state
+directory can make, for one principal. So any broker of the directory answers for it, also after a restart.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Stream(ServerSession):
 
 
 class Tasks:
-    """Answers `tasks/*`, and makes a task of a run that is parked.
+    """Answers `tasks/*`, and makes a task of a run that is written down.
 
     Args:
         front: Of the broker.
@@ -98,8 +98,8 @@ class Tasks:
         self._keys: Sequence[bytes] = ()
 
     async def created(self, context: Context, run_id: str | None) -> Task | None:
-        """Returns what the call of a run that was parked is answered with; None where its client has no tasks, or the
-        run is not kept. Raises StoreError."""
+        """Returns what the call of a run that goes on is answered with; None where its client has no tasks, or the run
+        is not kept. Raises StoreError."""
         if not run_id or not has_tasks(context):
             return None
         principal = self._front.principal_of(context)

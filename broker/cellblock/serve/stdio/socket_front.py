@@ -40,7 +40,7 @@ from cellblock.serve.http.in_flight import SCOPE_KEY, Activity, Exchange, InFlig
 from cellblock.serve.http.token import SUBJECT, OwnTokens
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.misread import as_id
-from cellblock.serve.service import Owner, RunService
+from cellblock.serve.service import Owner
 from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.client_streams import FromClient, ToClient
 from cellblock.serve.stdio.lines import MAX_LINE_BYTES, ClientLines, flushed
@@ -75,7 +75,6 @@ class SocketFront:
     Args:
         listening: The socket.
         server: Answers all clients.
-        service: The broker.
         in_flight: Has what clients ask.
         activity: Notes that clients are here.
         verifier: Knows the tokens; None where none is asked for.
@@ -89,7 +88,6 @@ class SocketFront:
         self,
         listening: ListeningSocket,
         server: FrontServer,
-        service: RunService,
         in_flight: InFlight,
         activity: Activity,
         *,
@@ -100,7 +98,7 @@ class SocketFront:
         answer: Answer,
     ) -> None:
         self._answer = answer
-        self._listening, self._server, self._service = listening, server, service
+        self._listening, self._server = listening, server
         self._in_flight, self._activity = in_flight, activity
         self._verifier, self._most = verifier, most
         self._version, self._config = version, config

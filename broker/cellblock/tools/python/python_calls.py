@@ -119,11 +119,6 @@ class PythonCalls:
         self._waiting: set[asyncio.Task[Any]] = set()
         self._named: set[str] = set()
 
-    @property
-    def busy_threads(self) -> int:
-        """Counts the threads at work, those of calls that were given up included."""
-        return self._threads.busy
-
     async def call(self, tool: PythonTool, arguments: dict[str, Any], account: Account | None = None) -> Any:
         """Calls the function and gives its value as plain JSON data, or as a `CallToolResult`.
 

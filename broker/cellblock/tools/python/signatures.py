@@ -86,7 +86,7 @@ def read_input(
                 hint="Describe the tool's parameters as properties of an object.",
             )
     try:
-        form = _flat_input(function, hints, label) if flatten else _input(function, hints)
+        form = _flat_input(function, hints) if flatten else _input(function, hints)
     except ImportError as error:
         raise _missing_package(label, error) from None
     except (NoSchema, Unresolved) as error:
@@ -147,7 +147,7 @@ def _input(function: Callable[..., Any], hints: Hints) -> InputForm:
     return InputForm(_described(schema, defaults), adapter)
 
 
-def _flat_input(function: Callable[..., Any], hints: Hints, label: str) -> InputForm:
+def _flat_input(function: Callable[..., Any], hints: Hints) -> InputForm:
     parameters = _parameters(function)
     if len(parameters) != 1:
         raise NoSchema(f"it has {len(parameters)} parameters, not one")

@@ -25,9 +25,9 @@ def kept_logins(settings: AuthSettings, store: Store) -> Callable[[str, ServerCo
 
         redactor, own = Redactor(config), settings.for_server(server)
         if own.grant == "client_credentials":
-            return OwnCredentials(server, config.url, own, settings, redactor)
+            return OwnCredentials(server, config.url, own, redactor)
         kept = LoginStore(store, server, config.url, settings, patient=True)
-        return KeptLogin(server, kept, settings, redactor)
+        return KeptLogin(server, kept, redactor)
 
     return login_of
 

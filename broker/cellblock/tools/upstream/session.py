@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
+from mcp import MCPError
 from mcp.client.session import ClientSession, IncomingMessage
+from pydantic import ValidationError
 
 from cellblock.base.budget import Budget
 from cellblock.base.callbacks import tell
@@ -23,7 +25,6 @@ from cellblock.base.tasks import at_most as cut_off
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.catalog.model import SUBSCRIBE, Kind, RequestEntry
 from cellblock.tools.upstream import failures
-from cellblock.tools.upstream.calling import Calls
 from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
 from cellblock.tools.upstream.dispatcher import Connection
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
@@ -37,7 +38,8 @@ from cellblock.tools.upstream.server_log import ServerLog, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.stderr_log import log_line, upstream_log
 from cellblock.tools.upstream.tool_list import ToolList
-from cellblock.tools.upstream.wire.errors import HttpRefused
+from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused, SessionForgotten
+from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
@@ -47,8 +49,15 @@ logger = logging.getLogger("cellblock.tools.upstream")
 CLOSE_BOUND_SECONDS: Final = 8.0
 """Bounds the time from the order to close to giving up; the SDK allows a process 6 s to exit and be killed."""
 
+LEFT_SHARE: Final = 0.05
+"""Sets the share of a call's time that must be left when its turn comes: sent at the last moment, it can only time out,
+and may have run."""
+
 MAX_NOTES: Final = 50
 """Bounds the different oddities of one server that are logged."""
+
+Send = Callable[[ClientSession, Outstanding], Awaitable[Any]]
+"""Sends a call and returns its result, as `input_rounds.call_tool`."""
 
 
 class UpstreamSession:
@@ -92,7 +101,7 @@ class UpstreamSession:
         self.tools = ToolList(server, prepare, on_change)
         self.resources = Resources(server, on_change, set() if followed is None else followed, on_update)
         self._routing = Routing(name, redactor)
-        self._calls = Calls(server, self._routing, self)
+        self._turns = None if settings.max_calls is None else asyncio.Semaphore(settings.max_calls)
         self._server_log = ServerLog(name, redactor)
         self._link = Link(server, self._note)
         self._is_ready = self._is_shut_out = self._closing = False
@@ -208,11 +217,100 @@ class UpstreamSession:
                 results: those are returned.
         """
         send = call_tool if request is None else partial(self._ask, request)
-        return await self._calls.call(send, tool, value, call_bound, origin)
+        if self._turns is None:
+            return await self._in_turn(send, tool, value, call_bound, call_bound, origin)
+        server, loop = self._server.name, asyncio.get_running_loop()
+        deadline = loop.time() + call_bound
+        try:
+            async with asyncio.timeout_at(deadline - call_bound * LEFT_SHARE):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise ToolCallError(
+                f"{server} has had its most calls at once for {call_bound:g} s; {tool} was not called.",
+                hint=f"Call it less often at once, or raise upstream.max_calls for {server}.",
+                certainty=Certainty.NOT_STARTED,
+            ) from None
+        try:
+            left = max(0.0, deadline - loop.time())
+            return await self._in_turn(send, tool, value, left, call_bound, origin)
+        finally:
+            self._turns.release()
 
-    # ---- for calls -----------------------------------------------------------------------------------
+    async def tried(self) -> None:
+        """Waits for the end of the attempt to connect that is under way, or of the next, which begins now; bound it.
+        One that failed a moment ago is not repeated."""
+        attempt = self.life.wanted(asyncio.get_running_loop().time())
+        if attempt is None:
+            return
+        self._wanted.set()
+        while not (self._is_ready or self._closing or self.life.is_over(attempt)):
+            await self._moved.wait()
 
-    async def ready(self, bound: float) -> Link:
+    # ---- calls ---------------------------------------------------------------------------------------
+
+    async def _in_turn(
+        self, send: Send, name: str, value: Any, left: float, bound: float, origin: CallOrigin
+    ) -> Any:
+        """Makes a call, once more where it certainly was not begun; `left` is what waiting for its turn has left of
+        `bound`."""
+        clock, link = asyncio.timeout(left), None
+
+        async def sent(link: Link) -> Any:
+            assert link.client is not None
+            with self._routing.call(name, value, clock, origin) as call:
+                return await send(link.client, call)
+
+        try:
+            async with clock:
+                link = await self._ready(left * (1 - LEFT_SHARE))
+                try:
+                    result = await sent(link)
+                except MCPError as error:
+                    if not failures.not_begun(error):
+                        raise
+                    self._lose(link)
+                    link = await self._ready(left * (1 - LEFT_SHARE))
+                    result = await sent(link)
+        except MCPError as error:
+            raise self._failure(link, name, error) from None
+        except TimeoutError:
+            noise = link.noise() if link is not None else ""
+            raise failures.timed_out(self._server.name, name, bound, noise) from None
+        except ValidationError:
+            raise failures.no_result(self._server.name, name) from None
+        except (UnicodeEncodeError, ValueError, RecursionError) as error:
+            # The request could not be written: text that is no UTF-8, or too deep.
+            raise ToolCallError(
+                f"The input of {name} cannot be sent: {type(error).__name__}.",
+                hint="Pass plain, shallow JSON data.",
+                certainty=Certainty.NOT_STARTED,
+            ) from None
+        self.life.served()
+        return self._redacted(result) if isinstance(result, ToolResult) and result.is_error else result
+
+    def _redacted(self, result: ToolResult) -> ToolResult:
+        """Returns an error result in which the server quotes none of its own secrets."""
+        plain = result.plain()
+        safe = self._server.redactor.tree(plain)
+        return result if safe == plain else ToolResult.of(safe)
+
+    def _failure(self, link: Link | None, name: str, error: MCPError) -> ToolCallError:
+        server, redactor = self._server.name, self._server.redactor
+        if isinstance(error, SessionForgotten | ConnectionLost) and link is not None:
+            # Every later call would be refused too: a new session is needed.
+            if isinstance(error, SessionForgotten) or link.ended.is_set() or not error.sent:
+                self._lose(link)
+            if failures.not_begun(error):
+                return failures.forgotten(server, name)
+            return failures.closed(server, name, link.why_lost(error))
+        if isinstance(error, HttpRefused):
+            login = self._server.trouble()
+            return failures.refused(server, name, error, login, redactor, self.needed_login)
+        failure = failures.answered(server, name, error, redactor)
+        failure.rpc_code = error.code
+        return failure
+
+    async def _ready(self, bound: float) -> Link:
         """Returns the connection; where it is lost, waits for an attempt to connect, which this starts at once.
 
         Raises:
@@ -226,27 +324,13 @@ class UpstreamSession:
             raise failures.not_connected(self._server.name, self.reason, login, self.needed_login)
         return self._link
 
-    async def tried(self) -> None:
-        """Waits for the end of the attempt to connect that is under way, or of the next, which begins now; bound it.
-        One that failed a moment ago is not repeated."""
-        attempt = self.life.wanted(asyncio.get_running_loop().time())
-        if attempt is None:
-            return
-        self._wanted.set()
-        while not (self._is_ready or self._closing or self.life.is_over(attempt)):
-            await self._moved.wait()
-
-    def lose(self, link: Link) -> None:
+    def _lose(self, link: Link) -> None:
         """Offers a connection that is known to be dead to no further call: what was never sent must be told as that."""
         if self._is_ready and self._link is link:
             self._is_ready = False
             self.life.lost(CLOSED_BY_SERVER)
             self._told()
             link.ended.set()
-
-    def served(self) -> None:
-        """Notes that the server has answered a call."""
-        self.life.served()
 
     # ---- the owning task -----------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ async def log_in(
         return f"{target.name} asks for no login."
     own = target.auth.for_server(target.name)
     if own.grant == "client_credentials":
-        source = OwnCredentials(target.name, target.url, own, target.auth, Redactor(target.config))
+        source = OwnCredentials(target.name, target.url, own, Redactor(target.config))
         if await source.renewed(None, refused.request, refused) is None:
             raise LoginError(f"{target.name}: {source.problem}.", hint=f"{source.hint}.")
         return f"{target.name}: a token was granted. Nothing is kept: the daemon gets its own."

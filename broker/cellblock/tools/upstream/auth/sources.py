@@ -11,7 +11,7 @@ import httpx2
 from mcp.shared.auth import OAuthToken
 
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
+from cellblock.base.settings.auth import ServerAuthSettings
 from cellblock.base.shelf import Stamp
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
@@ -43,13 +43,12 @@ class KeptLogin(Login):
     Args:
         server: The server's name.
         store: Where its login is kept.
-        settings: Bounds.
         redactor: As for `Login`.
     """
 
     is_given = True
 
-    def __init__(self, server: str, store: LoginStore, settings: AuthSettings, redactor: Redactor) -> None:
+    def __init__(self, server: str, store: LoginStore, redactor: Redactor) -> None:
         super().__init__(server, redactor)
         self._store = store
         self._record: LoginRecord | None = None
@@ -165,7 +164,6 @@ class OwnCredentials(Login):
         server: The server's name.
         url: Its URL.
         client: Its section of the configuration.
-        settings: Bounds.
         redactor: As for `Login`.
     """
 
@@ -174,7 +172,6 @@ class OwnCredentials(Login):
         server: str,
         url: str,
         client: ServerAuthSettings,
-        settings: AuthSettings,
         redactor: Redactor,
     ) -> None:
         super().__init__(server, redactor)

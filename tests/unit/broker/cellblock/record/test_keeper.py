@@ -13,9 +13,11 @@ from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState
+from cellblock.record.journal import Journal
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper
 from cellblock.record.owner import Owner
+from cellblock.record.rows import recording_in
 from cellblock.run.events import RunFacts
 from cellblock.run.hook import KeptRun, Parked
 from support.memory_keeper import MemoryKeeper, begin
@@ -28,7 +30,7 @@ QUESTION = ParkedQuestion(call=1, server="s", tool="t", destructive=True, input=
 
 def started(keeper: Keeper | MemoryKeeper, *, durable: bool = False) -> KeptRun:
     """A run that the keeper keeps, begun and with a worker."""
-    kept = keeper.opened("cli", client="c", may_park=True, durable=durable)
+    kept = keeper.opened("cli", client="c", may_park=True, durable=durable, may_leave=True)
     assert kept is not None
     begin(kept.journal)
     kept.run_accepted(facts())
@@ -104,4 +106,38 @@ async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> No
     assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
     kept.goes_on()
     assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
+    await journals.close()
+
+
+async def test_a_run_that_its_client_leaves_is_written_down_from_there_unless_it_holds_too_much(
+    tmp_path: Path,
+) -> None:
+    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
+    keeper = Keeper(journals, JournalSettings(), Owner(tmp_path))
+    kept = started(keeper)
+    assert kept.journal.ask(1, "call", "s", "t", b"{}", None) is None
+    await kept.before_call(1)
+    kept.journal.note("t1")
+    assert await heads_of(journals) == [] and not await keeper.leave("another")
+    assert await keeper.leave("r1") and await keeper.leave("r1")
+    kept.journal.note("t2")
+    kept.journal.answered(1, True, b"7")
+    assert kept.journal.ask(2, "call", "s", "t", b"{}", None) is None
+    await kept.before_call(2)
+    (head,) = await heads_of(journals)
+    assert head.state == "running"
+    found = await journals.asked(lambda store: store.read("r1"), None)
+    recording = None if found is None else recording_in(found[1])
+    assert recording is not None and recording.events == "t1t2"
+    assert [(call.id, call.answer, call.certainty.value) for call in recording.calls] == [
+        (1, b"7", "not_started"),
+        (2, b"", "may_have_run"),
+    ]
+    kept.run_ended(facts())
+    other = Keeper(journals, JournalSettings(), Owner(tmp_path))
+    lost = started(other)
+    assert isinstance(lost.journal, Journal)
+    lost.journal.most_bytes = 1
+    lost.journal.note("t1")
+    assert lost.journal.lost and not await other.leave("r1")
     await journals.close()

@@ -12,6 +12,7 @@ import pytest
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.settings.settings import FrontendSettings
 from cellblock.base.store import LocalStore
+from cellblock.run.events import WAITS
 from cellblock.run.response import Diagnostic, LogEntry, RunResponse, TraceEntry, Usage
 from cellblock.serve.kept_outputs import PREFIX, keeping
 from cellblock.serve.run_output import SHOWN_TO_MODELS, Form, form_for, tool_result
@@ -84,6 +85,13 @@ async def test_the_result_comes_first_then_what_needs_an_eye(given: RunResponse,
     assert len(short["diagnostics"]) == len(given.diagnostics)
     assert short["calls"] == {"crm.get": "500 (5 failed)"} and "toolTrace" not in short
     assert len(json.dumps(short)) < 900 < 20_000 < len(json.dumps(whole))
+
+
+async def test_a_call_that_waits_for_the_user_has_not_failed() -> None:
+    waits = TraceEntry(server_id="crm", tool_name="get", duration_ms=1, ok=False, error=WAITS)
+    given = response(None).model_copy(update={"tool_trace": [waits], "failures": {}})
+    said, _ = await shown(given, Form())
+    assert "calls:\ncrm.get 1\n" in said
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def tasks(runs: Runs) -> Tasks:
 
 
 def front(runs: Runs) -> Front:
-    async def run_request(*_: object) -> RunResponse:
+    async def run_request(*_: object, **__: object) -> RunResponse:
         return PARKED
 
     service = SimpleNamespace(

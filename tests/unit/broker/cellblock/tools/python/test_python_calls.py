@@ -138,7 +138,7 @@ async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) ->
         await within(brief.call(read_tool(lambda: 1), {}))
     assert caught.value.certainty is Certainty.NOT_STARTED
     release.set()
-    await until(lambda: brief.busy_threads == 0, "the thread is free")
+    await until(lambda: brief._threads.busy == 0, "the thread is free")
 
 
 async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(brief: PythonCalls) -> None:
@@ -213,7 +213,7 @@ async def test_a_cancelled_call_of_a_thread_ends_at_once(calls: PythonCalls) -> 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await within(task)
-    assert calls.busy_threads == 1
+    assert calls._threads.busy == 1
     release.set()
 
 
