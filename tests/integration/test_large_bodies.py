@@ -113,7 +113,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
         return call
 
-    monkeypatch.setattr(payload, "from_json", recorded(payload.from_json))
+    monkeypatch.setattr(payload, "decode", recorded(payload.decode))
     monkeypatch.setattr(messages, "decoded", recorded(messages.decoded))
     return bodies
 

@@ -406,14 +406,14 @@ async def test_a_host_of_another_version_waits_for_a_broker_of_its_own(
 NAMED = """
 import sys
 from pathlib import Path
-from cellblock_worker.host import names, remote
+from cellblock_worker.host import remote
 
 file = Path(sys.argv.pop(1))
 
 async def addresses_of(host):
     return file.read_text().split()
 
-names.addresses_of = addresses_of
+remote.addresses_of = addresses_of
 remote.LOOK_UP_SECONDS = 0.2
 sys.exit(remote.main(sys.argv[1:]))
 """
