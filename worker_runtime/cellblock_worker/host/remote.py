@@ -407,6 +407,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         given = read_arguments(arguments)
     except (msgspec.ValidationError, EndpointError, KeyFileError) as error:
-        sys.stderr.write(f"cellblock_worker: {error}\n")
+        # msgspec names the place last: "Expected `int` >= 1 - at `$.capacity`".
+        what, _, where = str(error).partition(" - at `$.")
+        sys.stderr.write(f"cellblock_worker: {f'{where[:-1]}: ' if where else ''}{what}\n")
         return EXIT_USAGE
     return run_confined(given.config, lambda: serve(given))
