@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
@@ -27,8 +26,8 @@ from cellblock.run.call_loads import CallLoads
 from cellblock.run.call_results import FoundResult, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import WAITS, CallFacts
+from cellblock.run.failed_calls import fit_hint
 from cellblock.run.hook import Facts
-from cellblock.run.policy.grants import effect_of
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, TraceEntry
@@ -38,34 +37,6 @@ from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.numbers import inexact
 from cellblock.tools.upstream.wire.results import ToolResult
-
-LOOK_FIRST: Final = "Look whether the call took effect before you repeat it."
-REPEAT: Final = "Nothing was changed, as the tool only reads: call it again, or ask for less."
-UNCHANGED: Final = "Nothing was changed, as the tool only reads."
-
-MAX_SEARCHED_CHARS: Final = 2_000
-"""Bounds the part of a message where it would say that the outcome is open."""
-
-_OPEN: Final = re.compile(
-    r"\btime[ds]?[ -]?out\b|\bdeadline exceeded|\b(?:may|might|could)(?: \w+)? have\b|\bdid not answer\b"
-    r"|\bno response\b|\bconnection (?:was )?(?:reset|lost|closed|aborted)|\bbad gateway|\bgateway time|\b50[234]\b"
-    r"|\b(?:unconfirmed|not (?:yet )?confirmed|unknown (?:whether|state|status|outcome|result))\b"
-    r"|\b(?:still|already) (?:running|processing|pending)\b|\bin progress\b|\bpartial(?:ly)?\b",
-    re.IGNORECASE,
-)
-"""Matches what tools say when they do not know themselves whether they did something, or how much of it."""
-
-
-def fit_hint(error: ToolCallError, tool: ToolEntry) -> None:
-    """Has the hint of a call that was made say what is safe: to correct a call means to repeat it."""
-    if error.certainty is Certainty.NOT_STARTED:
-        return
-    reads = effect_of(tool) == "read"
-    if _OPEN.search(error.message[:MAX_SEARCHED_CHARS]):
-        error.hint = REPEAT if reads else LOOK_FIRST
-    elif reads and error.certainty is Certainty.COMPLETED:
-        error.hint = f"{error.hint} {UNCHANGED}"
-
 
 logger = logging.getLogger("cellblock.run")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.run.calls import LOOK_FIRST, REPEAT, UNCHANGED, fit_hint
+from cellblock.run.failed_calls import LOOK_FIRST, REPEAT, UNCHANGED, fit_hint
 from cellblock.tools.catalog.model import ToolEntry
 
 CORRECT = "Read the tool's message and correct the call."
