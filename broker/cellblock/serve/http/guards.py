@@ -2,23 +2,14 @@
 
 `trusted_hosts`, `trusted_origins` and `own_site` stop a hostile web page, whose `Origin` is not ours, and after DNS
 rebinding its `Host` is not ours either (MCP specification, transports, security warning).
-
-`Logins` knows the browsers that may open the dashboard: by a code once, then by a cookie, and by a key beside it. A
-browser cannot show a bearer token. So whoever has the token asks for a code, which is good for one login within a
-minute. The login gives the browser two secrets. The cookie lets it read. Cookies are sent to every port of this host,
-so a cookie alone changes nothing. The key stands in the fragment of the address to which the login leads: no server is
-sent a fragment, and only the page's own script can read it. The page sends the key in a header with what it wants to
-change.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +21,7 @@ from cellblock.base.visible import visible
 from cellblock.serve.http.address import CONFIG_HEADER
 from cellblock.serve.http.caller import Caller, network_of
 from cellblock.serve.http.in_flight import InFlight
+from cellblock.serve.http.logins import LOGIN_PATH
 from cellblock.serve.http.refusal import Refused, busy, header
 
 if TYPE_CHECKING:
@@ -191,95 +183,3 @@ class RateLimit:
         above: who asks several brokers has one bucket."""
         if (bucket := self._buckets.get(client)) is not None:
             self._buckets[client] = (max(-self._burst, bucket[0] - amount), bucket[1])
-
-
-COOKIE: Final = "cellblock_dashboard"
-
-LOGIN_PATH: Final = "/dashboard/login"
-
-CODE_SECONDS: Final = 60
-MAX_CODES: Final = 16
-"""Bounds the codes that wait; the oldest is forgotten."""
-
-COOKIE_SECONDS: Final = 12 * 60 * 60
-MAX_COOKIES: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """Holds the cookie and the key that a browser was given.
-
-    Args:
-        until: When it ends, by the clock of `Logins`.
-        cookie: Lets it read.
-        key: Lets it change something, with the cookie.
-        name: Names it in logs; no secret.
-    """
-
-    until: float
-    cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    name: str = field(default_factory=lambda: f"browser {secrets.token_hex(4)}")
-
-
-class Logins:
-    """Keeps the codes and the logins, in memory and bounded.
-
-    Args:
-        path: Where browsers send the cookie.
-        secure: Whether they reach us over TLS.
-        clock: Seconds on a clock that never goes back.
-    """
-
-    def __init__(
-        self, path: str, *, secure: bool = False, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._path = path
-        self._secure = secure
-        self._clock = clock
-        self._codes = Newest[str, float](MAX_CODES)
-        self._logins = Newest[str, Login](MAX_COOKIES)
-
-    def new_code(self) -> str:
-        """Returns a code for one login."""
-        code = secrets.token_urlsafe(24)
-        self._codes[code] = self._clock() + CODE_SECONDS
-        return code
-
-    def begin(self, code: str) -> Login | None:
-        """Begins a login; None where the code was used, is too old, or none of ours."""
-        # Taken out whatever comes of it: a code that was seen twice opens nothing the second time.
-        until = self._codes.pop(code, None)
-        if until is None or until < self._clock():
-            return None
-        login = Login(self._clock() + COOKIE_SECONDS)
-        self._logins[login.cookie] = login
-        return login
-
-    def set_cookie(self, login: Login) -> bytes:
-        """Returns the header that gives a browser its cookie."""
-        secure = "; Secure" if self._secure else ""
-        return (
-            f"{COOKIE}={login.cookie}; HttpOnly; SameSite=Strict; Path={self._path}; "
-            f"Max-Age={COOKIE_SECONDS}{secure}"
-        ).encode()
-
-    def knows(self, cookies: bytes) -> bool:
-        """Says whether a `Cookie` header is that of a login."""
-        return bool(self._of(cookies))
-
-    def keyed(self, cookies: bytes, key: bytes) -> str | None:
-        """Returns the name of the login that a `Cookie` header and a key are of; None where they are not of one."""
-        for login in self._of(cookies):
-            if secrets.compare_digest(login.key.encode(), key):
-                return login.name
-        return None
-
-    def _of(self, cookies: bytes) -> list[Login]:
-        found: list[Login] = []
-        for part in cookies.split(b";"):
-            name, _, value = part.strip().partition(b"=")
-            login = self._logins.get(value.decode("latin-1"))
-            if name == COOKIE.encode() and login is not None and login.until >= self._clock():
-                found.append(login)
-        return found

@@ -32,8 +32,9 @@ from cellblock.observe.metrics import CONTENT_TYPE, Metrics, Tally
 from cellblock.observe.view import View
 from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import Authenticator, caller_with
-from cellblock.serve.http.guards import CODE_SECONDS, LOGIN_PATH, Guard, Logins
+from cellblock.serve.http.guards import Guard
 from cellblock.serve.http.in_flight import RETRY_SECONDS, InFlight
+from cellblock.serve.http.logins import CODE_SECONDS, LOGIN_PATH, Logins
 from cellblock.serve.http.oauth import metadata_path, resource_metadata
 from cellblock.serve.http.refusal import Refused, header
 from cellblock.serve.http.token import SUBJECT

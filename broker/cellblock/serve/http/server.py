@@ -38,7 +38,6 @@ from cellblock.serve.http.caller import Authenticator
 from cellblock.serve.http.connections import BoundedConnection, Connections
 from cellblock.serve.http.guards import (
     Guarded,
-    Logins,
     RateLimit,
     mcp_methods,
     no_named_tokens,
@@ -49,6 +48,7 @@ from cellblock.serve.http.guards import (
     uncoded,
 )
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
+from cellblock.serve.http.logins import Logins
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Pages, public_routes, signed_in
 from cellblock.serve.http.refusal import Refusals, Refused

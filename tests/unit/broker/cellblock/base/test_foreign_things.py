@@ -33,7 +33,7 @@ from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.serve.http.token import ensure_tokens
 from cellblock.serve.kept_outputs import Output, keeping
-from cellblock.serve.mcp.front import add_uses
+from cellblock.serve.mcp.use import add_uses
 from cellblock.serve.service import Owner
 from cellblock.tools.upstream.auth.store import AUTH_DIR, MAX_BYTES
 from cellblock.tools.upstream.pins import Pins, PinStore

@@ -17,13 +17,13 @@ from cellblock.observe.metrics import Tally
 from cellblock.observe.view import View
 from cellblock.run.board import Board
 from cellblock.serve.http.caller import Authenticator
-from cellblock.serve.http.guards import (
+from cellblock.serve.http.guards import Guarded
+from cellblock.serve.http.logins import (
     CODE_SECONDS,
     COOKIE_SECONDS,
     LOGIN_PATH,
     MAX_CODES,
     MAX_COOKIES,
-    Guarded,
     Logins,
 )
 from cellblock.serve.http.pages import (

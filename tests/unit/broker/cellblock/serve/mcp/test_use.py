@@ -20,15 +20,6 @@ from cellblock.run.policy.policy import Policy
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp import first_reference, front
 from cellblock.serve.mcp.first_reference import FirstReferences
-from cellblock.serve.mcp.front import (
-    MAX_NAME_CHARS,
-    MAX_PRINCIPALS,
-    MAX_SERVERS,
-    USES_FILE,
-    UseLog,
-    add_uses,
-    read_uses,
-)
 from cellblock.serve.mcp.manual import (
     OPENING_CHARS,
     PURPOSE,
@@ -39,6 +30,15 @@ from cellblock.serve.mcp.manual import (
     rows_within,
 )
 from cellblock.serve.mcp.mcp_server import FrontServer
+from cellblock.serve.mcp.use import (
+    MAX_NAME_CHARS,
+    MAX_PRINCIPALS,
+    MAX_SERVERS,
+    USES_FILE,
+    UseLog,
+    add_uses,
+    read_uses,
+)
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.typescript import declare_server
