@@ -18,7 +18,7 @@ from cellblock.base.callbacks import Listeners
 from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.policy import Policy
 from cellblock.run.response import RunResponse
-from cellblock.serve.mcp import first_reference, front
+from cellblock.serve.mcp import first_reference, use
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.manual import (
     OPENING_CHARS,
@@ -56,7 +56,7 @@ async def noted(folder: Path, *servers: str, principal: str = "editor") -> None:
 
 async def test_the_most_used_of_late_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     day = 20_000
-    monkeypatch.setattr(front, "_today", lambda: day)
+    monkeypatch.setattr(use, "_today", lambda: day)
     for _ in range(3):
         await noted(tmp_path, "old")
     day += 60
