@@ -44,8 +44,9 @@ async def test_the_warm_target_is_kept_and_it_says_when_it_has_booted_many(
 async def test_a_host_that_is_idle_after_a_burst_sheds_workers(
     start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warm, "IDLE_SECONDS", 0.5)
-    fake_workers.run(ECHO)
+    # Long enough for four runs to overlap, and for the target to be told, on a busy machine.
+    monkeypatch.setattr(warm, "IDLE_SECONDS", 3.0)
+    fake_workers.run(ECHO.replace("frame(", "time.sleep(1)\nframe("))
     _, broker = await start_host(warm=2)
     await broker.status(warm=2, booting=0)
     for number in range(4):
