@@ -1,4 +1,5 @@
-"""Every hostile script of the case files, with a neighbour at the same time and one right after.
+"""Every hostile script of the case files, with a neighbour at the same time and, where it could have the same process,
+one right after.
 
 Cellblock's goal 4: nothing a script does reaches past its run.
 """
@@ -18,7 +19,7 @@ from security import local_tools
 from security.cases import Case, shown
 from security.families import ALL
 from support.brokers import ready
-from support.entries import plain_server, settings
+from support.entries import REUSE, plain_server, settings
 from support.reused import reusing
 from support.waits import within
 
@@ -67,6 +68,7 @@ async def broker(folder: Path) -> AsyncIterator[Broker]:
         assert list(started.catalog.servers) == ["plain", "hostile", "contract", "local"]
         with reusing(USED, started):
             yield started
+        undisturbed(await within(started.run(NEIGHBOUR)))
 
 
 def undisturbed(response: RunResponse) -> None:
@@ -102,7 +104,7 @@ async def test_a_hostile_script_is_contained_and_its_neighbours_do_not_notice(
     hostile, beside = await asyncio.gather(
         within(broker.run(case.code, limits=case.limits), 90), within(broker.run(NEIGHBOUR), 90)
     )
-    after = await within(broker.run(NEIGHBOUR))
+    after = await within(broker.run(NEIGHBOUR)) if REUSE else beside
     case.expect(hostile)
     decent(hostile, folder)
     undisturbed(beside)
