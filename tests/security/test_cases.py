@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from cellblock import Broker, RunResponse
 from conformance.world import contract_server
 from security import local_tools
-from security.cases import Case, shown
+from security.cases import DEFAULT, Case, shown
 from security.families import ALL
 from support.brokers import ready
 from support.entries import REUSE, plain_server, settings
@@ -48,6 +49,11 @@ COSTLY = {
     "exhaustion/discovery: one after the other",
 }
 """Take seconds of CPU each and reach a limit that others reach in a fraction of one."""
+
+LIGHT = ("escape/", "exfiltration/", "naming/")
+"""Families of scripts that end by themselves, so that several at once take nothing from each other."""
+
+TOGETHER = 8
 
 CALL_BOUND_MS = 3000
 """Shortens the upstream answers that never come."""
@@ -91,21 +97,34 @@ def decent(response: RunResponse, folder: Path) -> None:
         assert private not in text, f"{private} in {shown(response)}"
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case.name, marks=[pytest.mark.thorough] if case.name in COSTLY else [])
-        for case in ALL
-    ],
-)
-async def test_a_hostile_script_is_contained_and_its_neighbours_do_not_notice(
-    broker: Broker, folder: Path, case: Case
+def groups() -> Iterator[ParameterSet]:
+    """All cases: what costs nothing in groups that have one neighbour, every other case alone."""
+    light = [case for case in ALL if case.name.startswith(LIGHT) and case.limits is DEFAULT]
+    for first in range(0, len(light), TOGETHER):
+        group = light[first : first + TOGETHER]
+        yield pytest.param(group, id=f"{group[0].name} and {len(group) - 1} more")
+    for case in ALL:
+        if case not in light:
+            yield pytest.param(
+                [case], id=case.name, marks=[pytest.mark.thorough] if case.name in COSTLY else []
+            )
+
+
+@pytest.mark.parametrize("cases", [*groups()])
+async def test_hostile_scripts_are_contained_and_their_neighbours_do_not_notice(
+    broker: Broker, folder: Path, cases: list[Case]
 ) -> None:
-    hostile, beside = await asyncio.gather(
-        within(broker.run(case.code, limits=case.limits), 90), within(broker.run(NEIGHBOUR), 90)
+    beside, *hostile = await asyncio.gather(
+        within(broker.run(NEIGHBOUR), 90),
+        *(within(broker.run(case.code, limits=case.limits), 90) for case in cases),
     )
     after = await within(broker.run(NEIGHBOUR)) if REUSE else beside
-    case.expect(hostile)
-    decent(hostile, folder)
+    for case, response in zip(cases, hostile, strict=True):
+        try:
+            case.expect(response)
+            decent(response, folder)
+        except AssertionError as error:
+            error.add_note(f"the case is: {case.name}")
+            raise
     undisturbed(beside)
     undisturbed(after)
