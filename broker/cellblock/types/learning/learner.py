@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cellblock.base.kept import KeptByIdentity
-from cellblock.base.settings.policy import CLAIMED, THE_USER
+from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import Store
 from cellblock.tools.catalog.model import JsonSchema, ToolEntry
@@ -63,9 +63,8 @@ CLOSE_BOUND_SECONDS: Final = 3.0
 
 def mark_of(principal: str) -> str:
     """Returns the mark under which a principal's results are kept: one for all of the user of this machine."""
-    if not principal or principal in THE_USER or principal.startswith(CLAIMED):
-        return LOCAL
-    return hashlib.sha256(principal.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    person = person_of(principal)
+    return hashlib.sha256(person.encode("utf-8", "surrogatepass")).hexdigest()[:16] if person else LOCAL
 
 
 class Learner:

@@ -57,6 +57,8 @@ class LoginStore:
         server: The server's name in `mcpServers`.
         url: Its URL there.
         settings: Whether the keyring is used, and how long it is waited for.
+        person: Whose login it is, as `person_of` has it; nothing: the one that all share, and of the user of this
+            machine.
         patient: Whether a login that cannot be written is held until it can be: this process goes on.
 
     Attributes:
@@ -64,11 +66,19 @@ class LoginStore:
     """
 
     def __init__(
-        self, store: Store, server: str, url: str, settings: AuthSettings, *, patient: bool = False
+        self,
+        store: Store,
+        server: str,
+        url: str,
+        settings: AuthSettings,
+        *,
+        person: str = "",
+        patient: bool = False,
     ) -> None:
         self.kept_in: str | None = None
         self._store, self._server, self._url, self._patient = store, server, url, patient
-        self._name = file_stem(server, f"{server}\0{url}", HASH_CHARS)
+        whose = f"\0{person}" if person else ""
+        self._name = file_stem(server, f"{server}\0{url}{whose}", HASH_CHARS)
         self._shelf = store.shelf(KIND, MAX_BYTES, folder=AUTH_DIR)
         self._settings = settings
         self._keyring = Keyring(KEYRING_SECONDS)
