@@ -199,18 +199,17 @@ class FakeUpstreams:
         server = ServerEntry("tools", "Tools", "tools", tools=entries)
         self.catalog = Catalog(1, {"tools": server}, {"down": "it does not start"})
 
-    starting = False
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        """What everybody sees."""
+        return self.catalog, self.catalog
 
-    async def settled(
-        self,
-        ids: Collection[str] | None = None,
-        *,
-        bound: float | None = None,
-        at_most: float | None = None,
-    ) -> None:
+    def starting(self, principal: str) -> bool:
         """Nothing connects here."""
+        return False
 
-    async def refreshed(self, used: Collection[str] | None, bound: float) -> frozenset[str]:
+    async def refreshed(
+        self, used: Collection[str] | None, bound: float, principal: str = ""
+    ) -> frozenset[str]:
         """Nothing changes here."""
         return frozenset()
 

@@ -504,7 +504,8 @@ class Broker:
         if self._reach is not None:
             await self._reach.registry.installed(tell, code)
 
-    async def about_to_answer(self, principal: str) -> None:
+    @internal
+    async def about_to_answer(self, principal: str = "") -> None:
         """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect. Who
         asks for tools will run a script: the compiler is started meanwhile."""
         if self._executor is not None:
