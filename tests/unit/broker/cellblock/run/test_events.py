@@ -61,7 +61,6 @@ class Diary(Watcher):
 
 
 async def play_all(run: HostedRun) -> None:
-    run.leased()
     run.log("one")
     await run.call(1, value={"a": 1})
     await run.call(2, tool="missing")
@@ -109,7 +108,6 @@ async def test_a_cancelled_run_ends_once_with_its_calls(make_world: MakeWorld) -
         await asyncio.sleep(60)
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.call(1, tool="slow")
 
     world, diary = make_world(tools={"slow": slow}), Diary()
