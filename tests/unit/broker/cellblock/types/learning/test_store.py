@@ -229,22 +229,16 @@ def test_a_memory_writes_all_once_when_postgresql_is_back(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
     memory = Memory(shared_state, lambda key: None)
-    postgres.stop()
-    try:
+    with postgres.away():
         memory.open()
         memory.add(KEY, seen({"a": 1}))
         assert memory.is_shared and not memory.write() and memory.has_unwritten
-    finally:
-        postgres.start()
     assert memory.write() and not memory.has_unwritten
     memory.add(KEY, seen({"a": 1}))
     memory.add(KEY, seen({"b": 1}))
-    postgres.stop()
-    try:
+    with postgres.away():
         assert not memory.write()
         memory.add(KEY, seen({"c": 1}))
-    finally:
-        postgres.start()
     assert memory.write()
     store = observations(shared_state)
     found = store.load()[KEY]
