@@ -26,7 +26,6 @@ from cellblock.run.run_clock import RunClock
 from cellblock.script.parsing import Parsers
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import ModuleUrls
-from cellblock.tools.catalog.outputs import stated_output
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
@@ -250,7 +249,7 @@ def run_context(
         plan=make_plan(code, catalog, ModuleUrls()),
         limits=Limits(1_000, 1_000, 1 << 20, 1_000, calls),
         catalog=catalog,
-        discovery=DiscoveryCache(stated_output).get_or_make(catalog),
+        discovery=DiscoveryCache().get_or_make(catalog),
         account=Account.of_one(),
         upstreams=caller,
         schemas=schemas or ValidatorCache(),

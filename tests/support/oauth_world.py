@@ -16,7 +16,8 @@ from typing import Any
 
 from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream.auth.login import LoginTarget, log_in, target_of
+from cellblock.tools.upstream.auth.login import log_in
+from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock_worker.launch.spawning import reaped
 from servers import browser
 from support.commands import Said, cellblock

@@ -459,12 +459,15 @@ class Broker:
         ends that."""
         return self._changed.add(listener)
 
-    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
         """Says what is known now of a tool's output: given, declared or observed; None when nothing is.
 
-        An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it.
+        An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it. Names that
+        one principal alone has got are told to that one; without a principal, what the user of this machine has got.
         """
-        return stated_output(server, tool) if self._outputs is None else self._outputs(server, tool)
+        return (
+            stated_output(server, tool) if self._outputs is None else self._outputs(server, tool, principal)
+        )
 
     async def learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at and remembered, at most `bound` seconds."""
@@ -589,15 +592,9 @@ class Broker:
         return None if remote is None else remote.endpoint
 
     @internal
-    def meets(self, principal: str) -> None:
-        """Hears of a principal before it is shown what is known of outputs."""
-        if self._reach is not None:
-            self._reach.learner.meets(principal)
-
-    @internal
-    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    def observed_of(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
         """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
-        return None if self._outputs is None else self._outputs.observed(server, tool)
+        return None if self._outputs is None else self._outputs.observed(server, tool, principal)
 
     @internal
     async def wait_for_looks(self, bound: float = LEARN_BOUND_SECONDS) -> None:

@@ -49,7 +49,7 @@ from cellblock.script.parsing import Parsers
 from cellblock.script.source import encoded, specifiers
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
-from cellblock.tools.catalog.outputs import OutputLookup, stated_output
+from cellblock.tools.catalog.outputs import OutputsOf, stated_of
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
@@ -193,7 +193,7 @@ class Executor:
         upstreams: Gives the catalog and reaches the tools.
         parsers: Parses the scripts.
         learner: Shown the results of tool calls.
-        outputs: What is known about outputs, for discovery.
+        outputs: What a principal knows about outputs, for discovery.
         checker: Checks scripts; None where that is switched off.
         policy: Says what clients are granted; None: the one of the settings.
         events: Who watches all runs.
@@ -210,7 +210,7 @@ class Executor:
         *,
         checker: TypeChecker | None = None,
         learner: Learner | None = None,
-        outputs: OutputLookup = stated_output,
+        outputs: OutputsOf = stated_of,
         policy: Policy | None = None,
         events: RunEvents | None = None,
         keeper: RunKeeper | None = None,
@@ -223,7 +223,7 @@ class Executor:
         self._upstreams = upstreams
         self._urls = ModuleUrls()
         self._learner = learner
-        self._discovery = DiscoveryCache(outputs)
+        self._discovery, self._outputs = DiscoveryCache(), outputs
         self._schemas = ValidatorCache()
         self._types = TypeErrors(settings, checker)
         self._sides = SideChecks(checker)
@@ -304,7 +304,6 @@ class Executor:
         try:
             request = read_request(raw, self._settings)
             principal = caller.grantee.principal
-            self.meets(principal)
             grants = self._policy.grants_of(principal, request.grants)
             if request.plan and grants is None:
                 grants = UNRESTRICTED
@@ -342,11 +341,6 @@ class Executor:
         finally:
             self._at_work -= 1
 
-    def meets(self, principal: str) -> None:
-        """Hears of a principal before it is shown what results of others have taught."""
-        if self._learner is not None:
-            self._learner.meets(principal)
-
     def warm_up(self) -> None:
         """Starts the compiler, so that the first script is checked while it runs."""
         if self._sides.checker is not None and self._settings.typecheck != "off":
@@ -376,7 +370,6 @@ class Executor:
             if self._upstreams.starting:
                 await self._upstreams.settled({server.server_id})
             principal = caller.grantee.principal
-            self.meets(principal)
             rules = self._rules(caller, self._policy.grants_of(principal), used)
             account = Account(self._budget, caller.client)
             named = f"{server.server_id}.{tool.tool_name}"
@@ -424,7 +417,8 @@ class Executor:
                 plan = self._planned(job, imports, catalog, reuse=reuse)
                 servers = named_servers(plan.script, request.requested, catalog)
                 plan = self._sent(job, plan, catalog)
-                side = SideCheck(self._sides, plan, catalog, client, self._types.check_seconds)
+                principal = job.caller.grantee.principal
+                side = SideCheck(self._sides, plan, catalog, client, principal, self._types.check_seconds)
                 context = self._context(job, plan, catalog, account, side.answers, reuse=reuse)
                 # One that goes on was checked before it began.
                 typecheck = "off" if job.goes_on else self._types.mode(request)
@@ -446,9 +440,7 @@ class Executor:
             if typecheck != "off":
                 # Before the wait for its own check: what that finds late is for the next one.
                 found += side.late()
-                response = await self._types.after(
-                    response, request, side, is_last=job.caller.grantee.principal == COMMAND_LINE
-                )
+                response = await self._types.after(response, request, side, is_last=principal == COMMAND_LINE)
             told = [*response.diagnostics, *job.warnings(catalog, servers), *found]
             return response.model_copy(update={"diagnostics": told, "servers": tuple(sorted(servers))})
 
@@ -554,7 +546,7 @@ class Executor:
             limits=request.limits,
             counts_queue=request.has_default_timeout,
             catalog=catalog,
-            discovery=self._discovery.get_or_make(catalog),
+            discovery=self._discovery.get_or_make(catalog).shown(self._outputs(caller.grantee.principal)),
             rules=self._rules(caller, job.grants, earlier=job.earlier, stops=request.plan),
             requester=caller.requester,
             account=account,

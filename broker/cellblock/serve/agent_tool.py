@@ -152,14 +152,15 @@ class AgentTool:
         except InvalidRequest as error:
             return ToolAnswer(str(error), True)
         request = cast("Mapping[str, object]", given)
-        client, principal = caller.client, caller.grantee.principal
+        principal = caller.grantee.principal
+        owner = Owner(principal, caller.client)
         declared = await self._references.declarations_for(
-            client, self._catalog(principal), response, request.get("code")
+            owner, self._catalog(principal), response, request.get("code")
         )
         result = await tool_result(
             response,
             None,
-            Owner(principal, client),
+            owner,
             declarations=declared,
             form=form_for(self._service.front_config.shown, "", request.get("trace")),
         )

@@ -136,15 +136,12 @@ class RunService(Protocol):
         that."""
         ...
 
-    def meets(self, principal: str) -> None:
-        """Hears of a principal before it is shown what is known of outputs."""
+    def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
+        """Says what a principal knows now of a tool's output: given, declared or observed. Not for text that a client
+        caches."""
         ...
 
-    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """Says what is known now of a tool's output: given, declared or observed. Not for text that a client caches."""
-        ...
-
-    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    def observed_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
         """Says what has been observed of a tool's output, whatever is given or declared."""
         ...
 

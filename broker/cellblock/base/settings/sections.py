@@ -302,7 +302,7 @@ class SchemaSettings(Section):
         dict[str, Learn], BeforeValidator(by_name(True), json_schema_input_type=Learn | dict[str, Learn])
     ] = Field(default={ALL: True})
     """Says whether the shapes of results are observed and kept in the state directory. Values are not kept. Where there
-    are several principals, they are shown names of fields that two of them have got; with `shared`, all names."""
+    are several principals, each is shown names of fields that it or two have got; with `shared`, all names."""
 
     unwrap: Annotated[
         dict[str, Unwrap], BeforeValidator(by_name("spec"), json_schema_input_type=Unwrap | dict[str, Unwrap])

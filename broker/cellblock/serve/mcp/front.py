@@ -109,6 +109,5 @@ class Front:
         return result
 
     def _narrowed(self, principal: str, catalog: Catalog) -> Catalog:
-        self.service.meets(principal)
         grants = self.service.policy.grants_of(principal)
         return catalog if grants is None else grants.narrowed(catalog)

@@ -47,9 +47,6 @@ class Standing:
     async def about_to_answer(self) -> None:
         """Nothing connects here."""
 
-    def meets(self, _principal: str) -> None:
-        """Nothing is learnt here."""
-
     def show(self, *servers: ServerEntry) -> None:
         self.catalog = self.known_catalog = Catalog(1, {entry.server_id: entry for entry in servers})
         self.listeners.tell()

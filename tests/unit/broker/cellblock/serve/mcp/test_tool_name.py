@@ -40,9 +40,6 @@ class Answering:
     async def about_to_answer(self) -> None:
         """Nothing connects here."""
 
-    def meets(self, _principal: str) -> None:
-        """Nothing is learnt here."""
-
     async def run_request(self, raw: Mapping[str, Any], _: Caller, **__: Any) -> RunResponse:
         warning = Diagnostic(severity="warning", code="CALLS_NOT_AWAITED", message="w")
         failed = Diagnostic(severity="error", code="UNCAUGHT_EXCEPTION", message="no")

@@ -39,6 +39,7 @@ from cellblock.serve.mcp.use import (
     add_uses,
     read_uses,
 )
+from cellblock.serve.service import Owner
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.typescript import declare_server
@@ -133,10 +134,7 @@ class Naming:
     async def about_to_answer(self) -> None:
         """Nothing connects here."""
 
-    def meets(self, _principal: str) -> None:
-        pass
-
-    def output_of(self, _server: ServerEntry, _tool: ToolEntry) -> ToolOutput | None:
+    def output_of(self, _server: ServerEntry, _tool: ToolEntry, principal: str) -> ToolOutput | None:
         return self.seen
 
     async def run_request(self, request: dict[str, Any], _: Caller, **__: Any) -> RunResponse:
@@ -230,7 +228,7 @@ async def test_the_memory_of_clients_is_bounded(tmp_path: Path, monkeypatch: pyt
 
     async def shown(client: str) -> bool:
         response = RunResponse(logs=[], diagnostics=[], servers=("a",))
-        return bool(await references.declarations_for(client, service.catalog, response, ""))
+        return bool(await references.declarations_for(Owner(client, client), service.catalog, response, ""))
 
     assert [await shown(client) for client in "1234"] == [True] * 4
     assert [await shown(client) for client in "2341"] == [False, False, False, True]

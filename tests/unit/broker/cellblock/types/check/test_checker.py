@@ -358,7 +358,7 @@ def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
     def outputs(_server: ServerEntry, tool: ToolEntry) -> None:
         asked.append(tool.tool_name)
 
-    declarations = Declarations(outputs)
+    declarations = Declarations(lambda _principal: outputs)
     first = declarations.text(catalog, TRACKER, "await t.read({});")
     assert asked == ["read", "odd-name"], "what is no word can be named in ways that are not looked for"
     assert "of_read" in first and "of_write" not in first

@@ -54,9 +54,8 @@ async def test_a_login_is_the_same_wherever_it_is_kept(store_of_broker: Callable
     async with here.locked(5):
         await here.save(record())
     first, found = here.stamp(), await login().load()
-    assert found is not None and found.model_copy(update={"expires_at": None}) == record().model_copy(
-        update={"expires_at": None}
-    )
+    times = {"expires_at": None, "renewed": 0.0}
+    assert found is not None and found.model_copy(update=times) == record().model_copy(update=times)
     async with here.locked(5):
         await here.save(record().with_tokens(None))
     assert here.stamp() != first
@@ -276,3 +275,29 @@ def test_what_a_renewal_leaves_out_is_as_before() -> None:
 def test_when_a_token_is_stale(life: int | None, stale: bool) -> None:
     tokens = OAuthToken(access_token="a", expires_in=life)
     assert record().with_tokens(tokens).is_stale() is stale
+
+
+async def test_principals_that_are_named_alike_have_logins_of_their_own(
+    store_of_broker: Callable[[], AnyStore],
+) -> None:
+    people = [
+        "",
+        "oauth:a",
+        "token:a",
+        "oauth:A",
+        "oauth:a\0",
+        "oauth:a\0b",
+        "oauth:a/",
+        "oauth:../a",
+        "oauth:a ",
+    ]
+
+    def login(person: str) -> LoginStore:
+        return LoginStore(store_of_broker(), "notes", URL, SETTINGS, person=person)
+
+    for person in people:
+        assert await login(person).load() is None, person
+        await login(person).save(record().model_copy(update={"person": person}))
+    for person in people:
+        found = await login(person).load()
+        assert found is not None and found.person == person
