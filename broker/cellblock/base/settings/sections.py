@@ -293,6 +293,9 @@ Unwrap = Literal["spec", "json", "bigint"]
 
 Learn = bool | Literal["shared"]
 
+OF_PERSON: Final = "\x1f"
+"""Separates a server's name from whose session it is, where what it answers is one person's."""
+
 
 class SchemaSettings(Section):
     """Sets what Cellblock learns of tool results, and how scripts get them. In the place of a value of `learn` or
@@ -323,7 +326,7 @@ class SchemaSettings(Section):
 
     def learns(self, server: str) -> bool:
         """Says whether the shapes of a server's results are observed."""
-        return value_for(server, self.learn) is not False
+        return value_for(server.partition(OF_PERSON)[0], self.learn) is not False
 
     def shares(self, server: str) -> bool:
         """Says whether everybody is shown what one principal's results have shown."""

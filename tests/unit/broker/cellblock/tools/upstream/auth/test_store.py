@@ -167,14 +167,11 @@ async def test_who_ends_while_it_cannot_be_written_says_that_a_login_is_lost(
     state = state_of(postgres_server)
     broker = LoginStore(state, "notes", URL, SETTINGS, patient=True)
     await broker.save(record())
-    postgres.stop()
-    try:
+    with postgres.away():
         await broker.save(record().wanting("renewed"))
         state.rows.close()
         assert broker._writing is not None
         await asyncio.wait_for(broker._writing, 60)
-    finally:
-        postgres.start()
     assert "the login of notes is lost" in caplog.text
 
 
@@ -186,8 +183,7 @@ async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
 
     broker, command = login(patient=True), login(patient=False)
     await broker.save(record())
-    postgres.stop()
-    try:
+    with postgres.away():
         with pytest.raises(LoginStoreError, match="PostgreSQL"):
             await command.save(record().with_tokens(None))
         await broker.save(record().wanting("older"))
@@ -197,8 +193,6 @@ async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
                 pass
         found = await broker.load()
         assert found is not None and found.wanted_scope is None, "what is known"
-    finally:
-        postgres.start()
 
     async def written() -> bool:
         found = await login(patient=False).load()
@@ -213,11 +207,8 @@ async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logge
 ) -> None:
     login, other = login_of(postgres_server, patient=True), login_of(postgres_server)
     assert await login.load() is None
-    postgres.stop()
-    try:
+    with postgres.away():
         await login.save(record().wanting("held").model_copy(update={"since": 1.0}))
-    finally:
-        postgres.start()
     if others is not None:
         await other.save(record().wanting("theirs").model_copy(update={"since": others}))
     assert login._writing is not None
