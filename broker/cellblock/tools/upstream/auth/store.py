@@ -43,6 +43,9 @@ HASH_CHARS: Final = 16
 MAX_BYTES: Final = 256 * 1024
 """Caps the size of one login; it takes a few KiB."""
 
+LOCK_BOUND_SECONDS: Final = 40.0
+"""Bounds the wait for another process that is renewing the login that is to be replaced."""
+
 AGAIN_SECONDS: Final = 1.0
 """Separates two tries to write a login while PostgreSQL is away."""
 
