@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import pytest
 
 from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
+from cellblock.run.policy.asking import Grantee
 from cellblock.serve.mcp.context import declarations_in_budget
+from cellblock.serve.mcp.surface import ExtendedTools
 from cellblock.types.lookup import inspect_tool, show_types
 from support.brokers import ready
 from support.entries import Entry, entry, forked_server, settings
 from support.responses import succeeded
+from support.waits import within
 
 
 def contract() -> dict[str, Entry]:
@@ -126,3 +131,56 @@ async def test_a_run_counts_as_work_until_its_response(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequest):
             await broker.run(7)  # type: ignore[arg-type]
         assert not executor().busy
+
+
+@tool()
+def give(value: Any):  # no annotation: nothing is declared
+    """Gives its input back."""
+    return value
+
+
+GIVE = 'import { give } from "@codemode/servers/local";\n'
+
+NAMES = re.compile(r"common|of_[abc]")
+
+ASKS = """
+import { describe, getTool, searchTools } from "@codemode/discovery";
+export default [
+  await describe("local", "give"),
+  await getTool("local", "give"),
+  await searchTools("gives its input back", { detail: "full" }),
+];
+"""
+
+
+async def gives(broker: Broker, who: str, given: str) -> None:
+    succeeded(
+        await within(broker.run(f"{GIVE}await give({{ value: {given} }});", grantee=Grantee(f"oauth:{who}")))
+    )
+    await broker.learnt(30.0)
+
+
+async def test_names_that_one_principal_alone_has_shown_are_shown_to_that_one(tmp_path: Path) -> None:
+    async with ready(settings(tmp_path, {}, typecheck_timeout_ms=20_000), tools=[give]) as broker:
+        (server,) = broker.catalog.servers.values()
+        extended = ExtendedTools(broker)
+
+        async def told(who: str) -> list[str]:
+            principal = f"oauth:{who}"
+            by_script = await within(broker.run(ASKS, client=who, grantee=Grantee(principal)))
+            call = {"code": f"{GIVE}give;"}
+            answer = await broker.handle_tool_call(
+                "codemode_run", call, client=who, grantee=Grantee(principal)
+            )
+            return [
+                *map(json.dumps, succeeded(by_script)),
+                str(await extended.call("inspect_tool", {"tool_name": "give"}, broker.catalog, principal)),
+                str(await extended.call("search_tools", {"query": "give"}, broker.catalog, principal)),
+                answer.text,
+                str(broker.output_of(server, server.by_export["give"], principal)),
+            ]
+
+        for who in "aab":
+            await gives(broker, who, f"{{ common: 1, of_{who}: {{ common: 1 }} }}")
+        for who, shown in (("a", {"common", "of_a"}), ("b", {"common", "of_b"}), ("c", {"common"})):
+            assert [set(NAMES.findall(text)) for text in await told(who)] == [shown] * 7, who

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.run.policy.asking import Grantee
 from cellblock.types.check import compiler
 from support.brokers import ready
 from support.entries import ledger, plain_server, settings
@@ -106,3 +107,19 @@ async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
         give = server.by_export["give"]
         await until(lambda: broker.output_of(server, give) is None, "the running broker forgets, too")
         assert succeeded(await within(broker.run(wrong, typecheck="before"))) == "undefined"
+
+
+async def test_an_error_names_what_its_principal_alone_has_shown_to_nobody_else(tmp_path: Path) -> None:
+    config = settings(tmp_path, {"plain": plain_server()}, typecheck_timeout_ms=WARM_MS)
+    wrong = script(STRUCTURED, "String(task.alic)", "{}")
+    one, other = Grantee("oauth:a"), Grantee("oauth:b")
+    async with ready(config) as broker:
+        for _ in range(2):
+            await within(broker.run(script(STRUCTURED, "1", '{ ["ali" + "ce"]: "x" }'), grantee=one))
+            await broker.learnt(30.0)
+        for _ in range(2):
+            # The same script: what is kept of the one's check is not told to the other.
+            refused = await within(broker.run(wrong, grantee=one, typecheck="before"))
+            assert "alice" in (error_of(refused, "TYPE_ERROR").hint or "")
+            others = await within(broker.run(wrong, grantee=other, typecheck="before"))
+            assert succeeded(others) == "undefined" and "alice" not in str(others)

@@ -26,7 +26,6 @@ from cellblock.run.run_clock import RunClock
 from cellblock.script.parsing import Parsers
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import ModuleUrls
-from cellblock.tools.catalog.outputs import stated_output
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
@@ -58,10 +57,6 @@ class HostedRun:
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes | None = None) -> None:
         """Says anything under this run's token, or another."""
         self.host.say(message, body, token=self.token if token is None else token)
-
-    def leased(self) -> None:
-        """The run has a worker."""
-        self.say(protocol.Leased(wall_ms=0))
 
     def log(self, text: str) -> None:
         """A console entry."""
@@ -108,7 +103,6 @@ async def succeed(run: HostedRun) -> None:
 
 async def hold(run: HostedRun) -> None:
     """Plays a run that goes on until it is cancelled."""
-    run.leased()
 
 
 class ScriptedHost:
@@ -119,12 +113,19 @@ class ScriptedHost:
         play: Plays each run; an exception in it fails the test at `close`.
         identity: The host's name.
         confirms: Whether a cancel is answered with `Ended`.
+        leases: Whether a run is said to have a worker before it is played.
     """
 
     def __init__(
-        self, link: MemoryLink, play: Play = succeed, *, identity: bytes = b"host", confirms: bool = True
+        self,
+        link: MemoryLink,
+        play: Play = succeed,
+        *,
+        identity: bytes = b"host",
+        confirms: bool = True,
+        leases: bool = True,
     ) -> None:
-        self.play, self.identity, self.confirms = play, identity, confirms
+        self.play, self.identity, self.confirms, self.leases = play, identity, confirms, leases
         self.runs: list[HostedRun] = []
         self.keys: list[str] = []
         self.places: list[protocol.Granted | protocol.Demand] = []
@@ -154,7 +155,7 @@ class ScriptedHost:
             case protocol.Run():
                 run = self._by_token[token] = HostedRun(self, token, message, body)
                 self.runs.append(run)
-                self._tasks.append(asyncio.ensure_future(self.play(run)))
+                self._tasks.append(asyncio.ensure_future(self._played(run)))
                 self._changed.set()
             case protocol.Cancel() if run is not None:
                 run.cancelled.set()
@@ -170,6 +171,11 @@ class ScriptedHost:
                 run.on_reply(message, body)
             case _:
                 return
+
+    async def _played(self, run: HostedRun) -> None:
+        if self.leases:
+            run.say(protocol.Leased(wall_ms=0))
+        await self.play(run)
 
     async def until_runs(self, count: int) -> None:
         """Waits until so many runs have come in all."""
@@ -200,18 +206,17 @@ class FakeUpstreams:
         server = ServerEntry("tools", "Tools", "tools", tools=entries)
         self.catalog = Catalog(1, {"tools": server}, {"down": "it does not start"})
 
-    starting = False
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        """What everybody sees."""
+        return self.catalog, self.catalog
 
-    async def settled(
-        self,
-        ids: Collection[str] | None = None,
-        *,
-        bound: float | None = None,
-        at_most: float | None = None,
-    ) -> None:
+    def starting(self, principal: str) -> bool:
         """Nothing connects here."""
+        return False
 
-    async def refreshed(self, used: Collection[str] | None, bound: float) -> frozenset[str]:
+    async def refreshed(
+        self, used: Collection[str] | None, bound: float, principal: str = ""
+    ) -> frozenset[str]:
         """Nothing changes here."""
         return frozenset()
 
@@ -243,7 +248,7 @@ def run_context(
         plan=make_plan(code, catalog, ModuleUrls()),
         limits=Limits(1_000, 1_000, 1 << 20, 1_000, calls),
         catalog=catalog,
-        discovery=DiscoveryCache(stated_output).get_or_make(catalog),
+        discovery=DiscoveryCache().get_or_make(catalog),
         account=Account.of_one(),
         upstreams=caller,
         schemas=schemas or ValidatorCache(),
@@ -324,6 +329,11 @@ class World:
             return await self.executor.run(
                 {"code": code, **request}, Caller(grantee=grantee, observer=observer)
             )
+
+    async def played(self, play: Play, code: str = "1", **request: Any) -> RunResponse:
+        """The same by a host that comes for it."""
+        await self.host(play)
+        return await self.run(code, **request)
 
     def begin(self, code: str = "1", **request: Any) -> asyncio.Task[RunResponse]:
         """The same as a task."""

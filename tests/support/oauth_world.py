@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.base.settings.settings import Settings
-from cellblock.base.store import LocalStore
-from cellblock.tools.upstream.auth.login import LoginTarget, log_in, target_of
+from cellblock.base.store import LocalStore, Store
+from cellblock.tools.upstream.auth.login import log_in
+from cellblock.tools.upstream.auth.store import LoginStore
+from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock_worker.launch.spawning import reaped
 from servers import browser
 from support.commands import Said, cellblock
@@ -35,6 +37,7 @@ class World:
     cellblock: dict[str, Any]
     environment: dict[str, str] = field(default_factory=dict[str, str])
     transport: str = "http"
+    entry: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def state(self) -> Path:
@@ -42,7 +45,7 @@ class World:
 
     @property
     def servers(self) -> dict[str, Any]:
-        entry: dict[str, Any] = {"url": self.url}
+        entry: dict[str, Any] = {"url": self.url, **self.entry}
         if self.transport == "sse":
             entry["type"] = "sse"
         return {"notes": entry}
@@ -90,6 +93,22 @@ class World:
         done = await within(log_in(self.place(), browser=None, bound=30, say=say), 60)
         await asyncio.gather(*visits)
         return done
+
+    async def log_in_for(self, principal: str, name: str, *, store: Store | None = None) -> None:
+        """Has a principal logged in, as the person of this name at the server."""
+        import httpx2
+
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            (await http.post(f"{self.issuer}person", content=name)).raise_for_status()
+        await self.log_in()
+        mine = self.place().store()
+        record = await mine.load()
+        assert record is not None
+        where = store or LocalStore(self.state)
+        await LoginStore(where, "notes", self.url, self.settings.cellblock.auth, person=principal).save(
+            record
+        )
+        await mine.delete()
 
     async def end_logins(self) -> None:
         """Ends every login at the authorization server."""

@@ -130,6 +130,15 @@ class Postgres:
             assert self._process.poll() is None and time.monotonic() < until, log.read_text()
             time.sleep(POLL_SECONDS)
 
+    @contextlib.contextmanager
+    def away(self) -> Generator[None]:
+        """Has it end as if its processes were killed, and start again after the block."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
     def close(self) -> None:
         """Ends it, and removes its data."""
         self.stop()

@@ -166,7 +166,7 @@ class History(RuleBasedStateMachine):
         return head, [question for question in parked_questions(*found) if question.is_of_server]
 
     def _connect(self, identity: bytes, confirms: bool) -> None:
-        work = self.world.host(silent, capacity=2, identity=identity, confirms=confirms)
+        work = self.world.host(silent, capacity=2, identity=identity, confirms=confirms, leases=False)
         self.loop.run_until_complete(work)
         self.settle()
 

@@ -292,7 +292,7 @@ async def start_executor(
         checker = TypeChecker(
             section.isolation,
             seccomp=section.seccomp,
-            outputs=reach.outputs,
+            outputs=reach.outputs.of,
             revision=lambda: reach.outputs.revision,
         )
         stack.push_async_callback(checker.close)
@@ -305,7 +305,7 @@ async def start_executor(
         Parsers(section.pool.queue_wait_ms),
         checker=checker,
         learner=reach.learner,
-        outputs=reach.outputs,
+        outputs=reach.outputs.of,
         policy=policy,
         events=events,
         keeper=reach.keeper,

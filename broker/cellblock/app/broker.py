@@ -106,6 +106,7 @@ class Broker:
         self.front_config = front_config(settings)
         self._tools = tools_of(settings.cellblock.tools, tools)
         self.store = store_of(settings)
+        self.login_pages: str | None = None
         self.tokens = NamedTokens(self.store)
         self.counts = Counts(self.store)
         self.policy = policy_of(settings, self.tokens, self.counts)
@@ -419,13 +420,19 @@ class Broker:
 
     @property
     def catalog(self) -> Catalog:
-        """Says what is known about the servers and tools now."""
-        return self._reach.registry.catalog if self._reach else self._before_start
+        """Says what is known about the servers and tools now, for the user of this machine."""
+        return self.catalogs_of("")[0]
 
     @property
     def known_catalog(self) -> Catalog:
-        """Gives the catalog with servers that are out of reach at the moment, as they last were."""
+        """Gives the catalog that all share, with servers that are out of reach at the moment, as they last were."""
         return self._reach.registry.known_catalog if self._reach else self._before_start
+
+    @internal
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        """Gives what a principal may know of the servers and tools, and that with servers as they last were."""
+        before = self._before_start
+        return self._reach.registry.catalogs_of(principal) if self._reach else (before, before)
 
     @property
     def running(self) -> int:
@@ -459,12 +466,15 @@ class Broker:
         ends that."""
         return self._changed.add(listener)
 
-    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
         """Says what is known now of a tool's output: given, declared or observed; None when nothing is.
 
-        An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it.
+        An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it. Names that
+        one principal alone has got are told to that one; without a principal, what the user of this machine has got.
         """
-        return stated_output(server, tool) if self._outputs is None else self._outputs(server, tool)
+        return (
+            stated_output(server, tool) if self._outputs is None else self._outputs(server, tool, principal)
+        )
 
     async def learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at and remembered, at most `bound` seconds."""
@@ -495,14 +505,15 @@ class Broker:
         if self._reach is not None:
             await self._reach.registry.installed(tell, code)
 
-    async def about_to_answer(self) -> None:
-        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect. Who asks for tools
-        will run a script: the compiler is started meanwhile."""
+    @internal
+    async def about_to_answer(self, principal: str = "") -> None:
+        """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect. Who
+        asks for tools will run a script: the compiler is started meanwhile."""
         if self._executor is not None:
             self._executor.warm_up()
-        if self._reach is not None and self._reach.registry.starting:
+        if self._reach is not None and self._reach.registry.starting(principal):
             at_most = self._settings.cellblock.upstream.list_wait_ms / 1000
-            await self._reach.registry.settled(at_most=at_most)
+            await self._reach.registry.settled(principal=principal, at_most=at_most)
 
     @internal
     async def run_request(
@@ -589,15 +600,9 @@ class Broker:
         return None if remote is None else remote.endpoint
 
     @internal
-    def meets(self, principal: str) -> None:
-        """Hears of a principal before it is shown what is known of outputs."""
-        if self._reach is not None:
-            self._reach.learner.meets(principal)
-
-    @internal
-    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    def observed_of(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
         """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
-        return None if self._outputs is None else self._outputs.observed(server, tool)
+        return None if self._outputs is None else self._outputs.observed(server, tool, principal)
 
     @internal
     async def wait_for_looks(self, bound: float = LEARN_BOUND_SECONDS) -> None:

@@ -157,6 +157,5 @@ class FileShelf:
     def remove(self, name: str) -> None:
         """Removes a thing's file. See `Shelf`."""
         with Folder.inside(self._folder) as folder:
-            if folder.look(self.path(name).name) is None:
+            if not folder.remove(self.path(name).name):
                 raise FileNotFoundError
-            folder.remove(self.path(name).name)

@@ -58,6 +58,10 @@ class BrokerFacts:
         for name, config in registry.servers.items():
             if session := registry.sessions.get(name):
                 states[name] = (session.state.value, session.reason[:MAX_REASON_CHARS], session.life.attempts)
+            elif name in registry.persons.servers:
+                known, connected = registry.persons.counts(name)
+                reason = f"one session for each user: {known}, of which {connected} are connected"
+                states[name] = ("ready", reason, known)
             elif config.missing is not None and not config.disabled:
                 states[name] = (NOT_STARTED, config.missing[:MAX_REASON_CHARS], 0)
         local = by_name.get(LOCAL_SERVER)

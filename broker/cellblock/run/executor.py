@@ -49,7 +49,7 @@ from cellblock.script.parsing import Parsers
 from cellblock.script.source import encoded, specifiers
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
-from cellblock.tools.catalog.outputs import OutputLookup, stated_output
+from cellblock.tools.catalog.outputs import OutputsOf, stated_of
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
@@ -193,7 +193,7 @@ class Executor:
         upstreams: Gives the catalog and reaches the tools.
         parsers: Parses the scripts.
         learner: Shown the results of tool calls.
-        outputs: What is known about outputs, for discovery.
+        outputs: What a principal knows about outputs, for discovery.
         checker: Checks scripts; None where that is switched off.
         policy: Says what clients are granted; None: the one of the settings.
         events: Who watches all runs.
@@ -210,7 +210,7 @@ class Executor:
         *,
         checker: TypeChecker | None = None,
         learner: Learner | None = None,
-        outputs: OutputLookup = stated_output,
+        outputs: OutputsOf = stated_of,
         policy: Policy | None = None,
         events: RunEvents | None = None,
         keeper: RunKeeper | None = None,
@@ -223,7 +223,7 @@ class Executor:
         self._upstreams = upstreams
         self._urls = ModuleUrls()
         self._learner = learner
-        self._discovery = DiscoveryCache(outputs)
+        self._discovery, self._outputs = DiscoveryCache(), outputs
         self._schemas = ValidatorCache()
         self._types = TypeErrors(settings, checker)
         self._sides = SideChecks(checker)
@@ -304,7 +304,6 @@ class Executor:
         try:
             request = read_request(raw, self._settings)
             principal = caller.grantee.principal
-            self.meets(principal)
             grants = self._policy.grants_of(principal, request.grants)
             if request.plan and grants is None:
                 grants = UNRESTRICTED
@@ -342,11 +341,6 @@ class Executor:
         finally:
             self._at_work -= 1
 
-    def meets(self, principal: str) -> None:
-        """Hears of a principal before it is shown what results of others have taught."""
-        if self._learner is not None:
-            self._learner.meets(principal)
-
     def warm_up(self) -> None:
         """Starts the compiler, so that the first script is checked while it runs."""
         if self._sides.checker is not None and self._settings.typecheck != "off":
@@ -373,10 +367,9 @@ class Executor:
             ScriptError: The call was refused, or has failed.
         """
         with self._generation:
-            if self._upstreams.starting:
-                await self._upstreams.settled({server.server_id})
             principal = caller.grantee.principal
-            self.meets(principal)
+            if self._upstreams.starting(principal):
+                await self._upstreams.settled({server.server_id}, principal=principal)
             rules = self._rules(caller, self._policy.grants_of(principal), used)
             account = Account(self._budget, caller.client)
             named = f"{server.server_id}.{tool.tool_name}"
@@ -412,19 +405,22 @@ class Executor:
             try:
                 # Before the work of planning: a refusal must stay cheap when very many come.
                 self._pool.check_room(client)
-                catalog = job.seen(self._upstreams.catalog)
+                catalog = job.seen(self._upstreams.catalogs_of(job.caller.grantee.principal)[0])
                 account = Account(self._budget, client)
                 imports = await self._parsers.parsed(encoded(request.code), account, self._pool.room)
-                late = await self._used_are_there(request, imports)
+                principal = job.caller.grantee.principal
+                late = await self._used_are_there(request, imports, principal)
                 # Together, without a pause between: who waits for this generation's runs waits for all with this
                 # catalog.
                 generation = until_end.enter_context(self._generation)
-                catalog = job.seen(self._upstreams.catalog.without(late, _CHANGING))
+                newest = self._upstreams.catalogs_of(principal)[0]
+                catalog = job.seen(newest.without(late, _CHANGING))
                 reuse = self._is_reused(job)
                 plan = self._planned(job, imports, catalog, reuse=reuse)
                 servers = named_servers(plan.script, request.requested, catalog)
                 plan = self._sent(job, plan, catalog)
-                side = SideCheck(self._sides, plan, catalog, client, self._types.check_seconds)
+                principal = job.caller.grantee.principal
+                side = SideCheck(self._sides, plan, catalog, client, principal, self._types.check_seconds)
                 context = self._context(job, plan, catalog, account, side.answers, reuse=reuse)
                 # One that goes on was checked before it began.
                 typecheck = "off" if job.goes_on else self._types.mode(request)
@@ -446,9 +442,7 @@ class Executor:
             if typecheck != "off":
                 # Before the wait for its own check: what that finds late is for the next one.
                 found += side.late()
-                response = await self._types.after(
-                    response, request, side, is_last=job.caller.grantee.principal == COMMAND_LINE
-                )
+                response = await self._types.after(response, request, side, is_last=principal == COMMAND_LINE)
             told = [*response.diagnostics, *job.warnings(catalog, servers), *found]
             return response.model_copy(update={"diagnostics": told, "servers": tuple(sorted(servers))})
 
@@ -465,17 +459,18 @@ class Executor:
         kept.losses += (said,)
         return True
 
-    async def _used_are_there(self, request: RunRequest, found: Imports) -> frozenset[str]:
+    async def _used_are_there(self, request: RunRequest, found: Imports, principal: str) -> frozenset[str]:
         """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
         can only look up is waited for as long as `tools/list` waits. Returns the ids of those whose changed tools are
         not known yet."""
         imported, computed = specifiers(request.code, found)
         used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
-        if self._upstreams.starting:
-            await self._upstreams.settled(None if computed else used)
+        if self._upstreams.starting(principal):
+            await self._upstreams.settled(None if computed else used, principal=principal)
             if DISCOVERY_SPECIFIER in used:
-                await self._upstreams.settled(at_most=self._settings.upstream.list_wait_ms / 1000)
-        return await self._upstreams.refreshed(None if computed else used, REFRESH_BOUND_SECONDS)
+                at_most = self._settings.upstream.list_wait_ms / 1000
+                await self._upstreams.settled(principal=principal, at_most=at_most)
+        return await self._upstreams.refreshed(None if computed else used, REFRESH_BOUND_SECONDS, principal)
 
     def _is_reused(self, job: _Job) -> bool:
         """Says whether a run may have the process of others. One with a journal may not: its sources of time and chance
@@ -554,7 +549,7 @@ class Executor:
             limits=request.limits,
             counts_queue=request.has_default_timeout,
             catalog=catalog,
-            discovery=self._discovery.get_or_make(catalog),
+            discovery=self._discovery.get_or_make(catalog).shown(self._outputs(caller.grantee.principal)),
             rules=self._rules(caller, job.grants, earlier=job.earlier, stops=request.plan),
             requester=caller.requester,
             account=account,

@@ -55,7 +55,7 @@ Assumed = tuple[ServerEntry, ToolEntry, ToolOutput | None]
 _KNOWN: Final[frozenset[tuple[str, str]]] = frozenset()
 """Stands for a run in which every tool has answered as was assumed."""
 
-_Key = tuple[bytes, tuple[int, ...], frozenset[tuple[str, str]]]
+_Key = tuple[bytes, str, tuple[int, ...], frozenset[tuple[str, str]]]
 
 
 @dataclass(slots=True)
@@ -100,9 +100,8 @@ class SideChecks:
         known = self.checker.declarations
         revision = known.revision()
         if held.revision != revision:
-            if any(
-                _version(was) != _version(known.outputs(server, tool)) for server, tool, was in held.assumed
-            ):
+            outputs = known.outputs(key[1])
+            if any(_version(was) != _version(outputs(server, tool)) for server, tool, was in held.assumed):
                 self._drop(key)
                 return None
             held.revision = revision
@@ -176,17 +175,24 @@ class SideCheck:
         plan: The script.
         catalog: The run's snapshot.
         client: Whose run it is.
+        principal: The identity of the client.
         bound_seconds: Of each check, once the compiler is there.
     """
 
     def __init__(
-        self, owner: SideChecks, plan: Plan, catalog: Catalog, client: str, bound_seconds: float
+        self,
+        owner: SideChecks,
+        plan: Plan,
+        catalog: Catalog,
+        client: str,
+        principal: str,
+        bound_seconds: float,
     ) -> None:
         self._owner, self.bound_seconds = owner, bound_seconds
         self.code = plan.code
         self.typescript, self.name = plan.script.typescript, plan.script.name
         self._catalog = catalog
-        self._client = client
+        self._client, self._principal = client, principal
         self.imports = frozenset(plan.script.specifiers)
         if plan.script.computed:
             self.imports |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
@@ -261,7 +267,7 @@ class SideCheck:
         return self._owner.take_late(self._client, self._script)
 
     def _key(self, got: frozenset[tuple[str, str]]) -> _Key:
-        return self._script, tuple(map(id, self._servers)), got
+        return self._script, self._principal, tuple(map(id, self._servers)), got
 
     def _unlike(self) -> Got:
         """Gives the answers of this run that are not as was known of the tools."""
@@ -290,7 +296,8 @@ class SideCheck:
         key, known = self._key(frozenset(got)), checker.declarations
         revision = known.revision()
         named = known.named(self._catalog, self.imports, self.code)
-        assumed = [(server, tool, known.outputs(server, tool)) for server, tool in named]
+        outputs = known.outputs(self._principal)
+        assumed = [(server, tool, outputs(server, tool)) for server, tool in named]
         if self._assumed is None:
             self._assumed = assumed
 
@@ -316,6 +323,7 @@ class SideCheck:
             wait_for_start=True,
             closed=closed,
             got=got,
+            principal=self._principal,
         )
 
 

@@ -152,14 +152,15 @@ class AgentTool:
         except InvalidRequest as error:
             return ToolAnswer(str(error), True)
         request = cast("Mapping[str, object]", given)
-        client, principal = caller.client, caller.grantee.principal
+        principal = caller.grantee.principal
+        owner = Owner(principal, caller.client)
         declared = await self._references.declarations_for(
-            client, self._catalog(principal), response, request.get("code")
+            owner, self._catalog(principal), response, request.get("code")
         )
         result = await tool_result(
             response,
             None,
-            Owner(principal, client),
+            owner,
             declarations=declared,
             form=form_for(self._service.front_config.shown, "", request.get("trace")),
         )
@@ -172,11 +173,11 @@ class AgentTool:
         return ToolAnswer("\n".join(texts), not response.ok, response.decoded(), declared, tuple(media))
 
     def _catalog(self, principal: str) -> Catalog:
-        grants, known = self._service.policy.grants_of(principal), self._service.known_catalog
+        grants, known = self._service.policy.grants_of(principal), self._service.catalogs_of(principal)[1]
         return known if grants is None else grants.narrowed(known)
 
     async def _granted(self, principal: str) -> Catalog:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(principal)
         catalog = self._catalog(principal)
         await made_beside(catalog)
         return catalog

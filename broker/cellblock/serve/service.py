@@ -118,17 +118,21 @@ class RunService(Protocol):
 
     @property
     def catalog(self) -> Catalog:
-        """Says what is known about the servers and tools now."""
+        """Says what is known about the servers and tools now, for the user of this machine."""
         ...
 
     @property
     def known_catalog(self) -> Catalog:
-        """Gives the catalog with servers that are out of reach at the moment, as they last were: stable text for
-        agents."""
+        """Gives the catalog that all share, with servers that are out of reach at the moment, as they last were: stable
+        text for agents."""
         ...
 
-    async def about_to_answer(self) -> None:
-        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect."""
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        """Gives what `catalog` and `known_catalog` are for a principal, with its own sessions."""
+        ...
+
+    async def about_to_answer(self, principal: str) -> None:
+        """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect."""
         ...
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
@@ -136,15 +140,12 @@ class RunService(Protocol):
         that."""
         ...
 
-    def meets(self, principal: str) -> None:
-        """Hears of a principal before it is shown what is known of outputs."""
+    def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
+        """Says what a principal knows now of a tool's output: given, declared or observed. Not for text that a client
+        caches."""
         ...
 
-    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """Says what is known now of a tool's output: given, declared or observed. Not for text that a client caches."""
-        ...
-
-    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    def observed_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
         """Says what has been observed of a tool's output, whatever is given or declared."""
         ...
 

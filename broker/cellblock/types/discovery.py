@@ -45,8 +45,14 @@ class Discovery:
     def __init__(self, catalog: Catalog, outputs: OutputLookup = stated_output) -> None:
         self._catalog = catalog
         self._outputs = outputs
-        self._index: SearchIndex | None = None
+        self._index = list[SearchIndex]()
         self._encoded: dict[tuple[str, str, Detail], tuple[ToolOutput | None, bytes]] = {}
+
+    def shown(self, outputs: OutputLookup) -> Discovery:
+        """Gives the same to someone who knows these outputs; index and encoded definitions are shared."""
+        made = Discovery(self._catalog, outputs)
+        made._index, made._encoded = self._index, self._encoded
+        return made
 
     def encoded(
         self, operation: Operation, arguments: list[Any], encode: Callable[[Any], bytes]
@@ -56,8 +62,8 @@ class Discovery:
         A list of tools is put together from definitions that were encoded once for this catalog and what is known of
         their outputs.
         """
-        if operation == "searchTools" and self._index is None:
-            self._index = yield from SearchIndex.in_steps(self._catalog)
+        if operation == "searchTools" and not self._index:
+            self._index.append((yield from SearchIndex.in_steps(self._catalog)))
         if operation == "describe":
             texts: list[str] = []
             for text in self._described(arguments):
@@ -128,9 +134,9 @@ class Discovery:
             limit = int(limit)
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise ScriptError("options.limit is no positive integer.", hint="Give a limit of 1 or more.")
-        if self._index is None:
-            self._index = SearchIndex(self._catalog)
-        return self._index.search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
+        if not self._index:
+            self._index.append(SearchIndex(self._catalog))
+        return self._index[0].search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
 
     def _signature(self, hit: SearchHit) -> str:
         return signature(hit.tool, self._outputs(hit.server, hit.tool), SIGNATURE_CHARS)
@@ -208,8 +214,8 @@ class DiscoveryCache(KeptByIdentity[Catalog, Discovery]):
     There is one of all tools, and one for each set of tools that a client is granted.
     """
 
-    def __init__(self, outputs: OutputLookup = stated_output) -> None:
-        super().__init__(lambda catalog: Discovery(catalog, outputs), KEPT_CATALOGS)
+    def __init__(self) -> None:
+        super().__init__(Discovery, KEPT_CATALOGS)
 
 
 def server_info(server: ServerEntry) -> dict[str, Any]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.evals import __main__ as evals
+from benchmarks.evals import arms, world
 from benchmarks.evals.models import parsed
 from benchmarks.evals.world import TASKS
 from clients_model import Model
+from support.cellblock_zygote import forked_python
 
 TASKS_BY_NAME: dict[str, dict[str, Any]] = {
     one["name"]: one for one in tomllib.loads(TASKS.read_text("utf-8"))["task"]
@@ -22,10 +25,23 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def measured(tmp_path: Path, task: str, *arguments: str) -> list[dict[str, Any]]:
-    """The attempts of a task in the arm `cellblock`, unless told otherwise."""
+    """The attempts of a task in the arm `cellblock`, unless told otherwise; over the servers that its script calls."""
     arm = [] if "--arm" in arguments else ["--arm", "cellblock"]
     file = tmp_path / "found.json"
-    assert evals.main([*arm, "--task", task, "--json", str(file), *arguments]) == 0
+
+    def servers_in(folder: Path) -> dict[str, Any]:
+        there = world.servers_in(folder)
+        there["shop"]["args"].insert(0, "-I")
+        for name in ("shop", "tracker"):
+            there[name]["command"] = str(forked_python())
+            there[name]["args"] = [word for word in there[name]["args"] if word != "-P"]
+        script = TASKS_BY_NAME[task]["script"]
+        return {name: there[name] for name in there if f"@codemode/servers/{name}" in script}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evals, "servers_in", servers_in)
+        patch.setattr(arms, "sys", SimpleNamespace(executable=str(forked_python())))
+        assert evals.main([*arm, "--task", task, "--json", str(file), *arguments]) == 0
     return [one for every in json.loads(file.read_text("utf-8")).values() for one in every]
 
 
@@ -35,21 +51,22 @@ def test_there_are_twenty_tasks_with_scripts_and_checks() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("api", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize(("api", "repeats"), [("/v1/chat/completions", 2), ("/v1/messages", 1)])
 def test_a_model_behind_a_url_is_judged_by_its_effects(
-    api: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    api: str, repeats: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Model([TASKS_BY_NAME["refund-returned"]["script"]]) as model:
-        arguments = ("--url", f"{model.url}{api}", "--model", "stand-in", "--repeats", "2")
+        arguments = ("--url", f"{model.url}{api}", "--model", "stand-in", "--repeats", str(repeats))
         found = measured(tmp_path, "refund-returned", *arguments)
     assert [(one["first"], one["last"], one["calls"], one["failed"]) for one in found] == [
         (True, True, 1, 0)
-    ] * 2
+    ] * repeats
     # Of two turns, the second sends what the first has sent, written and got.
     assert all(
         one["again"] == one["tools"] + one["answers"] + one["out"] - evals.count("Done.") for one in found
     )
-    assert "| cellblock | 2/2 (34% to 100%) | 2/2 (34% to 100%) | 1.00 |" in capsys.readouterr().out
+    share = evals.interval(repeats, repeats)
+    assert f"| cellblock | {share} | {share} | 1.00 |" in capsys.readouterr().out
     (shown,) = found[0]["turns"][2]["results"]
     assert shown["text"].startswith("4\n\ncalls:\nshop.list_orders 2, shop.refund_order 4")
 

@@ -7,7 +7,6 @@ stays what was looked at. Only a folder that the user has named may be reached t
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
@@ -169,19 +168,22 @@ class Folder:
         with os.fdopen(self.open(name, os.O_RDONLY), "rb") as file:
             return file.read(size)
 
-    def remove(self, name: str, kind: int = FILE) -> None:
-        """Removes what is at a name, when it is of this kind and this user's; nothing there is fine.
+    def remove(self, name: str, kind: int = FILE) -> bool:
+        """Removes what is at a name, when it is of this kind and this user's; False: nothing is there.
 
         Raises:
             InTheWay: It is something else.
             OSError: It cannot be removed.
         """
         self.check(name, kind)
-        with contextlib.suppress(FileNotFoundError):
+        try:
             if kind == stat.S_IFDIR:
                 os.rmdir(name, dir_fd=self.descriptor)
             else:
                 os.unlink(name, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            return False
+        return True
 
     def replace(self, old: str, new: str) -> None:
         """Renames a file in the folder, over another one of ours when there is one.

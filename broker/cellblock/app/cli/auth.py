@@ -21,7 +21,8 @@ from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.tools.upstream.auth.login import LoginTarget, log_in, log_out, status_of, target_of
+from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
+from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock.tools.upstream.server_logins import can_log_in
 
 

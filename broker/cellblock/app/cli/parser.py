@@ -210,6 +210,9 @@ def _add_tools(commands: Commands) -> None:
         .value("tools", "TOOL", "approve these", nargs="*")
         .flag("--all", "approve all tools that differ")
         .flag("--show", "approve nothing")
+        .value(
+            "--principal", "NAME", "whose login shows the tools, of a server where each has one", default=""
+        )
         .common()
     )
 

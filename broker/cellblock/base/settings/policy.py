@@ -42,6 +42,12 @@ KINDS: Final = (*PLAIN_NAMES, PROVEN[:-1], CLAIMED[:-1])
 """Names kinds of clients that Cellblock knows by itself: no embedder can call a client of its own so."""
 
 
+def person_of(principal: str) -> str:
+    """Returns whose logins, and whose knowledge, a principal has: itself, or nothing for the user of this machine."""
+    is_user = not principal or principal in THE_USER or principal.startswith(CLAIMED)
+    return "" if is_user else principal
+
+
 def is_of_embedder(name: str) -> bool:
     """Says whether a name is one that a program gives its own clients: `KIND:NAME`, of a kind of the program's."""
     kind, colon, own = name.partition(":")

@@ -12,6 +12,7 @@ from pydantic.config import JsonDict
 
 from cellblock.base.json import is_object
 from cellblock.base.settings.policy import Reuse
+from cellblock.base.settings.secret_places import Secret
 
 MIB = 1024 * 1024
 
@@ -292,6 +293,9 @@ Unwrap = Literal["spec", "json", "bigint"]
 
 Learn = bool | Literal["shared"]
 
+OF_PERSON: Final = "\x1f"
+"""Separates a server's name from whose session it is, where what it answers is one person's."""
+
 
 class SchemaSettings(Section):
     """Sets what Cellblock learns of tool results, and how scripts get them. In the place of a value of `learn` or
@@ -302,7 +306,7 @@ class SchemaSettings(Section):
         dict[str, Learn], BeforeValidator(by_name(True), json_schema_input_type=Learn | dict[str, Learn])
     ] = Field(default={ALL: True})
     """Says whether the shapes of results are observed and kept in the state directory. Values are not kept. Where there
-    are several principals, they are shown names of fields that two of them have got; with `shared`, all names."""
+    are several principals, each is shown names of fields that it or two have got; with `shared`, all names."""
 
     unwrap: Annotated[
         dict[str, Unwrap], BeforeValidator(by_name("spec"), json_schema_input_type=Unwrap | dict[str, Unwrap])
@@ -322,7 +326,7 @@ class SchemaSettings(Section):
 
     def learns(self, server: str) -> bool:
         """Says whether the shapes of a server's results are observed."""
-        return value_for(server, self.learn) is not False
+        return value_for(server.partition(OF_PERSON)[0], self.learn) is not False
 
     def shares(self, server: str) -> bool:
         """Says whether everybody is shown what one principal's results have shown."""
@@ -352,6 +356,19 @@ class OAuthSettings(Section):
 
     scopes: list[str] = Field(default_factory=list[str])
     """Lists the scopes that a token must have, all of them."""
+
+    client_id: str | None = None
+    """Names Cellblock's own registration at the issuer: with it, people say there who they are, and log in to servers
+    with `"login": "each"` at `/login/SERVER`. Its redirect is `/login/callback` at the origin of `audience`."""
+
+    client_secret: Secret | None = None
+    """Holds that client's secret, if it has one: itself, or `{"env": NAME}` or `{"file": PATH}`."""
+
+    @model_validator(mode="after")
+    def _client_is_no_audience(self) -> OAuthSettings:
+        if self.client_id == self.audience:
+            raise ValueError("`client_id` and `audience` must differ: a token is for one of them")
+        return self
 
 
 class HttpSettings(Section):

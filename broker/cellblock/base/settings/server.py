@@ -136,6 +136,11 @@ class ServerConfig(BaseModel):
     """Names the tools that need no question: Cellblock asks the user about all others. An empty list has no effect.
     `alwaysAllow` means the same."""
 
+    login: Literal["shared", "each", "each-public-tools"] = "shared"
+    """Says whose login a server with a `url` is used with: one that all share, or that of each principal
+    (`cellblock.policy`), who has a session of its own. With `each-public-tools` those without a login see the tools as
+    they are for others."""
+
     _referenced: frozenset[str] = PrivateAttr(default=frozenset())
 
     _missing: str | None = PrivateAttr(default=None)
@@ -160,6 +165,11 @@ class ServerConfig(BaseModel):
         if isinstance(self.inherit_env, bool):
             return dict(os.environ) if self.inherit_env else {}
         return {name: os.environ[name] for name in self.inherit_env if name in os.environ}
+
+    @property
+    def is_personal(self) -> bool:
+        """Says whether each principal has a session of its own."""
+        return self.login != "shared"
 
     @property
     def asks(self) -> bool:
@@ -204,6 +214,8 @@ class ServerConfig(BaseModel):
         if (self.command is None) == (self.url is None):
             has = "there is neither" if self.url is None else "there are both"
             raise ValueError(f"exactly one of `command` and `url` is needed, and {has}")
+        if self.is_personal and self.url is None:
+            raise ValueError("`login` is for servers with a `url`: a program that is started is everybody's")
         return self
 
 

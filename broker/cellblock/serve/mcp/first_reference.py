@@ -18,7 +18,7 @@ from cellblock.base.errors import first_few
 from cellblock.base.kept import Newest
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp.context import Declared
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Owner, RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput, stated_output
 from cellblock.types.typescript import HOW_TO_PARSE, JSON_TEXT, bare, declare_tool, module_start, signature
@@ -100,12 +100,12 @@ class FirstReferences:
             self._shown[client, server_id] = _Shown(server if is_whole else None, known)
 
     async def declarations_for(
-        self, client: str, catalog: Catalog, response: RunResponse, code: object
+        self, owner: Owner, catalog: Catalog, response: RunResponse, code: object
     ) -> dict[str, str]:
         """Returns the declarations that a response brings, by server; from then on the client has been shown them.
 
         Args:
-            client: Whose response it is.
+            owner: Whose response it is.
             catalog: What the client is granted.
             response: Of the run.
             code: The script.
@@ -123,17 +123,17 @@ class FirstReferences:
             one.code in WRONG_TYPES or one.error_class in WRONG_TYPES for one in response.diagnostics
         )
         # Nothing is waited for until it is noted: of two runs at once, one brings them.
-        new = [one for server in servers if (one := self._new(client, server, words, is_whole)) is not None]
+        new = [one for server in servers if (one := self._new(owner, server, words, is_whole)) is not None]
         if not new:
             return {}
         texts, left = await asyncio.to_thread(_written, new)
         for server_id, name in left:
-            if (shown := self._shown.get((client, server_id))) is not None:
+            if (shown := self._shown.get((owner.client, server_id))) is not None:
                 shown.functions.pop(name, None)
         return texts
 
-    def _new(self, client: str, server: ServerEntry, words: frozenset[str], is_whole: bool) -> _New | None:
-        key = client, server.server_id
+    def _new(self, owner: Owner, server: ServerEntry, words: frozenset[str], is_whole: bool) -> _New | None:
+        key = owner.client, server.server_id
         before = self._shown.get(key)
         known = {} if before is None else before.functions
         is_first = before is None or (before.server is not server and before.server != server)
@@ -142,7 +142,7 @@ class FirstReferences:
         now = dict(known)
         for tool in server.tools:
             name, shown = tool.export_name, known.get(tool.export_name)
-            output = self._service.output_of(server, tool)
+            output = self._service.output_of(server, tool, owner.principal)
             if name in words:
                 new = Known(tool, _types(output), is_whole)
                 if shown is None or shown[:2] != new[:2] or is_whole > shown.is_whole:

@@ -42,6 +42,7 @@ from cellblock.serve.mcp.run_tool import caller_of, states_of, told
 from cellblock.serve.run_output import tokens_for
 from cellblock.serve.service import Context
 from cellblock.tools.catalog.model import Catalog, RequestEntry, ServerEntry
+from cellblock.tools.catalog.outputs import stated_output
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
 from cellblock.tools.upstream.wire.results import ToolResult, fields_of
@@ -94,11 +95,14 @@ class Proxy:
         }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         catalog = self._front.known_catalog(context)
         tools: list[types.Tool] = []
+        principal = self._front.principal_of(context)
+        outputs = partial(self._service.output_of, principal=principal)
+        observed = partial(self._service.observed_of, principal=principal)
         for one in self._tools(catalog).values():
-            definition = mcp_definition(one, self._service.output_of, self._service.observed_of)
+            definition = mcp_definition(one, outputs, observed)
             if declared_schema(one.tool) is None and "outputSchema" in definition:
                 # Clients keep the list: from now on every result has structured content.
                 self._promised.add(one.name)
@@ -109,7 +113,7 @@ class Proxy:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         one = self._found(params.name, self._front.principal_of(context))
         try:
             result: Any = await self._outcome(context, params)
@@ -148,7 +152,7 @@ class Proxy:
     def input_schema(self, name: str) -> dict[str, Any] | None:
         """Returns the input schema of a tool, for the SDK's look at headers; None when there is no such tool."""
         one = self._tools(self._service.known_catalog).get(name)
-        return None if one is None else mcp_definition(one, self._service.output_of)["inputSchema"]
+        return None if one is None else mcp_definition(one, stated_output)["inputSchema"]
 
     # ---- inside ------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ requests on to here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
@@ -155,7 +156,7 @@ class Surface:
         }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         catalog = self._front.known_catalog(context)
         await made_beside(catalog)
         owner = self._front.owner_of(context)
@@ -178,7 +179,12 @@ class Surface:
     ) -> types.CallToolResult | types.InputRequiredResult | Task:
         extended = self._extended
         if extended is not None and extended.has(params.name):
-            return await extended.call(params.name, params.arguments or {}, self._front.catalog(context))
+            return await extended.call(
+                params.name,
+                params.arguments or {},
+                self._front.catalog(context),
+                self._front.principal_of(context),
+            )
         if params.name not in self._names:
             known = f"tools are {', '.join([TOOL_NAME, *(tool.name for tool in TOOLS)])}" if extended else ""
             raise MCPError(
@@ -200,7 +206,7 @@ class Surface:
         """Returns the result of a run as its client gets it."""
         owner = self._front.owner_of(context)
         declarations = await self._references.declarations_for(
-            owner.client, self._front.catalog(context), response, request.get("code")
+            owner, self._front.catalog(context), response, request.get("code")
         )
         front = self._front
         form = form_for(front.service.front_config.shown, client_name(context), request.get("trace"))
@@ -216,7 +222,7 @@ class Surface:
             return await self.changes.listen(stream, params)
 
     async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         kept = self._front.kept
         return types.ListResourcesResult(
             resources=[
@@ -237,7 +243,7 @@ class Surface:
         owner, uri, kept = self._front.owner_of(context), str(params.uri), self._front.kept
         if kept is not None and uri.startswith(PREFIX):
             return await read_resource(kept, owner, uri)
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         known = self._front.known_catalog(context)
         await made_beside(known)
         server = known.servers.get(server_of_uri(uri) or "")
@@ -343,19 +349,21 @@ class ExtendedTools:
 
     def __init__(self, service: RunService) -> None:
         self._service = service
-        self._discovery = DiscoveryCache(service.output_of)
+        self._discovery = DiscoveryCache()
         self._answers = {SEARCH: self._search, INSPECT: self._inspect, SERVERS: self._servers}
 
     def has(self, name: str) -> bool:
         """Says whether a name is one of the three tools."""
         return name in self._answers
 
-    async def call(self, name: str, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], catalog: Catalog, principal: str
+    ) -> types.CallToolResult:
         """Answers one of the three extended tools from what the client is granted. What is wrong is said in the
         result."""
         await self._service.wait_for_looks(LOOKED_BOUND_SECONDS)
         try:
-            return self._answers[name](arguments, catalog)
+            return self._answers[name](arguments, catalog, principal)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the input"
@@ -363,22 +371,27 @@ class ExtendedTools:
         except CellblockError as error:
             return _text(str(error), is_error=True)
 
-    def _search(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
+    def _search(self, arguments: Mapping[str, Any], catalog: Catalog, principal: str) -> types.CallToolResult:
         asked = _Search.model_validate(arguments)
         found = self._discovery.get_or_make(catalog)
         hits = find_tools(catalog, asked.query, server=asked.server, limit=asked.limit, discovery=found)
-        return _text(declare_found(hits, self._service.output_of))
+        return _text(declare_found(hits, partial(self._service.output_of, principal=principal)))
 
-    def _inspect(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
+    def _inspect(
+        self, arguments: Mapping[str, Any], catalog: Catalog, principal: str
+    ) -> types.CallToolResult:
         name = _Inspect.model_validate(arguments).tool_name
-        service = self._service
+        outputs = partial(self._service.output_of, principal=principal)
+        observed = partial(self._service.observed_of, principal=principal)
         try:
-            found = inspect_tool(catalog, name, service.output_of, service.observed_of, finder=SEARCH)
+            found = inspect_tool(catalog, name, outputs, observed, finder=SEARCH)
         except NoSuchTool as error:
             return _text(f"[Tool not found] '{name}' is not available in {TOOL_NAME}\n{error.hint}")
         return _json(found)
 
-    def _servers(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
+    def _servers(
+        self, arguments: Mapping[str, Any], catalog: Catalog, _principal: str
+    ) -> types.CallToolResult:
         _Input.model_validate(arguments)
         return _json(list_servers(catalog))
 

@@ -101,9 +101,17 @@ class ToolOutput:
 OutputLookup = Callable[[ServerEntry, ToolEntry], ToolOutput | None]
 """Gives what is known of a tool's output at the moment."""
 
+OutputsOf = Callable[[str], OutputLookup]
+"""Gives what a principal looks outputs up with: what one alone has shown is shown to that one."""
+
 
 def nothing_observed(_server: ServerEntry, _tool: ToolEntry) -> None:
     """Looks up observations where there are none."""
+
+
+def stated_of(_principal: str) -> OutputLookup:
+    """Gives what is stated, to everybody."""
+    return stated_output
 
 
 def stated_output(_server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:

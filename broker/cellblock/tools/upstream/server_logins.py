@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
 
 
-def kept_logins(settings: AuthSettings, store: Store) -> Callable[[str, ServerConfig], Login | None]:
-    """Gives the kept logins of servers with a URL and without an `Authorization` header."""
+def kept_logins(settings: AuthSettings, store: Store) -> Callable[[str, ServerConfig, str], Login | None]:
+    """Gives the kept logins of servers with a URL and without an `Authorization` header, of a person (`person_of`)."""
 
-    def login_of(server: str, config: ServerConfig) -> Login | None:
+    def login_of(server: str, config: ServerConfig, person: str) -> Login | None:
         if not can_log_in(config) or config.url is None:
             return None
         from cellblock.tools.upstream.auth.sources import KeptLogin, OwnCredentials
@@ -26,7 +26,7 @@ def kept_logins(settings: AuthSettings, store: Store) -> Callable[[str, ServerCo
         redactor, own = Redactor(config), settings.for_server(server)
         if own.grant == "client_credentials":
             return OwnCredentials(server, config.url, own, redactor)
-        kept = LoginStore(store, server, config.url, settings, patient=True)
+        kept = LoginStore(store, server, config.url, settings, person=person, patient=True)
         return KeptLogin(server, kept, redactor)
 
     return login_of

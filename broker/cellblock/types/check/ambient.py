@@ -19,7 +19,7 @@ from typing import Final
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
-from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.tools.catalog.outputs import OutputLookup, OutputsOf, ToolOutput, stated_of
 from cellblock.types.check import compiler
 from cellblock.types.typescript import declare_server, declare_shared
 from cellblock.types.typescript.modules import fixed_declarations
@@ -28,8 +28,9 @@ from cellblock_worker.confinement.confinement import BUNDLE_DIR
 MAX_DECLARATION_BYTES: Final = 4 * 1024 * 1024
 """Bounds the declarations of all the servers that one script imports; 213 tools of 16 servers take 0.2 MB."""
 
-_KEPT: Final = 64
-"""Bounds the servers whose text is kept; a server that reconnects gets a new entry, and a new text."""
+_KEPT: Final = 256
+"""Bounds the servers whose text is kept, for each principal; a server that reconnects gets a new entry, and a new
+text."""
 
 _WORD: Final = re.compile(r"[\w$]+")
 
@@ -80,16 +81,14 @@ class Declarations:
     0.2 s, and a script uses a few. Once named, a tool stays declared, so that the text soon stays the same.
 
     Attributes:
-        outputs: Gives what is known of a tool's output.
+        outputs: Gives what a principal knows of tools' outputs.
         revision: Gives another number whenever an answer of `outputs` about an entry would make other types.
     """
 
-    def __init__(
-        self, outputs: OutputLookup = stated_output, revision: Callable[[], int] = lambda: 0
-    ) -> None:
+    def __init__(self, outputs: OutputsOf = stated_of, revision: Callable[[], int] = lambda: 0) -> None:
         self.outputs = outputs
         self.revision = revision
-        self._by_id: dict[str, _Part] = {}
+        self._by_id: dict[tuple[str, str], _Part] = {}
 
     def text(
         self,
@@ -99,6 +98,7 @@ class Declarations:
         *,
         closed: bool = False,
         got: Got = NOTHING,
+        principal: str = "",
     ) -> str:
         """Gives everything that a script with these imports can see, with types for what it names.
 
@@ -110,6 +110,7 @@ class Declarations:
             code: The script.
             closed: Whether objects have only what is declared (`closed_view`).
             got: What a run has got from tools, where that is not what is known of them.
+            principal: Whose script it is.
 
         Raises:
             TooLarge: It is over `MAX_DECLARATION_BYTES`.
@@ -118,9 +119,10 @@ class Declarations:
         # Read first: what is learnt meanwhile makes the text one of an older state, never of a newer one.
         revision = self.revision()
         if got:
-            parts = [self._declare(server, revision, _named(server, words), got) for server in servers]
+            known = self.outputs(principal)
+            parts = [_declared(server, revision, _named(server, words), known, got) for server in servers]
         else:
-            parts = [self._part(server, revision, words) for server in servers]
+            parts = [self._part(server, revision, words, principal) for server in servers]
         text = environment() + "".join(part.texts[closed] for part in parts)
         if len(text.encode("utf-8", "replace")) > MAX_DECLARATION_BYTES:
             raise TooLarge(f"the declarations of its imports are over {MAX_DECLARATION_BYTES} bytes")
@@ -136,15 +138,16 @@ class Declarations:
             (server, tool) for server, names in servers for tool in server.tools if tool.export_name in names
         ]
 
-    def observed(self, catalog: Catalog, specifiers: Iterable[str]) -> dict[str, ToolOutput]:
-        """Gives the functions whose output is known from observation alone, of the servers that a script
+    def observed(self, catalog: Catalog, specifiers: Iterable[str], principal: str) -> dict[str, ToolOutput]:
+        """Gives the functions whose output is known from observation alone, of the servers that a principal's script
         imports."""
-        servers = imported_servers(catalog, specifiers)
-        found = ((tool, self.outputs(server, tool)) for server in servers for tool in server.tools)
+        servers, outputs = imported_servers(catalog, specifiers), self.outputs(principal)
+        found = ((tool, outputs(server, tool)) for server in servers for tool in server.tools)
         return {tool.export_name: output for tool, output in found if output and output.source == "observed"}
 
-    def _part(self, server: ServerEntry, revision: int, words: frozenset[str]) -> _Part:
-        held = self._by_id.get(server.server_id)
+    def _part(self, server: ServerEntry, revision: int, words: frozenset[str], principal: str) -> _Part:
+        key = server.server_id, principal
+        held = self._by_id.get(key)
         if held is not None and held.serves(server, revision, words):
             return held
         if held is None and len(self._by_id) >= _KEPT:
@@ -152,15 +155,8 @@ class Declarations:
         named = _named(server, words)
         if held is not None:
             named |= held.named
-        made = self._by_id[server.server_id] = self._declare(server, revision, named, NOTHING)
+        made = self._by_id[key] = _declared(server, revision, named, self.outputs(principal), NOTHING)
         return made
-
-    def _declare(self, server: ServerEntry, revision: int, named: frozenset[str], got: Got) -> _Part:
-        def outputs(of: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-            return got.get((of.server_id, tool.tool_name)) or self.outputs(of, tool)
-
-        text = declare_server(server, shared=True, outputs=outputs, typed=named, reading=False)
-        return _Part(server, revision, named, (text, closed_view(text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +170,16 @@ class _Part:
 
     def serves(self, server: ServerEntry, revision: int, words: frozenset[str]) -> bool:
         return self.server is server and self.revision == revision and _named(server, words) <= self.named
+
+
+def _declared(
+    server: ServerEntry, revision: int, named: frozenset[str], known: OutputLookup, got: Got
+) -> _Part:
+    def outputs(of: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        return got.get((of.server_id, tool.tool_name)) or known(of, tool)
+
+    text = declare_server(server, shared=True, outputs=outputs, typed=named, reading=False)
+    return _Part(server, revision, named, (text, closed_view(text)))
 
 
 def _words(code: str) -> frozenset[str]:

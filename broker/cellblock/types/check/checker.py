@@ -16,7 +16,7 @@ from typing import Final
 from cellblock.base.settings.sections import IsolationMode, Seccomp
 from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.catalog.model import Catalog
-from cellblock.tools.catalog.outputs import OutputLookup, stated_output
+from cellblock.tools.catalog.outputs import OutputsOf, stated_of
 from cellblock.types.check import compiler
 from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.types.check.faults import Checked, Script, TypeFault, find_faults
@@ -55,7 +55,7 @@ class TypeChecker:
         isolation: Whether bubblewrap must, may or must not be around it.
         seccomp: What its filter does with a call that it does not know.
         folder: Where the build has put the compiler.
-        outputs: What is known of the tools' outputs; scripts are checked against it.
+        outputs: What a principal knows of the tools' outputs; its scripts are checked against it.
         revision: Another number whenever an answer of `outputs` would make other types.
 
     Attributes:
@@ -68,7 +68,7 @@ class TypeChecker:
         *,
         seccomp: Seccomp = "enforce",
         folder: Path = compiler.FOLDER,
-        outputs: OutputLookup = stated_output,
+        outputs: OutputsOf = stated_of,
         revision: Callable[[], int] = lambda: 0,
     ) -> None:
         self._isolation = isolation
@@ -114,6 +114,7 @@ class TypeChecker:
         wait_for_start: bool = False,
         closed: bool = False,
         got: Got = NOTHING,
+        principal: str = "",
     ) -> Checked:
         """Checks one script. Never raises for what the script or a server says, nor for what the machine lacks.
 
@@ -126,6 +127,7 @@ class TypeChecker:
             wait_for_start: Whether a cold start is waited for on top of that, within `START_BOUND_SECONDS`.
             closed: Whether what is not declared of an object counts, though its schema is open.
             got: What a run of it has got from tools, where that is not what is known of them.
+            principal: Whose script it is.
         """
         absent = self.unavailable
         if absent is not None or self._closed:
@@ -140,7 +142,9 @@ class TypeChecker:
                     await self._warm()
             async with asyncio.timeout(bound_seconds):
                 async with self._turn:
-                    return await self._checked(Script(text, typescript, catalog, names, closed, got))
+                    return await self._checked(
+                        Script(text, typescript, catalog, names, closed, got, principal)
+                    )
         except TimeoutError:
             return Checked(gave_up=f"it took over {bound_seconds:g} s")
         except SessionLost as error:
@@ -178,6 +182,7 @@ class TypeChecker:
             script.code,
             closed=script.closed,
             got=script.got,
+            principal=script.principal,
         )
         warm = await self._warm()
         self._set_idle_timer(None)
@@ -197,7 +202,11 @@ class TypeChecker:
             )
             counted = judged() if len(code) < INLINE_CHARS else await asyncio.to_thread(judged)
             about_output = any(complaint.code in MEMBER | CHARACTERS for complaint in counted)
-            observed = self.declarations.observed(script.catalog, script.names) if about_output else {}
+            observed = (
+                self.declarations.observed(script.catalog, script.names, script.principal)
+                if about_output
+                else {}
+            )
             faults = await find_faults(counted, script, declarations, observed, warm)
             if warm.checks >= MAX_CHECKS:
                 self._retire(warm, "it has served long enough")
@@ -211,11 +220,11 @@ class TypeChecker:
 
     def _texts(self, script: Script) -> tuple[frozenset[Tool], frozenset[Tool]]:
         """Gives the tools that the script names whose answer is a text that holds JSON, and those of other texts."""
-        known = self.declarations
+        known, outputs = self.declarations, self.declarations.outputs(script.principal)
         texts: set[Tool] = set()
         plain: set[Tool] = set()
         for server, tool in known.named(script.catalog, script.names, script.code):
-            output = script.got.get((server.server_id, tool.tool_name)) or known.outputs(server, tool)
+            output = script.got.get((server.server_id, tool.tool_name)) or outputs(server, tool)
             if output is not None and output.document is not None:
                 texts.add((server.server_id, tool.export_name))
             elif output is not None and output.text and output.schema is None and not output.result:

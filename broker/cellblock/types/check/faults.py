@@ -107,6 +107,7 @@ class Script:
     names: frozenset[str]
     closed: bool
     got: Got
+    principal: str
 
 
 async def find_faults(

@@ -12,11 +12,11 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from cellblock.base.kept import KeptByIdentity
-from cellblock.base.settings.policy import CLAIMED, THE_USER
+from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import Store
 from cellblock.tools.catalog.model import JsonSchema, ToolEntry
@@ -63,9 +63,8 @@ CLOSE_BOUND_SECONDS: Final = 3.0
 
 def mark_of(principal: str) -> str:
     """Returns the mark under which a principal's results are kept: one for all of the user of this machine."""
-    if not principal or principal in THE_USER or principal.startswith(CLAIMED):
-        return LOCAL
-    return hashlib.sha256(principal.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    person = person_of(principal)
+    return hashlib.sha256(person.encode("utf-8", "surrogatepass")).hexdigest()[:16] if person else LOCAL
 
 
 class Learner:
@@ -90,7 +89,6 @@ class Learner:
             lambda tool: fingerprint(tool.input_schema, tool.output_schema), MAX_FINGERPRINTS
         )
         self._disagreed: set[ToolKey] = set()
-        self._met, self._views = "", 0
         # A daemon: a write that hangs on a dead file system must not keep the process.
         self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
 
@@ -114,21 +112,6 @@ class Learner:
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, CLOSE_BOUND_SECONDS)
 
-    def meets(self, principal: str) -> None:
-        """Hears that a principal is there: from the second on, nobody is shown what one alone has shown."""
-        mark = mark_of(principal)
-        if self._met not in ("", mark, SEVERAL):
-            mark = SEVERAL
-        if self._met not in (mark, SEVERAL):
-            self._met = mark
-            self._views += 1
-
-    @property
-    def own(self) -> Collection[str]:
-        """Returns the marks of what may be shown although one principal alone has shown it."""
-        # What 0.1.0 has learnt has no mark: it is shown to the user of this machine.
-        return ("", LOCAL) if self._met in ("", LOCAL) else () if self._met == SEVERAL else (self._met,)
-
     def offer(self, server: str, tool: ToolEntry, kind: ResultKind, body: bytes, principal: str = "") -> None:
         """Takes one successful result, or passes it by. Never blocks, never raises for what is in it.
 
@@ -150,7 +133,7 @@ class Learner:
     @property
     def revision(self) -> int:
         """Counts up whenever what is known of a tool changes in more than its counts and dates."""
-        return self._memory.revision + self._views
+        return self._memory.revision
 
     def known(self, server: str, tool: ToolEntry) -> Observation | None:
         """Gives what has been observed of a tool with exactly this definition."""

@@ -7,21 +7,23 @@ a client caches are made with `catalog.outputs.stated_output`, and never change 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.kept import Newest
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.tools.catalog.model import Given, JsonSchema, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
-from cellblock.types.learning.learner import Learner
+from cellblock.types.learning.learner import Learner, mark_of
 from cellblock.types.learning.observation import Observation, fingerprint
 from cellblock.types.learning.overlay import overlay_file, read_overlay
 from cellblock.types.learning.render import to_schema
-from cellblock.types.learning.shape import NOTHING, join
+from cellblock.types.learning.shape import LOCAL, NOTHING, join
 
 
 def refined(
@@ -84,42 +86,54 @@ def _overlaid(tool: ToolEntry, given: Given) -> ToolEntry:
     return tool
 
 
+MAX_MADE: Final = 4_096
+"""Bounds the outputs that are kept, of all tools as each principal sees them."""
+
+
 class KnownOutputs:
-    """Implements `catalog.outputs.OutputLookup` over a learner; what was made for an observation is kept."""
+    """Looks up outputs over a learner, for the principal that asks; what was made for an observation is kept."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
-        self._made: dict[
-            tuple[str, str], tuple[ToolEntry, Observation, Collection[str], ToolOutput | None]
-        ] = {}
+        self._made = Newest[tuple[str, str, str], tuple[ToolEntry, Observation, ToolOutput | None]](MAX_MADE)
 
     @property
     def revision(self) -> int:
         """Counts up whenever an answer about the same entry changes in more than its counts and dates."""
         return self._learner.revision
 
-    def observed(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """Gives what has been observed of a tool's output, whatever is given or declared; None when nothing has."""
-        seen = self._learner.known(server.config_name, tool)
-        return None if seen is None else _observed(tool, seen.shared(self._learner.own))
+    def of(self, principal: str) -> OutputLookup:
+        """Gives what a principal looks outputs up with."""
+        return partial(self, principal=principal)
 
-    def __call__(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """Gives what is known of a tool's output now; None when nothing is."""
-        observed = self._learner.known(server.config_name, tool)
+    def observed(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
+        """Gives what has been observed of a tool's output, whatever is given or declared; None when nothing has."""
+        seen = self._learner.known(server.learnt_as, tool)
+        return None if seen is None else _observed(tool, seen.shared(_own(mark_of(principal))))
+
+    def __call__(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
+        """Gives what is known of a tool's output now, as a principal is shown it; None when nothing is."""
+        observed = self._learner.known(server.learnt_as, tool)
         if observed is None:
             return stated_output(server, tool)
-        key, own = (server.server_id, tool.tool_name), self._learner.own
+        key = server.server_id, tool.tool_name, mark_of(principal)
         held = self._made.get(key)
-        if held is None or held[0] is not tool or held[1] is not observed or held[2] != own:
-            stated, seen = stated_output(server, tool), observed.shared(own)
+        if held is None or held[0] is not tool or held[1] is not observed:
+            stated, seen = stated_output(server, tool), observed.shared(_own(key[2]))
             is_open = stated is not None and stated.source == "declared" and _is_open(stated.schema)
             made = (
                 _observed(tool, seen) or stated
                 if stated is None or is_open
                 else _compared(tool, stated, seen)
             )
-            held = self._made[key] = (tool, observed, own, made)
-        return held[3]
+            held = self._made[key] = (tool, observed, made)
+        return held[2]
+
+
+def _own(mark: str) -> tuple[str, ...]:
+    """Gives the marks of what a principal has itself shown."""
+    # What 0.1.0 has learnt has no mark: it is shown to the user of this machine.
+    return ("", LOCAL) if mark == LOCAL else (mark,)
 
 
 def _is_open(schema: object) -> bool:

@@ -26,3 +26,9 @@ async def make_world() -> AsyncIterator[MakeWorld]:
         await world.close()
         assert world.pool.running == 0
         assert world.pool.queued == 0
+
+
+@pytest.fixture
+async def world(make_world: MakeWorld) -> World:
+    """One of them, as it is by default."""
+    return make_world()

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.utils import issuers_match
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
-from pydantic import ValidationError
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from pydantic import AnyUrl, ValidationError
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.loopback import is_loopback, is_nearer
@@ -26,6 +26,9 @@ from cellblock.base.visible import visible
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.http_requests import ACCEPTED, tls_context, unpacked
+
+TOKEN_SECONDS: Final = 30.0
+"""Bounds an exchange with an authorization server."""
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
 """Bounds an answer of an authorization server."""
@@ -76,6 +79,17 @@ async def refuse_nearer(url: str, server: str) -> None:
         raise LoginError(
             f"The server leads to a private address: {shown_line(host)}.", hint="Do not log in there."
         )
+
+
+async def check_endpoints(metadata: OAuthMetadata, server: str) -> None:
+    """Raises LoginError: A browser or a code would be sent in the clear, or to a nearer address than the server's."""
+    for url in map(str, (metadata.authorization_endpoint, metadata.token_endpoint)):
+        if not is_safe(url):
+            raise Refused(
+                f"The authorization server's endpoint {shown_line(url)} is neither https nor on this machine",
+                hint="Do not log in there.",
+            )
+        await refuse_nearer(url, server)
 
 
 async def send(
@@ -159,13 +173,8 @@ class CheckedProvider(OAuthClientProvider):
         return self.spelled or super()._select_authorization_server(advertised)
 
     async def _perform_authorization(self) -> httpx2.Request:
-        metadata = self.context.oauth_metadata
-        for url in (metadata.authorization_endpoint, metadata.token_endpoint) if metadata is not None else ():
-            if not is_safe(str(url)):
-                raise OAuthFlowError(
-                    f"The authorization server's endpoint {url} is neither https nor on this machine"
-                )
-            await refuse_nearer(str(url), self.context.server_url)
+        if self.context.oauth_metadata is not None:
+            await check_endpoints(self.context.oauth_metadata, self.context.server_url)
         return await super()._perform_authorization()
 
 
@@ -205,10 +214,17 @@ def _refused(error: OAuthFlowError, response: httpx2.Response) -> Refused:
         if error_code(response) is not None:
             said = f"{said} ({words_of(response)})"
     elif isinstance(error, OAuthTokenError):
-        is_granted = response.status_code < 400 and error_code(response) is None
-        said = "its answer holds no token" if is_granted else words_of(response)
+        return _no_token(response)
     found = Refused(shown_line(said), hint="Check the server's login settings.")
     found.code = error_code(response)
+    return found
+
+
+def _no_token(response: httpx2.Response) -> Refused:
+    code = error_code(response)
+    said = words_of(response) if response.status_code >= 400 or code else "its answer holds no token"
+    found = Refused(said, hint="Check the server's login settings.")
+    found.code = code
     return found
 
 
@@ -216,6 +232,28 @@ def is_safe(url: str) -> bool:
     """Says whether a URL is https, or on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or is_loopback(parts.hostname)
+
+
+async def exchange(
+    record: LoginRecord, code: str, verifier: str, redirect_uri: str, *, names_resource: bool = True
+) -> httpx2.Response:
+    """Sends a code for tokens (RFC 6749, section 4.1.3), to whom the record says. Raises LoginError: No answer."""
+    kept = _Kept(record, redirect_uri)
+    if not names_resource:
+        kept.context.protocol_version = None
+    request = await kept.redeeming(code, verifier)
+    async with http_client(TOKEN_SECONDS) as http:
+        return await send(http, request, TOKEN_SECONDS, record.server_url)
+
+
+def tokens_in(response: httpx2.Response) -> OAuthToken:
+    """Returns the tokens that an answer holds. Raises Refused."""
+    try:
+        if response.status_code in (200, 201):
+            return OAuthToken.model_validate_json(response.content)
+    except ValidationError:
+        pass
+    raise _no_token(response)
 
 
 async def renew(record: LoginRecord, bound: float) -> LoginRecord:
@@ -240,14 +278,11 @@ async def renew(record: LoginRecord, bound: float) -> LoginRecord:
         ended.forgotten = code != "invalid_grant"
         raise ended
     try:
-        return record.with_tokens(OAuthToken.model_validate_json(response.content))
-    except ValidationError:
-        said = (
-            "its answer holds no token"
-            if response.status_code == 200 and code is None
-            else words_of(response)
-        )
-        raise LoginError(f"the login could not be renewed ({said})", hint="It is tried again.") from None
+        return record.with_tokens(tokens_in(response))
+    except Refused as error:
+        raise LoginError(
+            f"the login could not be renewed ({error.message})", hint="It is tried again."
+        ) from None
 
 
 async def revoke(record: LoginRecord, bound: float) -> bool:
@@ -330,10 +365,11 @@ def _secrets_in(request: httpx2.Request) -> list[str]:
 
 
 class _Kept(OAuthClientProvider):
-    """Makes the SDK's requests for a kept login."""
+    """Makes the SDK's requests for a kept login, or for one that has begun."""
 
-    def __init__(self, record: LoginRecord) -> None:
-        metadata = OAuthClientMetadata(redirect_uris=None)
+    def __init__(self, record: LoginRecord, redirect_uri: str | None = None) -> None:
+        redirects = None if redirect_uri is None else [AnyUrl(redirect_uri)]
+        metadata = OAuthClientMetadata(redirect_uris=redirects)
         super().__init__(record.server_url, metadata, MemoryStorage(record.client))
         self.context.client_info = record.client
         self.context.current_tokens = record.tokens
@@ -343,3 +379,6 @@ class _Kept(OAuthClientProvider):
 
     async def renewal(self) -> httpx2.Request:
         return await self._refresh_token()
+
+    async def redeeming(self, code: str, verifier: str) -> httpx2.Request:
+        return await self._exchange_token_authorization_code(code, verifier)

@@ -40,8 +40,14 @@ class LoginRecord(BaseModel):
     """Names what the next login asks for, since the server has refused something for want of it; with what was
     granted."""
 
+    person: str = ""
+    """Says whose it is, as `person_of` has it."""
+
     since: float = 0.0
     """Says when a person has logged in; 0 where an earlier release has not written it."""
+
+    renewed: float = 0.0
+    """Says when its tokens came."""
 
     expires_at: float | None = None
     resource_metadata: ProtectedResourceMetadata | None = None
@@ -59,8 +65,9 @@ class LoginRecord(BaseModel):
                     "refresh_token": tokens.refresh_token or self.tokens.refresh_token,
                 }
             )
-        expires_at = None if tokens.expires_in is None else time.time() + tokens.expires_in
-        return self.model_copy(update={"tokens": tokens, "expires_at": expires_at})
+        now = time.time()
+        expires_at = None if tokens.expires_in is None else now + tokens.expires_in
+        return self.model_copy(update={"tokens": tokens, "expires_at": expires_at, "renewed": now})
 
     def wanting(self, scope: str) -> LoginRecord:
         """Returns the same login, of which the server wants these scopes, too."""

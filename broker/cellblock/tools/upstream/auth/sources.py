@@ -15,14 +15,11 @@ from cellblock.base.settings.auth import ServerAuthSettings
 from cellblock.base.shelf import Stamp
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
-from cellblock.tools.upstream.auth.exchange import MemoryStorage, drive, is_safe, renew
+from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS, MemoryStorage, drive, is_safe, renew
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 
 logger = logging.getLogger("cellblock.tools.upstream.auth")
-
-TOKEN_SECONDS: Final = 30.0
-"""Bounds an exchange with an authorization server."""
 
 LOCK_GRACE_SECONDS: Final = 10.0
 """Extends an exchange's own bound for another process that is renewing the same login."""

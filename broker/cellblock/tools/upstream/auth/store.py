@@ -43,6 +43,9 @@ HASH_CHARS: Final = 16
 MAX_BYTES: Final = 256 * 1024
 """Caps the size of one login; it takes a few KiB."""
 
+LOCK_BOUND_SECONDS: Final = 40.0
+"""Bounds the wait for another process that is renewing the login that is to be replaced."""
+
 AGAIN_SECONDS: Final = 1.0
 """Separates two tries to write a login while PostgreSQL is away."""
 
@@ -57,6 +60,8 @@ class LoginStore:
         server: The server's name in `mcpServers`.
         url: Its URL there.
         settings: Whether the keyring is used, and how long it is waited for.
+        person: Whose login it is, as `person_of` has it; nothing: the one that all share, and of the user of this
+            machine.
         patient: Whether a login that cannot be written is held until it can be: this process goes on.
 
     Attributes:
@@ -64,11 +69,19 @@ class LoginStore:
     """
 
     def __init__(
-        self, store: Store, server: str, url: str, settings: AuthSettings, *, patient: bool = False
+        self,
+        store: Store,
+        server: str,
+        url: str,
+        settings: AuthSettings,
+        *,
+        person: str = "",
+        patient: bool = False,
     ) -> None:
         self.kept_in: str | None = None
         self._store, self._server, self._url, self._patient = store, server, url, patient
-        self._name = file_stem(server, f"{server}\0{url}", HASH_CHARS)
+        whose = f"\0{person}" if person else ""
+        self._name = file_stem(server, f"{server}\0{url}{whose}", HASH_CHARS)
         self._shelf = store.shelf(KIND, MAX_BYTES, folder=AUTH_DIR)
         self._settings = settings
         self._keyring = Keyring(KEYRING_SECONDS)

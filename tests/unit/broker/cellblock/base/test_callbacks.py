@@ -37,7 +37,6 @@ def test_tell(caplog: pytest.LogCaptureFixture) -> None:
 
 async def test_a_run_outlives_its_observer() -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.log("one")
         await run.call(1, value={"a": 1})
         run.log("two")

@@ -122,11 +122,8 @@ def test_what_is_begun_when_the_server_goes_is_not_done(
     add(database, "one")
     with pytest.raises(Away), database.transaction():
         database.execute("INSERT INTO things VALUES (?)", "two")
-        postgres.stop()
-        try:
+        with postgres.away():
             database.execute("INSERT INTO things VALUES (?)", "three")
-        finally:
-            postgres.start()
     assert not database.came_through()
     assert database.rows("SELECT name FROM things") == [("one",)]
     with pytest.raises(StoreError, match="syntax") as wrong:

@@ -78,11 +78,8 @@ async def test_what_was_written_is_known_although_the_server_went_right_behind_i
     look = rows.read
 
     def look_too_late() -> None:
-        postgres.stop()
-        try:
+        with postgres.away():
             look()
-        finally:
-            postgres.start()
 
     monkeypatch.setattr(rows, "read", look_too_late)
     assert here.write("b", b"2", replace=False), "it is said that nothing was written"
@@ -133,8 +130,7 @@ async def test_while_postgresql_is_away_what_is_known_stays(
     here = shelf(state)
     here.write("a", b"1", replace=True)
     rows.start()
-    postgres.stop()
-    try:
+    with postgres.away():
         assert (here.names(), here.read("a")) == (["a"], b"1")
         with pytest.raises(NotShared, match="PostgreSQL"):
             here.write("a", b"2", replace=True)
@@ -143,8 +139,6 @@ async def test_while_postgresql_is_away_what_is_known_stays(
             # That there is none is not known either.
             with pytest.raises(NotShared, match="not reached"):
                 look()
-    finally:
-        postgres.start()
     shelf(state_of(postgres_server)).write("a", b"3", replace=True)
     # Nobody has asked for it: the thread looks.
     await until(lambda: here.read("a") == b"3", "it is seen")

@@ -28,7 +28,6 @@ MakeWorld = Callable[..., World]
 
 
 async def play(run: HostedRun) -> None:
-    run.leased()
     run.log("one")
     await run.call(1, value={"text": "in the input"})
     await run.call(2, tool="missing")
@@ -38,8 +37,7 @@ async def play(run: HostedRun) -> None:
 async def test_a_run_with_its_timeline_and_logs(make_world: MakeWorld) -> None:
     world, board = make_world(), Board(10)
     world.events.add(board)
-    await world.host(play)
-    await world.run("'in the script'")
+    await world.played(play, "'in the script'")
     (short,) = board.recent()
     assert (short["outcome"], short["calls"], short["failedCalls"], short["state"]) == ("ok", 2, 1, "ended")
     assert "timeline" not in short
@@ -73,7 +71,6 @@ async def test_live_runs_with_their_last_log(make_world: MakeWorld) -> None:
 
 async def test_memory_is_bounded(make_world: MakeWorld) -> None:
     async def chatty(run: HostedRun) -> None:
-        run.leased()
         for number in range(MAX_LOGS + 50):
             run.log(f"line {number}")
         run.done("x" * 100_000)
@@ -108,8 +105,7 @@ def test_one_principals_runs_hide_no_others() -> None:
 async def test_logs_can_be_left_out(make_world: MakeWorld) -> None:
     world, board = make_world(), Board(3, logs=False)
     world.events.add(board)
-    await world.host(play)
-    await world.run()
+    await world.played(play)
     whole: Any = board.run(board.recent()[0]["id"])
     assert (whole["logs"], whole["logsLeftOut"]) == ([], 1)
 
@@ -119,8 +115,7 @@ async def test_scripts_are_kept_only_where_asked_for_and_cut(make_world: MakeWor
     showing = Board(3, scripts=True)
     for one in (board, showing):
         world.events.add(one)
-    await world.host(play)
-    await world.run("1;" + "x" * MAX_SCRIPT_CHARS)
+    await world.played(play, "1;" + "x" * MAX_SCRIPT_CHARS)
     (short,) = showing.recent()
     assert "script" not in short and "script" not in (board.run(short["id"]) or {})
     whole: Any = showing.run(short["id"])

@@ -118,7 +118,6 @@ CODE = 'const secret = "in the script";'
 
 
 async def play(run: HostedRun) -> None:
-    run.leased()
     run.log("in the log")
     await run.call(1, value={"text": "in the input"})
     await run.call(2, tool="missing")
@@ -151,7 +150,6 @@ async def test_who_ran_what_without_inputs_and_outputs(make_world: MakeWorld, tm
 
 async def test_refusals_that_repeat_are_told_once_and_counted(make_world: MakeWorld, tmp_path: Path) -> None:
     async def refused(run: HostedRun) -> None:
-        run.leased()
         for number in range(1, 91, 3):
             await run.call(number, tool="missing")
             await run.call(number + 1, tool=f"made_up_{number}")

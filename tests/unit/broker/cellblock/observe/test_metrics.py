@@ -51,7 +51,6 @@ def of(samples: Samples, name: str, **labels: str) -> float | None:
 
 def playing(*tools: str, reason: str = "finished") -> Callable[[HostedRun], Any]:
     async def play(run: HostedRun) -> None:
-        run.leased()
         for number, tool in enumerate(tools, 1):
             await run.call(number, tool=tool)
         if reason == "finished":

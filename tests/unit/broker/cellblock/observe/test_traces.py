@@ -46,7 +46,6 @@ async def seen_by_the_tool(arguments: dict[str, Any]) -> Any:
 
 
 async def play(run: HostedRun) -> None:
-    run.leased()
     ok, answer = await run.call(1, tool="where")
     await run.call(2, tool="missing")
     run.done({"ok": ok, "answer": answer}, wall_ms=5)
@@ -62,8 +61,7 @@ async def test_a_span_for_the_run_and_one_below_it_for_each_call(
 ) -> None:
     world = make_world(tools={"where": seen_by_the_tool})
     world.events.add(traced.tracer)
-    await world.host(play)
-    response = await world.run("'in the script'")
+    response = await world.played(play, "'in the script'")
     spans = traced.spans()
     assert set(spans) == {"cellblock.run", "tools/call where", "tools/call missing"}
     run, call, missing = (spans[name] for name in ("cellblock.run", "tools/call where", "tools/call missing"))
@@ -118,7 +116,6 @@ async def test_a_failed_run_is_an_error_and_its_open_call_ends(make_world: MakeW
         await asyncio.sleep(60)
 
     async def timed_out(run: HostedRun) -> None:
-        run.leased()
         run.call(1, tool="slow")
         await asyncio.sleep(0.01)
         run.ended("timeout")
@@ -142,6 +139,5 @@ async def test_the_share_that_is_traced(make_world: MakeWorld, monkeypatch: pyte
     none = Traced()
     world = make_world(tools={"where": seen_by_the_tool})
     world.events.add(none.tracer)
-    await world.host(play)
-    await world.run()
+    await world.played(play)
     assert none.spans() == {}

@@ -43,8 +43,7 @@ async def got(task: asyncio.Task[Lease]) -> Lease:
         return await task
 
 
-async def test_a_place_is_given_at_once_while_there_is_one(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_place_is_given_at_once_while_there_is_one(world: World) -> None:
     host = await world.host(hold, capacity=2)
     first, second = await got(acquire(world)), await got(acquire(world))
     assert {first.host, second.host} == {host.identity}
@@ -56,8 +55,7 @@ async def test_a_place_is_given_at_once_while_there_is_one(make_world: MakeWorld
     second.release()
 
 
-async def test_the_least_busy_host_is_taken(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_the_least_busy_host_is_taken(world: World) -> None:
     await world.host(hold, identity=b"a")
     await world.host(hold, identity=b"b")
     leases = [await got(acquire(world)) for _ in range(6)]
@@ -67,8 +65,7 @@ async def test_the_least_busy_host_is_taken(make_world: MakeWorld) -> None:
         lease.release()
 
 
-async def test_who_waits_is_served_in_order(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_who_waits_is_served_in_order(world: World) -> None:
     await world.host(hold, capacity=1)
     held = await got(acquire(world))
     order: list[int] = []
@@ -88,8 +85,7 @@ async def test_who_waits_is_served_in_order(make_world: MakeWorld) -> None:
     assert order == list(range(10))
 
 
-async def test_a_newcomer_cannot_take_the_place_of_who_waited(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_newcomer_cannot_take_the_place_of_who_waited(world: World) -> None:
     await world.host(hold, capacity=1)
     held = await got(acquire(world))
     waiting = acquire(world)
@@ -103,8 +99,7 @@ async def test_a_newcomer_cannot_take_the_place_of_who_waited(make_world: MakeWo
     (await got(newcomer)).release()
 
 
-async def test_a_host_that_comes_serves_the_queue(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_host_that_comes_serves_the_queue(world: World) -> None:
     waiting = [acquire(world) for _ in range(3)]
     await turns()
     await world.host(hold, capacity=2)
@@ -125,8 +120,7 @@ async def test_a_full_queue_refuses_at_once(make_world: MakeWorld) -> None:
         (await got(task)).release()
 
 
-async def test_a_place_that_comes_free_goes_to_the_client_that_holds_fewest(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_place_that_comes_free_goes_to_the_client_that_holds_fewest(world: World) -> None:
     await world.host(hold, capacity=2)
     held = [await got(acquire(world, client="noisy")) for _ in range(2)]
     queued = [acquire(world, client="noisy") for _ in range(5)]
@@ -179,8 +173,7 @@ async def test_a_reserved_place_is_for_a_client_that_holds_none(make_world: Make
         lease.release()
 
 
-async def test_one_place_in_sixteen_is_reserved_by_default(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_one_place_in_sixteen_is_reserved_by_default(world: World) -> None:
     await world.host(hold, identity=b"a", capacity=8)
     first = [await got(acquire(world)) for _ in range(8)]
     await world.host(hold, identity=b"b", capacity=8)
@@ -215,9 +208,8 @@ async def test_the_wait_is_bounded(make_world: MakeWorld) -> None:
 
 @pytest.mark.parametrize("turns_before", [0, 1, 2])
 async def test_a_wait_that_is_cancelled_as_its_place_comes_gives_the_place_on(
-    turns_before: int, make_world: MakeWorld
+    turns_before: int, world: World
 ) -> None:
-    world = make_world()
     await world.host(hold, capacity=1)
     held = await got(acquire(world))
     first, second = acquire(world), acquire(world)
@@ -242,8 +234,7 @@ async def test_waits_that_are_cancelled_leave_the_queue(make_world: MakeWorld) -
     assert world.pool.queued == 0
 
 
-async def test_a_lost_host_is_told_to_each_of_its_runs_once_and_to_no_other(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_lost_host_is_told_to_each_of_its_runs_once_and_to_no_other(world: World) -> None:
     first = await world.host(hold, identity=b"a")
     await world.host(hold, identity=b"b")
     mine, other = Events(), Events()
@@ -263,9 +254,8 @@ async def test_a_lost_host_is_told_to_each_of_its_runs_once_and_to_no_other(make
 RUN = protocol.Run(timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1)
 
 
-async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(make_world: MakeWorld) -> None:
+async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(world: World) -> None:
     """Its death is noticed by a message that cannot be sent, before it is told."""
-    world = make_world()
     host = await world.host(hold, capacity=4)
     lease = await got(acquire(world))
     world.link.detach(host.identity)
@@ -282,8 +272,7 @@ async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(make_wo
     lease.release()
 
 
-async def test_only_a_leases_own_host_speaks_under_its_token(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_only_a_leases_own_host_speaks_under_its_token(world: World) -> None:
     owner = await world.host(hold, identity=b"a")
     thief = await world.host(hold, identity=b"b", capacity=1)
     events = Events()
@@ -301,8 +290,7 @@ async def test_only_a_leases_own_host_speaks_under_its_token(make_world: MakeWor
     assert len(events.heard) == 1
 
 
-async def test_a_host_that_has_not_greeted_is_not_heard(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_host_that_has_not_greeted_is_not_heard(world: World) -> None:
     host = await world.host(hold, identity=b"a")
     world.lose(host)
     host.say(protocol.Status(warm=100, booting=0, running=0, wanted=1))
@@ -310,8 +298,7 @@ async def test_a_host_that_has_not_greeted_is_not_heard(make_world: MakeWorld) -
     assert world.pool.warm == 0 and world.pool.hosts == []
 
 
-async def test_status_is_the_hosts_last_word_on_its_workers(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_status_is_the_hosts_last_word_on_its_workers(world: World) -> None:
     host = await world.host(hold)
     for warm in (1, 3):
         host.say(protocol.Status(warm=warm, booting=0, running=0, wanted=1))
@@ -321,9 +308,8 @@ async def test_status_is_the_hosts_last_word_on_its_workers(make_world: MakeWorl
 
 @pytest.mark.parametrize(("warm", "wanted", "is_warm"), [(0, 4, False), (1, 4, True), (0, 0, True)])
 async def test_a_host_is_warm_that_has_a_worker_or_wants_none(
-    make_world: MakeWorld, warm: int, wanted: int, *, is_warm: bool
+    warm: int, wanted: int, world: World, *, is_warm: bool
 ) -> None:
-    world = make_world()
     host = await world.host(hold)
     assert not world.pool.is_warm
     host.say(protocol.Status(warm=warm, booting=0, running=0, wanted=wanted))
@@ -343,8 +329,7 @@ async def test_another_protocol_version_is_replaced_and_never_used(make_world: M
         await got(acquire(world))
 
 
-async def test_a_second_hello_ends_the_hosts_runs_and_the_host(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_second_hello_ends_the_hosts_runs_and_the_host(world: World) -> None:
     host = await world.host(hold)
     events = Events()
     lease = await got(acquire(world, events))
@@ -356,8 +341,7 @@ async def test_a_second_hello_ends_the_hosts_runs_and_the_host(make_world: MakeW
     lease.release()
 
 
-async def test_a_host_that_breaks_the_protocol_is_failed_once(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_host_that_breaks_the_protocol_is_failed_once(world: World) -> None:
     host = await world.host(hold)
     events = Events()
     lease = await got(acquire(world, events))
@@ -370,10 +354,9 @@ async def test_a_host_that_breaks_the_protocol_is_failed_once(make_world: MakeWo
 
 
 async def test_a_silent_host_is_failed_and_one_that_speaks_is_not(
-    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     monkeypatch.setattr(pool_module, "HOST_SILENCE_SECONDS", 0.05)
-    world = make_world()
     silent = await world.host(hold, identity=b"a")
     speaking = await world.host(hold, identity=b"b")
     await asyncio.sleep(0.1)
@@ -383,8 +366,7 @@ async def test_a_silent_host_is_failed_and_one_that_speaks_is_not(
     assert [identity for identity, _ in world.failed] == [silent.identity]
 
 
-async def test_a_closed_pool_refuses_who_waits_and_who_comes(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_closed_pool_refuses_who_waits_and_who_comes(world: World) -> None:
     waiting = acquire(world)
     await turns()
     world.pool.close()
@@ -394,10 +376,9 @@ async def test_a_closed_pool_refuses_who_waits_and_who_comes(make_world: MakeWor
 
 
 async def test_a_host_is_not_silent_while_nobody_listens(
-    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     monkeypatch.setattr(pool_module, "HOST_SILENCE_SECONDS", 0.05)
-    world = make_world()
     since = time.monotonic()
     await world.host(hold, identity=b"a")
     await asyncio.sleep(0.1)
@@ -408,8 +389,7 @@ async def test_a_host_is_not_silent_while_nobody_listens(
     assert [identity for identity, _ in world.failed] == [b"a"]
 
 
-async def test_every_host_that_can_be_reached_is_told_which_keys_come(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_every_host_that_can_be_reached_is_told_which_keys_come(world: World) -> None:
     gone, host = await world.host(hold, identity=b"a"), await world.host(hold, identity=b"b")
     world.link.detach(gone.identity)
     world.pool.keep_keys("new")
@@ -419,8 +399,7 @@ async def test_every_host_that_can_be_reached_is_told_which_keys_come(make_world
     assert gone.keys == []
 
 
-async def test_a_shared_host_has_the_places_that_it_has_lent(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_shared_host_has_the_places_that_it_has_lent(world: World) -> None:
     host = ScriptedHost(world.link, hold, identity=b"shared")
     host.hello(capacity=8, shared=True)
     first, second = acquire(world), acquire(world)
@@ -445,11 +424,8 @@ async def test_a_shared_host_has_the_places_that_it_has_lent(make_world: MakeWor
 
 
 @pytest.mark.parametrize("begins", [True, False])
-async def test_a_place_is_not_given_back_before_a_run_that_has_it_is_sent(
-    make_world: MakeWorld, begins: bool
-) -> None:
+async def test_a_place_is_not_given_back_before_a_run_that_has_it_is_sent(begins: bool, world: World) -> None:
     """Else the host lends it to another broker, and refuses the run that comes behind."""
-    world = make_world()
     host = ScriptedHost(world.link, hold, identity=b"shared")
     host.hello(capacity=1, shared=True)
     host.say(protocol.Grant(places=1))
@@ -480,8 +456,7 @@ async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(mak
         lease.release()
 
 
-async def test_a_host_that_is_not_shared_grants_nothing(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_host_that_is_not_shared_grants_nothing(world: World) -> None:
     host = await world.host(hold, capacity=2)
     host.say(protocol.Grant(places=9))
     await until(lambda: world.pool.hosts == [], "it is given up")

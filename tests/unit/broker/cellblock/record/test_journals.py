@@ -221,12 +221,9 @@ async def test_what_waits_for_a_postgresql_that_stays_away_holds_no_end_up(
     presence = shared_state.start(())
     made = Journals(shared_state, AuthSettings(keyring="off"), JournalSettings(mode="all"))
     assert await made.is_written(made.write(head("before"), pieces), WAIT_BOUND_SECONDS)
-    postgres.stop()
-    try:
+    with postgres.away():
         writing = made.write(head("late"), pieces)
         await until(lambda: presence.trouble is not None, "it is seen")
         await made.close()
         assert not await made.is_written(writing)
         assert "the last runs are not kept: PostgreSQL" in caplog.text
-    finally:
-        postgres.start()

@@ -61,12 +61,9 @@ async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     kept = started(Keeper(journals, JournalSettings(), presence))
     await kept.before_call(1)
     assert await heads_of(journals) == []
-    postgres.stop()
-    try:
+    with postgres.away():
         await until(lambda: presence.trouble is not None, "it is seen")
         assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
-    finally:
-        postgres.start()
     await until(lambda: presence.trouble is None, "it is back")
     assert [head.state for head in await heads_of(journals) if head.state != "ended"] == []
     await journals.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,6 @@ import pytest
 
 from cellblock.base.questions import Given, ParkedQuestion, QuestionId, pack_round
 from cellblock.base.settings.sections import MIB
-from cellblock.base.settings.state import JournalSettings
-from cellblock.base.state_dir import JOURNALS
-from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer
 from cellblock.record.owner import Owner
 from cellblock.record.rows import (
     WAITING,
@@ -30,23 +28,14 @@ from cellblock.record.rows import (
     sent_piece,
     waiting_in,
 )
-from cellblock.record.store import JOURNAL_TABLES, MAX_ADOPTED, JournalStore
+from cellblock.record.store import MAX_ADOPTED, JournalStore
 from cellblock.run.hook import Parked
 from cellblock.tools.schemas.replies import WrongAnswer
 from support.at_once import at_once
-from support.opened_journals import opened_journals
+from support.shared_rows import KEY
 
 NOW = 1_000_000_000.0
-KEY = bytes(range(32))
-
-
-def opened(kept_in: Path | PostgresServer, key: bytes = KEY, **settings: Any) -> JournalStore:
-    made = JournalSettings(**settings)
-    if isinstance(kept_in, Path):
-        return opened_journals(kept_in / JOURNALS, lambda: (key,), made)
-    return JournalStore(
-        PostgresDatabase(kept_in, JOURNAL_TABLES.kind, JOURNAL_TABLES.postgresql), lambda: (key,), made
-    )
+Open = Callable[..., JournalStore]
 
 
 def of(call: int) -> QuestionId:
@@ -70,38 +59,33 @@ def park(
     store.park(replace(of or head(), owner=owner), pieces)
 
 
-def test_of_many_who_take_a_run_one_gets_it(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_of_many_who_take_a_run_one_gets_it(store: JournalStore, open_store: Open) -> None:
     park(store, 1)
 
     def taker(name: str) -> str | None:
-        with contextlib.closing(opened(kept_in)) as mine:
+        with contextlib.closing(open_store()) as mine:
             return name if mine.take("r", name) is not None else None
 
     got = [name for name in at_once(taker, [f"broker-{number}" for number in range(10)]) if name]
     assert len(got) == 1 and store.owned() == [("r", got[0])]
     found = store.head("r")
     assert found is not None and (found.state, found.resumed) == ("running", 1)
-    store.close()
 
 
-def test_answers_that_come_at_once_all_stay(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_answers_that_come_at_once_all_stay(store: JournalStore, open_store: Open) -> None:
     calls = range(1, 9)
     park(store, *calls)
 
     def answerer(call: int) -> None:
-        with contextlib.closing(opened(kept_in)) as mine:
+        with contextlib.closing(open_store()) as mine:
             mine.answer("r", {of(call): "accepted"})
 
     at_once(answerer, calls)
     read = store.take("r", "b")
     assert read is not None and waiting_in(read[1])[1] == dict.fromkeys(map(of, calls), "accepted")
-    store.close()
 
 
-def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(store: JournalStore) -> None:
     park(store, 1, 2)
     found = store.answer("r", {of(1): "accepted", of(9): "accepted"}, "token:ann")
     assert found is not None and found[2] == {of(1): "accepted"} and not found[0].is_answered
@@ -115,11 +99,9 @@ def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(kept_in: Pat
     assert store.answer("r", "accepted") is None and store.due(NOW + 1e6) == ([], [])
     with pytest.raises(WrongPiece):
         waiting_in([Piece("recording", b"")])
-    store.close()
 
 
-def test_a_round_is_good_once_and_for_its_principal(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_a_round_is_good_once_and_for_its_principal(store: JournalStore) -> None:
     park(store, 1, of=head(turn=3))
     yes: dict[QuestionId, Given] = {of(1): "accepted"}
     for whose, turn in (("token:bob", 3), ("token:ann", 2), ("token:ann", 4)):
@@ -140,13 +122,9 @@ def test_a_round_is_good_once_and_for_its_principal(kept_in: Path | PostgresServ
         store.write(replace(taken[0], **more), [Piece("facts", b"")], "b")
         assert not store.end_round("r", 5, "token:ann"), more
     assert not store.end_round("r", 6, "token:bob")
-    store.close()
 
 
-def test_a_client_that_is_back_answers_the_run_and_has_dismissed_the_rest(
-    kept_in: Path | PostgresServer,
-) -> None:
-    store = opened(kept_in)
+def test_a_client_that_is_back_answers_the_run_and_has_dismissed_the_rest(store: JournalStore) -> None:
     park(store, 1, 2)
     assert store.answer("r", {of(7): "accepted"}, turn=1) is None, "it waits for something else"
     found = store.answer("r", {of(1): "accepted", of(7): "accepted"}, turn=1)
@@ -158,11 +136,9 @@ def test_a_client_that_is_back_answers_the_run_and_has_dismissed_the_rest(
     park(store, 3, of=head(turn=3))
     found = store.answer("r", {}, turn=3)
     assert found is not None and found[2] == {of(3): "cancelled"}, "who says nothing has dismissed it"
-    store.close()
 
 
-def test_what_goes_on_is_taken_from_a_dead_broker_once(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_what_goes_on_is_taken_from_a_dead_broker_once(store: JournalStore) -> None:
     store.write(Head("r", "cli", NOW, state="running"), [Piece("recording", b"x")], "broker-dead")
     assert store.adopt("r", "broker-other", "b") is None
     assert store.adopt("r", "broker-dead", "b") is not None and store.adopt("r", "broker-dead", "c") is None
@@ -180,13 +156,9 @@ def test_what_goes_on_is_taken_from_a_dead_broker_once(kept_in: Path | PostgresS
     assert store.give_up("s", "b", "CANNOT_GO_ON")
     found = store.head("s")
     assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
-    store.close()
 
 
-def test_who_was_taken_for_dead_writes_nothing_more_of_what_others_have(
-    kept_in: Path | PostgresServer,
-) -> None:
-    store = opened(kept_in)
+def test_who_was_taken_for_dead_writes_nothing_more_of_what_others_have(store: JournalStore) -> None:
     under_way, call = Head("r", "token:ann", NOW, state="running"), [Piece("call", b"sent")]
     store.write(under_way, [Piece("recording", b"x")], "slow")
     taken = store.adopt("r", "slow", "b")
@@ -206,11 +178,10 @@ def test_who_was_taken_for_dead_writes_nothing_more_of_what_others_have(
     with pytest.raises(TakenAway):
         store.write(under_way, call, "b")
     assert store.take("r", "c") is not None
-    store.close()
 
 
-def test_nobody_waits_for_ever_and_retention_leaves_those_who_wait(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in, expire_ms=1_000, total_bytes=MIB)
+def test_nobody_waits_for_ever_and_retention_leaves_those_who_wait(open_store: Open) -> None:
+    store = open_store(expire_ms=1_000, total_bytes=MIB)
     park(store, 1, size=250_000)
     park(store, 1, of=head("s", expires=NOW + 1e9), size=250_000)
     for number in range(8):
@@ -227,14 +198,13 @@ def test_nobody_waits_for_ever_and_retention_leaves_those_who_wait(kept_in: Path
     assert store.end("r", "PARKED_EXPIRED", expired=NOW + 101)
     assert store.end("s", "CANCELLED", "token:ann") and not store.end("s", "CANCELLED")
     assert store.take("s", "b") is None
-    store.close()
 
 
 def test_a_principal_fills_no_list_and_not_the_store(
-    kept_in: Path | PostgresServer, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, open_store: Open
 ) -> None:
     monkeypatch.setattr("cellblock.record.store.MAX_PARKED", 12)
-    store = opened(kept_in, total_bytes=8 * MIB)
+    store = open_store(total_bytes=8 * MIB)
     park(store, 1, of=head("first", principal="token:bob", began=NOW - 1))
     for number in range(12):
         park(store, 1, of=head(f"r{number}", began=NOW + number))
@@ -252,12 +222,11 @@ def test_a_principal_fills_no_list_and_not_the_store(
     while store.tidy(NOW):
         pass
     assert store.head("old") is not None and store.head("x7") is not None and store.head("x0") is None
-    store.close()
 
 
-def test_retention_leaves_a_run_that_goes_on(kept_in: Path | PostgresServer) -> None:
+def test_retention_leaves_a_run_that_goes_on(open_store: Open) -> None:
     """However long ago it began, and however much is kept: it has waited for days, and somebody goes on with it."""
-    store = opened(kept_in, expire_ms=1_000, total_bytes=MIB)
+    store = open_store(expire_ms=1_000, total_bytes=MIB)
     park(store, 1, size=400_000)
     store.answer("r", "accepted")
     assert store.take("r", "b") is not None
@@ -270,19 +239,16 @@ def test_retention_leaves_a_run_that_goes_on(kept_in: Path | PostgresServer) -> 
         pass
     assert [one.id for one in store.heads()] == ["r"]
     assert store.adopt("r", "b", "c") is not None, "nor when its broker has died"
-    store.close()
 
 
-def test_a_call_of_a_run_that_is_gone_is_not_written_in_silence(kept_in: Path | PostgresServer) -> None:
+def test_a_call_of_a_run_that_is_gone_is_not_written_in_silence(store: JournalStore) -> None:
     """Whoever is to make the call would make one of which no later owner knows."""
-    store = opened(kept_in)
     under_way = Head("r", "token:ann", NOW, state="running")
     store.write(under_way, [Piece("recording", b"x")], "b")
     assert store.delete("r")
     with pytest.raises(OneRunFailed, match="deleted"):
         store.write(under_way, [Piece("call", b"sent")], "b")
     assert store.heads() == []
-    store.close()
 
 
 def test_an_owner_lives_as_long_as_its_lock(tmp_path: Path) -> None:
@@ -296,10 +262,7 @@ def test_an_owner_lives_as_long_as_its_lock(tmp_path: Path) -> None:
     assert not other.lives(name) and [*(tmp_path / "run").iterdir()] == []
 
 
-def test_a_run_with_a_held_call_is_its_brokers_until_that_has_its_answer(
-    kept_in: Path | PostgresServer,
-) -> None:
-    store = opened(kept_in)
+def test_a_run_with_a_held_call_is_its_brokers_until_that_has_its_answer(store: JournalStore) -> None:
     park(store, owner="b")
     assert store.held() == [("r", "b", 0)] and store.due(NOW) == ([], [])
     assert store.take("r", "c") is None, "another broker"
@@ -310,11 +273,9 @@ def test_a_run_with_a_held_call_is_its_brokers_until_that_has_its_answer(
     taken = store.take("r", "c")
     assert taken is not None and [piece.kind for piece in taken[1]] == ["recording", "parked", "call"]
     assert not store.add_answers("r", 0, "b", []) and not store.release("r", 0, "b")
-    store.close()
 
 
-def test_the_broker_that_goes_on_with_a_run_is_asked_to_end_it(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_the_broker_that_goes_on_with_a_run_is_asked_to_end_it(store: JournalStore) -> None:
     store.write(Head("r", "token:ann", NOW, state="running"), [Piece("recording", b"x")], "b")
     assert not store.ask_to_end("r", "token:bob") and store.asked_to_end("b") == []
     assert store.ask_to_end("r", "token:ann")
@@ -328,15 +289,13 @@ def test_the_broker_that_goes_on_with_a_run_is_asked_to_end_it(kept_in: Path | P
     assert store.asked_to_end("c") == [] and not store.ask_to_end("r")
     park(store, of=head("s"), owner="b")
     assert not store.ask_to_end("s"), "it is parked: it ends at once"
-    store.close()
 
 
 def test_who_has_another_key_leaves_a_run_readable_for_those_who_go_on_with_it(
-    kept_in: Path | PostgresServer,
+    store: JournalStore, open_store: Open
 ) -> None:
-    store = opened(kept_in)
     store.write(Head("r", "token:ann", NOW, state="running"), [Piece("recording", b"x")], "b")
-    stranger = opened(kept_in, KEY[::-1])
+    stranger = open_store(KEY[::-1])
     with pytest.raises(Foreign, match="another key"):
         stranger.ask_to_end("r")
     stranger.close()
@@ -346,11 +305,9 @@ def test_who_has_another_key_leaves_a_run_readable_for_those_who_go_on_with_it(
     assert found[0].adopted == 1
     again = store.adopt("r", "c", "c")
     assert again is not None and again[0].adopted == 1
-    store.close()
 
 
-def test_a_run_that_waits_for_people_and_a_held_call_waits_for_both(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_a_run_that_waits_for_people_and_a_held_call_waits_for_both(store: JournalStore) -> None:
     park(store, 1, owner="b")
     found = store.answer("r", {of(1): "accepted"})
     assert found is not None and not found[0].is_answered and found[0].owner == "b"
@@ -361,11 +318,9 @@ def test_a_run_that_waits_for_people_and_a_held_call_waits_for_both(kept_in: Pat
     assert found is not None and found[0].is_answered
     park(store, owner="b", of=head(turn=3))
     assert store.end("r", "CANCELLED") and store.held() == [] and not store.add_answers("r", 0, "b", [])
-    store.close()
 
 
-def test_a_run_that_loses_its_broker_at_work_too_often_ends(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_a_run_that_loses_its_broker_at_work_too_often_ends(store: JournalStore) -> None:
     for turn in range(1, MAX_ADOPTED + 1):
         park(store, of=head(turn=turn, resumed=turn - 1), owner=f"dead-{turn}")
         assert store.release("r", turn - 1, f"dead-{turn}", is_lost=True) and store.take("r", "b") is not None
@@ -373,11 +328,9 @@ def test_a_run_that_loses_its_broker_at_work_too_often_ends(kept_in: Path | Post
     assert not store.release("r", 9, "dead", is_lost=True)
     found = store.head("r")
     assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
-    store.close()
 
 
-def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(store: JournalStore) -> None:
     form = {"requestedSchema": {"type": "object", "required": ["n"]}}
     asked = replace(question(1), kind="elicitation", nth=1, request=json.dumps(form))
     parked = Parked(questions=(question(2), asked))
@@ -403,13 +356,11 @@ def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(kept_in: Pa
     found = store.answer("r", {later.id: given})
     assert found is not None and later.id not in found[2]
     assert store.take("r", "two") is not None
-    store.close()
 
 
 def test_what_a_server_asks_in_a_round_outlives_its_broker_until_the_answers_are_sent(
-    kept_in: Path | PostgresServer,
+    store: JournalStore,
 ) -> None:
-    store = opened(kept_in)
     packed = pack_round("who", {"requestState": "s1"})
     asked = replace(question(1), kind="roots", nth=1, request="{}", round=packed)
     parked = Parked(questions=(asked,))
@@ -424,4 +375,3 @@ def test_what_a_server_asks_in_a_round_outlives_its_broker_until_the_answers_are
     store.write(replace(taken[0], state="running"), [sent_piece(1)], "two")
     again = store.adopt("r", "two", "three")
     assert again is not None and [one.round for one in waiting_in(again[1])[0].questions] == [""]
-    store.close()

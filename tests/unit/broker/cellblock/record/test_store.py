@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -17,25 +17,16 @@ from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import JOURNALS
-from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer
+from cellblock.fleet.postgresql import PostgresServer
 from cellblock.record.rows import Head, Piece, TooLarge, WrongPiece
-from cellblock.record.store import JOURNAL_TABLES, PAGE_RUNS, UNENDED_SECONDS, JournalStore
+from cellblock.record.store import PAGE_RUNS, UNENDED_SECONDS, JournalStore
 from support.opened_journals import opened_journals
+from support.shared_rows import KEY, OTHER_KEY
 
-OTHER_KEY = b"\1" * 32
-KEY = bytes(range(32))
+Open = Callable[..., JournalStore]
 NOW = 1_000_000_000.0
 TEXT = b"the script said hunter2-hunter2"
 SETTINGS = JournalSettings(mode="all")
-
-
-def opened(kept_in: Path | PostgresServer, keys: Sequence[bytes] = (KEY,), **settings: Any) -> JournalStore:
-    made = JournalSettings(mode="all", **settings)
-    if isinstance(kept_in, Path):
-        return opened_journals(kept_in / JOURNALS, lambda: keys, made)
-    return JournalStore(
-        PostgresDatabase(kept_in, JOURNAL_TABLES.kind, JOURNAL_TABLES.postgresql), lambda: keys, made
-    )
 
 
 def head(run: str = "r1", principal: str = "cli", began: float = NOW, **fields: Any) -> Head:
@@ -52,12 +43,14 @@ def changed(kept_in: Path | PostgresServer, in_file: str, shared: str) -> None:
             assert connection.execute((shared or in_file).encode()).rowcount > 0
 
 
-def test_what_was_written_is_there_after_opening_again(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_what_was_written_is_there_after_opening_again(
+    kept_in: Path | PostgresServer, open_store: Open
+) -> None:
+    store = open_store()
     pieces = [Piece("facts", TEXT), Piece("recording", b"")]
     store.write(head(calls=3), pieces)
     store.close()
-    store = opened(kept_in)
+    store = open_store()
     found = store.read("r1")
     assert found is not None
     assert found[1] == pieces
@@ -70,7 +63,7 @@ def test_what_was_written_is_there_after_opening_again(kept_in: Path | PostgresS
 
 
 def test_nothing_that_a_script_saw_is_readable_in_the_files(tmp_path: Path) -> None:
-    store = opened(tmp_path)
+    store = opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)
     store.write(head(), [Piece("facts", TEXT * 100)])
     store.write(head("r2", ended=None, outcome=None), [Piece("recording", TEXT), Piece("call", TEXT)])
     names = [file.name for file in tmp_path.iterdir()]
@@ -79,8 +72,7 @@ def test_nothing_that_a_script_saw_is_readable_in_the_files(tmp_path: Path) -> N
     store.close()
 
 
-def test_an_end_takes_the_place_of_what_was_written_on_the_way(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_an_end_takes_the_place_of_what_was_written_on_the_way(store: JournalStore) -> None:
     under_way = head(ended=None, outcome=None)
     store.write(under_way, [Piece("recording", b"begun")])
     store.write(under_way, [Piece("call", b"intent")])
@@ -93,11 +85,9 @@ def test_an_end_takes_the_place_of_what_was_written_on_the_way(kept_in: Path | P
     found = store.read("r1")
     assert found is not None
     assert found[1] == [Piece("recording", b"whole")] and found[0].bytes < size
-    store.close()
 
 
-def test_a_run_is_its_principals_alone(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_a_run_is_its_principals_alone(store: JournalStore) -> None:
     odd = "stdio:\ud800"
     store.write(head("r1", "token:a"), [Piece("facts", TEXT)])
     store.write(head("r2", odd, NOW + 1), [Piece("facts", TEXT)])
@@ -107,7 +97,6 @@ def test_a_run_is_its_principals_alone(kept_in: Path | PostgresServer) -> None:
     assert [one.id for one in store.heads()] == ["r2", "r1"]
     assert [one.id for one in store.heads(limit=1)] == ["r2"]
     assert store.delete("r1", "token:a") and store.read("r1") is None
-    store.close()
 
 
 @pytest.mark.parametrize(
@@ -130,48 +119,47 @@ def test_a_run_is_its_principals_alone(kept_in: Path | PostgresServer) -> None:
     ids=["a byte", "cut", "a text", "another run's", "another place", "another kind", "another principal"],
 )
 def test_a_piece_is_readable_only_where_it_was_written(
-    kept_in: Path | PostgresServer, in_file: str, shared: str
+    kept_in: Path | PostgresServer, in_file: str, shared: str, store: JournalStore
 ) -> None:
-    store = opened(kept_in)
     for run in ("r1", "r2"):
         store.write(head(run), [Piece("facts", TEXT)])
     changed(kept_in, in_file, shared)
     with pytest.raises(WrongPiece, match="r1"):
         store.read("r1")
     assert store.read("r2") is not None
-    store.close()
 
 
-def test_with_another_key_old_runs_are_listed_and_new_ones_are_kept(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_with_another_key_old_runs_are_listed_and_new_ones_are_kept(
+    store: JournalStore, open_store: Open
+) -> None:
     store.write(head("r1"), [Piece("facts", TEXT)])
     store.close()
-    store = opened(kept_in, (OTHER_KEY,))
+    store = open_store(OTHER_KEY)
     store.write(head("r2", began=NOW + 1), [Piece("facts", TEXT)])
     assert [one.id for one in store.heads()] == ["r2", "r1"]
     assert store.read("r2") is not None
     with pytest.raises(WrongPiece, match="another key"):
         store.read("r1")
     assert store.delete("r1")
-    store.close()
 
 
-def test_while_keys_change_two_are_accepted_and_each_run_has_one(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_while_keys_change_two_are_accepted_and_each_run_has_one(
+    store: JournalStore, open_store: Open
+) -> None:
     for name in ("r1", "r2"):
         store.write(head(name, ended=None), [Piece("facts", TEXT)])
     store.close()
-    store = opened(kept_in, (OTHER_KEY, KEY))
+    store = open_store(OTHER_KEY, KEY)
     store.write(head("r1", ended=None), [Piece("call", TEXT)])
     store.write(head("r3"), [Piece("facts", TEXT)])
     store.close()
     # A broker that has not got the new one yet, but for reading.
-    store = opened(kept_in, (KEY, OTHER_KEY))
+    store = open_store(KEY, OTHER_KEY)
     for name, kinds in (("r1", ["facts", "call"]), ("r2", ["facts"]), ("r3", ["facts"])):
         read = store.read(name)
         assert read is not None and [piece.kind for piece in read[1]] == kinds
     store.close()
-    store = opened(kept_in, (OTHER_KEY,))
+    store = open_store(OTHER_KEY)
     assert store.read("r3") is not None
     for name in ("r1", "r2"):
         with pytest.raises(WrongPiece, match="another key"):
@@ -179,7 +167,6 @@ def test_while_keys_change_two_are_accepted_and_each_run_has_one(kept_in: Path |
     # One whose key is lost is written anew when it ends.
     store.write(head("r2"), [Piece("facts", TEXT)])
     assert store.read("r2") is not None
-    store.close()
 
 
 @pytest.mark.parametrize("trouble", ["max_page_count = 1", "query_only = ON"], ids=["full", "read-only"])
@@ -194,9 +181,9 @@ def test_what_cannot_be_written_is_an_error_and_loses_nothing(tmp_path: Path, tr
     store.close()
 
 
-def test_two_processes_keep_runs_in_one_file(kept_in: Path | PostgresServer) -> None:
+def test_two_processes_keep_runs_in_one_file(store: JournalStore, open_store: Open) -> None:
     def broker(name: str) -> None:
-        store = opened(kept_in)
+        store = open_store()
         for number in range(30):
             store.write(head(f"{name}{number}"), [Piece("facts", TEXT)])
             store.tidy(NOW)
@@ -204,13 +191,11 @@ def test_two_processes_keep_runs_in_one_file(kept_in: Path | PostgresServer) -> 
 
     with ThreadPoolExecutor() as threads:
         assert len([*threads.map(broker, ("left", "right"))]) == 2
-    store = opened(kept_in)
     assert len(store.heads()) == 60
-    store.close()
 
 
-def test_what_is_too_old_goes_a_page_at_a_time(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in, expire_ms=100_000)
+def test_what_is_too_old_goes_a_page_at_a_time(open_store: Open) -> None:
+    store = open_store(expire_ms=100_000)
     for number in range(2 * PAGE_RUNS + 10):
         store.write(head(f"old{number}"), [Piece("facts", TEXT)])
     later = NOW + 102
@@ -223,11 +208,12 @@ def test_what_is_too_old_goes_a_page_at_a_time(kept_in: Path | PostgresServer) -
     assert [one.id for one in store.heads()] == ["young", "lives"]
     assert store.tidy(NOW + UNENDED_SECONDS + 1) and not store.heads()
     assert store._database.rows("SELECT count(*) FROM pieces") == [(0,)]
-    store.close()
 
 
-def test_what_is_too_much_goes_and_the_disk_gets_its_space_back(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in, total_bytes=MIB)
+def test_what_is_too_much_goes_and_the_disk_gets_its_space_back(
+    kept_in: Path | PostgresServer, open_store: Open
+) -> None:
+    store = open_store(total_bytes=MIB)
     for number in range(40):
         store.write(
             head(f"r{number:02}", began=NOW + number), [Piece("recording", secrets.token_bytes(64 * 1024))]
@@ -247,8 +233,7 @@ def test_what_is_too_much_goes_and_the_disk_gets_its_space_back(kept_in: Path | 
         assert (kept_in / JOURNALS).stat().st_size <= MIB
 
 
-def test_kept_runs_take_no_memory(kept_in: Path | PostgresServer) -> None:
-    store = opened(kept_in)
+def test_kept_runs_take_no_memory(store: JournalStore) -> None:
     body = secrets.token_bytes(20 * 1024)
     store.write(head("first"), [Piece("recording", body)])
     tracemalloc.start()
@@ -261,5 +246,4 @@ def test_kept_runs_take_no_memory(kept_in: Path | PostgresServer) -> None:
     finally:
         tracemalloc.stop()
     assert len(store.heads()) == 301
-    store.close()
     assert after - before < 64 * 1024 and peak - before < MIB

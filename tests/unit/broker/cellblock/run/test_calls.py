@@ -14,7 +14,7 @@ import pytest
 from pydantic_core import to_json
 
 from cellblock.base.account import Account
-from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.errors import SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.run import payload
 from cellblock.run.call_loads import WAITING_FACTOR, CallLoads
@@ -78,6 +78,20 @@ class Calls:
         return self.replies[call_id]
 
 
+def giving(value: Any) -> Tool:
+    async def tool(_: dict[str, Any]) -> Any:
+        return value
+
+    return tool
+
+
+def raising(error: Exception) -> Tool:
+    async def tool(_: dict[str, Any]) -> None:
+        raise error
+
+    return tool
+
+
 async def test_a_call_and_its_trace() -> None:
     made = Calls()
     assert await made.call(body=b'{"a": [1, null]}') == (True, {"a": [1, None]})
@@ -107,9 +121,7 @@ async def test_large_data_of_a_python_tool_is_encoded_beside_the_loop_in_pieces(
     monkeypatch.setattr(payload, "to_json", noted)
     large = {"rows": [{"id": number, "tags": ["a", []]} for number in range(60_000)], "text": "é" * 300_000}
 
-    async def answer(_: dict[str, Any]) -> Any:
-        return large
-
+    answer = giving(large)
     assert await Calls(answer=answer, max_reply_bytes=10_000_000).call("answer") == (True, large)
     assert max(on_loop, default=0) < LIGHT_BYTES
     assert max(beside) < LIGHT_BYTES and sum(beside) > 2_000_000
@@ -119,11 +131,16 @@ async def test_large_data_of_a_python_tool_is_encoded_beside_the_loop_in_pieces(
     assert sum(beside) < LIGHT_BYTES
 
 
-async def test_mcp_results_are_unwrapped() -> None:
-    async def answer(_: dict[str, Any]) -> ToolResult:
-        return ToolResult(b'{"content":[{"type":"text","text":"hi"}]}')
-
-    assert await Calls(answer=answer).call("answer") == (True, "hi")
+@pytest.mark.parametrize(
+    ("given", "answered"),
+    [
+        (ToolResult(b'{"content":[{"type":"text","text":"hi"}]}'), "hi"),
+        ({"a": "\ud800", "b": float("nan")}, {"a": "\ufffd", "b": None}),
+    ],
+    ids=["an MCP result is unwrapped", "every reply is JSON text"],
+)
+async def test_what_a_script_is_answered(given: Any, answered: Any) -> None:
+    assert await Calls(answer=giving(given)).call("answer") == (True, answered)
 
 
 @pytest.mark.parametrize(
@@ -171,13 +188,8 @@ async def test_what_does_not_exist(server: str, tool: str, error_class: str, wor
 
 
 async def test_a_tools_own_error_has_completed_and_an_unknown_one_may_have_run() -> None:
-    async def fails(_: dict[str, Any]) -> ToolResult:
-        return ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')
-
-    async def breaks(_: dict[str, Any]) -> None:
-        raise ZeroDivisionError("secret")
-
-    made = Calls(fails=fails, breaks=breaks)
+    failed = ToolResult(b'{"content":[{"type":"text","text":"no"}],"isError":true}')
+    made = Calls(fails=giving(failed), breaks=raising(ZeroDivisionError("secret")))
     _, error = await made.call("fails")
     assert (error["errorClass"], error["message"], error["certainty"]) == ("ToolCallError", "no", "completed")
     _, error = await made.call("breaks")
@@ -188,9 +200,7 @@ async def test_a_tools_own_error_has_completed_and_an_unknown_one_may_have_run()
 
 
 async def test_a_validation_error_of_a_tool_names_the_export() -> None:
-    async def strict(_: dict[str, Any]) -> None:
-        raise SchemaValidationError("Wrong.", hint="Right.", path="/a")
-
+    strict = raising(SchemaValidationError("Wrong.", hint="Right.", path="/a"))
     _, error = await Calls(**{"read-it": strict}).call("read-it")
     assert (error["toolName"], error["exportName"], error["path"]) == ("read-it", "read_it", "/a")
 
@@ -232,18 +242,13 @@ async def test_who_learns_of_answers_is_told_at_the_runs_end_or_when_they_are_ma
     "value", [object(), "x" * 20_000, {"a": b"\xff"}], ids=["object", "too large", "bytes"]
 )
 async def test_a_result_that_cannot_be_sent_says_that_the_tool_has_run(value: Any) -> None:
-    async def tool(_: dict[str, Any]) -> Any:
-        return value
-
-    ok, error = await Calls(tool=tool).call("tool")
+    ok, error = await Calls(tool=giving(value)).call("tool")
     assert (ok, error["certainty"], error["errorClass"]) == (False, "completed", "ToolCallError")
 
 
 async def test_an_error_over_the_cap_loses_its_result_and_nothing_else() -> None:
-    async def tool(_: dict[str, Any]) -> None:
-        raise ToolCallError("m", hint="h", result={"big": "x" * 20_000})
-
-    ok, error = await Calls(tool=tool).call("tool")
+    large = ToolCallError("m", hint="h", result={"big": "x" * 20_000})
+    ok, error = await Calls(tool=raising(large)).call("tool")
     assert not ok and "result" not in error and error["message"] == "m"
 
 
@@ -306,15 +311,6 @@ async def test_waiting_is_counted_once_however_many_calls_wait() -> None:
     assert 90 <= waited <= (time.monotonic() - started) * 1000 + 1
     await asyncio.sleep(0.05)
     assert made.calls.wait_ms == waited
-
-
-async def test_every_reply_is_json_text() -> None:
-    async def odd(_: dict[str, Any]) -> Any:
-        return {"a": "\ud800", "b": float("nan")}
-
-    assert await Calls(odd=odd).call("odd") == (True, {"a": "�", "b": None})
-    assert payload.decode(b"null") is None
-    assert Certainty.COMPLETED.value == "completed"
 
 
 async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are_not_made() -> None:
@@ -597,39 +593,36 @@ async def test_an_input_that_is_too_deep_is_refused_in_true_words(depth: int) ->
     assert (error["serverId"], error["toolName"], error["exportName"]) == ("files", "read-file", "read_file")
 
 
-async def test_expected_and_received_of_a_wrong_type() -> None:
-    _, error, inputs = await call(READ, b'{"path": "a", "tail": "5"}')
-    assert inputs == []
-    assert (error["path"], error["expected"], error["received"]) == ("/tail", "integer", 'string "5"')
+WITH_DEFAULT = {"type": "object", "properties": {"tail": {"type": "integer", "default": 7}}}
+UNCHECKABLE = {"$ref": "http://127.0.0.1:1/schema.json"}
+EMPTY: list[Any] = [None, {}, True, {"type": "object"}, {"type": "object", "properties": {}}]
 
 
-@pytest.mark.parametrize("body", [b'{"path": "a"}', b'{"path": "a", "tail": 1.0}'])
-async def test_what_fits_reaches_the_upstream_unchanged(body: bytes) -> None:
-    ok, answer, inputs = await call(READ, body)
-    assert (ok, answer, inputs) == (True, "done", [json.loads(body)])
+@pytest.mark.parametrize(
+    ("schema", "body"),
+    [
+        (READ, b'{"path": "a"}'),
+        (READ, b'{"path": "a", "tail": 1.0}'),
+        pytest.param(WITH_DEFAULT, b"{}", id="defaults are not filled in"),
+        pytest.param(UNCHECKABLE, b'{"anything": 1}', id="the upstream judges what cannot be checked"),
+        *((schema, body) for schema in EMPTY for body in (b"", b"{}")),
+    ],
+)
+async def test_what_fits_reaches_the_upstream_unchanged(schema: Any, body: bytes) -> None:
+    assert await call(schema, body) == (True, "done", [json.loads(body or b"{}")])
 
 
-@pytest.mark.parametrize("schema", [None, {}, True, {"type": "object"}, {"type": "object", "properties": {}}])
-@pytest.mark.parametrize("body", [b"", b"{}"])
-async def test_an_empty_schema_takes_no_argument_or_an_empty_object(schema: Any, body: bytes) -> None:
-    assert await call(schema, body) == (True, "done", [{}])
-
-
-async def test_no_argument_is_judged_as_an_empty_object() -> None:
-    ok, error, _ = await call(READ, b"")
-    assert not ok
-    assert error["path"] == "/path"
-    assert error["hint"] == "Add /path: string."
-
-
-async def test_defaults_are_not_filled_in() -> None:
-    schema = {"type": "object", "properties": {"tail": {"type": "integer", "default": 7}}}
-    assert await call(schema, b"{}") == (True, "done", [{}])
-
-
-async def test_a_schema_that_cannot_be_checked_leaves_the_judgement_to_the_upstream() -> None:
-    schema = {"$ref": "http://127.0.0.1:1/schema.json"}
-    assert await call(schema, b'{"anything": 1}') == (True, "done", [{"anything": 1}])
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"path": "a", "tail": "5"}', {"path": "/tail", "expected": "integer", "received": 'string "5"'}),
+        (b"", {"path": "/path", "hint": "Add /path: string."}),
+    ],
+    ids=["a wrong type", "no argument is an empty object"],
+)
+async def test_what_does_not_fit_is_told(body: bytes, told: dict[str, str]) -> None:
+    ok, error, inputs = await call(READ, body)
+    assert (ok, inputs) == (False, []) and error.items() >= told.items()
 
 
 async def test_runs_that_share_the_cache_share_what_is_compiled() -> None:

@@ -48,7 +48,6 @@ async def test_the_clock_stands_still_and_other_calls_go_on(
 
     async def play(run: HostedRun) -> None:
         assert run.message.pause_ms == 600_000
-        run.leased()
         held = run.call(1, "echo", {"a": 1})
         await asyncio.wait_for(user.asked.wait(), BOUND)
         assert run.clock == ["pause"]
@@ -62,8 +61,7 @@ async def test_the_clock_stands_still_and_other_calls_go_on(
         run.done(ok)
 
     world = make_world(tools={"other": other}, policy=POLICY)
-    await world.host(play)
-    response = await world.run(grantee=user.grantee)
+    response = await world.played(play, grantee=user.grantee)
     assert response.result is sent
     assert response.usage.approval_wait_ms is not None
     first = response.tool_trace[0]
@@ -78,7 +76,6 @@ async def test_a_run_that_ends_meanwhile(make_world: MakeWorld, how: str) -> Non
 
     async def play(run: HostedRun) -> None:
         asked_of.append(run)
-        run.leased()
         run.call(1, "echo")
         await asyncio.wait_for(user.asked.wait(), BOUND)
         if how == "timeout":
@@ -113,7 +110,6 @@ async def test_the_brokers_own_bound_waits_with_the_clock(
     user = User()
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         held = run.call(1, "echo")
         await asyncio.wait_for(user.asked.wait(), BOUND)
         await asyncio.sleep(1)
@@ -123,24 +119,20 @@ async def test_the_brokers_own_bound_waits_with_the_clock(
         # And now the host lets it pass its deadline.
 
     world = make_world(policy=POLICY)
-    await world.host(play)
-    response = await world.run(grantee=user.grantee, limits={"timeoutMs": 300})
+    response = await world.played(play, grantee=user.grantee, limits={"timeoutMs": 300})
     assert codes(response) == ["HOST_LOST"]
     assert len(world.failed) == 1
 
 
-async def test_without_a_policy_the_clock_may_never_stop(make_world: MakeWorld) -> None:
+async def test_without_a_policy_the_clock_may_never_stop(world: World) -> None:
     seen: list[protocol.Run] = []
 
     async def play(run: HostedRun) -> None:
         seen.append(run.message)
-        run.leased()
         assert (await asyncio.wait_for(run.call(1), BOUND))[0]
         run.done(1)
 
-    world = make_world()
-    await world.host(play)
-    assert (await world.run(grantee=User().grantee)).result == 1
+    assert (await world.played(play, grantee=User().grantee)).result == 1
     assert seen[0].pause_ms == 0
 
 
@@ -148,7 +140,6 @@ async def test_a_call_by_another_name_is_no_call(make_world: MakeWorld) -> None:
     """What a worker asks for in the protocol itself passes the same doors."""
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         for number, name in enumerate(
             ["echo", "tools.echo", "Echo", "__proto__", "mcp__tools__echo", "echo\0"], 1
         ):
@@ -160,8 +151,7 @@ async def test_a_call_by_another_name_is_no_call(make_world: MakeWorld) -> None:
         run.done(1)
 
     world = make_world(tools={"other": other}, policy={"default": {"tools": ["tools.other"]}})
-    await world.host(play)
-    response = await world.run()
+    response = await world.played(play)
     assert response.result == 1
     assert "not grant it" not in str(response.tool_trace)
     refused = await world.run('import "@codemode/servers/tools";', grants={"tools": []})

@@ -17,26 +17,21 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
 from support.memory_host import BOUND, HostedRun, Play, World, codes, hold, succeed, turns
+from support.waits import within
 
 MakeWorld = Callable[..., World]
 
 
-async def settled(future: asyncio.Future[Any]) -> Any:
-    async with asyncio.timeout(BOUND):
-        return await future
-
-
-async def test_a_call_that_comes_as_its_run_is_stopped_was_never_sent(make_world: MakeWorld) -> None:
+async def test_a_call_that_comes_as_its_run_is_stopped_was_never_sent(world: World) -> None:
     """Its task ends before its first step; that it may have run would be said without need."""
-    world = make_world()
     host = await world.host(hold)
     task = world.begin()
     await host.until_runs(1)
     await turns()
     host.runs[0].call(1)
     closing = asyncio.ensure_future(world.executor.close())
-    response = await settled(task)
-    await settled(closing)
+    response = await within(task)
+    await within(closing)
     assert [entry.error for entry in response.tool_trace] == ["not called: the run had ended before"]
     assert "0 completed, 0 in flight (may have run), 1 not started" in response.diagnostics[0].message
 
@@ -53,17 +48,14 @@ async def sent(run: HostedRun) -> None:
 
 
 async def running(run: HostedRun) -> None:
-    run.leased()
     run.log("on")
 
 
 async def calling(run: HostedRun) -> None:
-    run.leased()
     run.call(1, "hangs")
 
 
 async def over_its_calls(run: HostedRun) -> None:
-    run.leased()
     run.call(1)
     run.call(2)
 
@@ -86,7 +78,7 @@ async def test_a_host_lost_or_silent_at_every_state(
         await asyncio.Event().wait()
 
     world = make_world(tools={"hangs": hangs})
-    host = await world.host(play, confirms=False)
+    host = await world.host(play, confirms=False, leases=play is not sent)
     # Only a run that is under way may need its deadline; everything else has a bound of its own.
     timeout = 50 if way == "silent" and play in (running, calling) else 60_000
     task = world.begin(limits={"timeoutMs": timeout, "maxToolCalls": 1})
@@ -96,7 +88,7 @@ async def test_a_host_lost_or_silent_at_every_state(
         assert not task.done()
         world.lose(host, "the process died")
     started = time.monotonic()
-    response = await settled(task)
+    response = await within(task)
     assert time.monotonic() - started < 5
     assert codes(response) == expected
     assert response.result is None
@@ -105,7 +97,7 @@ async def test_a_host_lost_or_silent_at_every_state(
     if way == "silent":
         # The broker keeps the deadline itself, and gives up on a host that did not.
         assert [identity for identity, _ in world.failed] == [host.identity]
-    assert (await settled(asyncio.ensure_future(next_run(world)))).result == 1
+    assert (await within(next_run(world))).result == 1
 
 
 async def next_run(world: World) -> Any:
@@ -113,17 +105,15 @@ async def next_run(world: World) -> Any:
     return await world.run()
 
 
-async def test_a_silent_host_takes_all_its_runs_with_it(make_world: MakeWorld, short_bounds: None) -> None:
-    world = make_world()
+async def test_a_silent_host_takes_all_its_runs_with_it(short_bounds: None, world: World) -> None:
     host = await world.host(hold, confirms=False)
     tasks = [world.begin(limits={"timeoutMs": 50}), world.begin(limits={"timeoutMs": 60_000})]
     for task in tasks:
-        assert codes(await settled(task)) == ["HOST_LOST"]
+        assert codes(await within(task)) == ["HOST_LOST"]
     assert len(world.failed) == 1 and len(host.runs) == 2
 
 
-async def test_a_host_that_cannot_be_reached_when_the_run_starts(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_host_that_cannot_be_reached_when_the_run_starts(world: World) -> None:
     host = await world.host()
     world.link.detach(host.identity)
     response = await world.run()
@@ -131,8 +121,7 @@ async def test_a_host_that_cannot_be_reached_when_the_run_starts(make_world: Mak
     assert "may or may not have started" in response.diagnostics[0].message
 
 
-async def test_a_host_that_goes_as_it_replies(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_host_that_goes_as_it_replies(world: World) -> None:
 
     async def cut(_: dict[str, Any]) -> int:
         world.link.detach(host.identity)
@@ -142,7 +131,6 @@ async def test_a_host_that_goes_as_it_replies(make_world: MakeWorld) -> None:
     world.executor._upstreams = world.upstreams  # pyright: ignore[reportPrivateUsage]
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.call(1)
 
     host = await world.host(play)
@@ -156,10 +144,9 @@ async def test_a_host_that_goes_as_it_replies(make_world: MakeWorld) -> None:
 @pytest.mark.parametrize("how", ["host", "crashed", "host_stopping"])
 @pytest.mark.parametrize("is_called", [False, True])
 async def test_a_lost_run_is_told_whether_it_can_be_sent_again(
-    make_world: MakeWorld, how: str, is_called: bool
+    how: str, is_called: bool, world: World
 ) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         if is_called:
             await run.call(1, value={})
         if how == "host":
@@ -167,7 +154,6 @@ async def test_a_lost_run_is_told_whether_it_can_be_sent_again(
         else:
             run.ended(how, cpu_ms=200)
 
-    world = make_world()
     hosts = [await world.host(play, identity=f"host {number}".encode()) for number in range(2)]
     response = await world.run()
     assert codes(response) == ["WORKER_CRASHED" if how == "crashed" else "HOST_LOST"]
@@ -192,21 +178,20 @@ async def test_a_cancelled_caller_kills_the_run_and_its_calls(play: Any, make_wo
             raise
 
     world = make_world(tools={"hangs": hangs})
-    host = await world.host(play)
+    host = await world.host(play, leases=play is not sent)
     task = world.begin()
     await host.until_runs(1)
     await turns(10)
     task.cancel()
     await asyncio.wait([task], timeout=BOUND)
     assert task.cancelled()
-    await settled(asyncio.ensure_future(host.runs[0].cancelled.wait()))
+    await within(host.runs[0].cancelled.wait())
     await turns(20)
     assert world.pool.running == 0
     assert ended == (["cancelled"] if play is calling else [])
 
 
-async def test_a_caller_cancelled_in_the_queue_leaves_no_trace(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_caller_cancelled_in_the_queue_leaves_no_trace(world: World) -> None:
     host = await world.host(hold, capacity=1)
     first = world.begin()
     await host.until_runs(1)
@@ -217,12 +202,11 @@ async def test_a_caller_cancelled_in_the_queue_leaves_no_trace(make_world: MakeW
     await asyncio.wait([waiting], timeout=BOUND)
     assert world.pool.queued == 0
     host.runs[0].done(1)
-    assert (await settled(first)).result == 1
+    assert (await within(first)).result == 1
     assert len(host.runs) == 1
 
 
-async def test_stopping_aborts_every_run_with_a_response(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_stopping_aborts_every_run_with_a_response(world: World) -> None:
     host = await world.host(hold, capacity=2)
     running_ones = [world.begin(), world.begin()]
     waiting = world.begin()
@@ -230,14 +214,13 @@ async def test_stopping_aborts_every_run_with_a_response(make_world: MakeWorld) 
     closing = asyncio.ensure_future(world.executor.close())
     world.pool.close()
     for task in running_ones:
-        assert codes(await settled(task)) == ["CANCELLED"]
-    assert codes(await settled(waiting)) == ["WORKER_UNAVAILABLE"]
-    await settled(closing)
+        assert codes(await within(task)) == ["CANCELLED"]
+    assert codes(await within(waiting)) == ["WORKER_UNAVAILABLE"]
+    await within(closing)
 
 
 @pytest.mark.parametrize("reason", ["finished", "timeout"])
-async def test_an_end_that_crosses_an_abort_is_no_success(reason: str, make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_an_end_that_crosses_an_abort_is_no_success(reason: str, world: World) -> None:
     host = await world.host(hold, confirms=False)
     task = world.begin()
     await host.until_runs(1)
@@ -248,9 +231,9 @@ async def test_an_end_that_crosses_an_abort_is_no_success(reason: str, make_worl
         host.runs[0].done("too late")
     else:
         host.runs[0].ended(reason)
-    response = await settled(task)
+    response = await within(task)
     assert codes(response) == ["CANCELLED"] and response.result is None
-    await settled(closing)
+    await within(closing)
 
 
 async def test_a_full_queue_and_a_long_wait_are_responses(make_world: MakeWorld) -> None:
@@ -260,23 +243,21 @@ async def test_a_full_queue_and_a_long_wait_are_responses(make_world: MakeWorld)
     await host.until_runs(1)
     second, third = world.begin(), world.begin()
     for task in (third, second):
-        response = await settled(task)
+        response = await within(task)
         assert codes(response) == ["OVERLOADED"] and "not started" in response.diagnostics[0].message
     host.runs[0].done(1)
-    assert (await settled(first)).ok and len(host.runs) == 1
+    assert (await within(first)).ok and len(host.runs) == 1
 
 
-async def test_runs_are_served_in_the_order_they_came(make_world: MakeWorld) -> None:
+async def test_runs_are_served_in_the_order_they_came(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         await turns(3)
         run.done(1)
 
-    world = make_world()
     host = await world.host(play, capacity=1)
     tasks = [world.begin(limits={"timeoutMs": 1000 + number}) for number in range(20)]
     for task in tasks:
-        assert (await settled(task)).result == 1
+        assert (await within(task)).result == 1
     assert [run.message.timeout_ms for run in host.runs] == [1000 + number for number in range(20)]
 
 
@@ -288,8 +269,7 @@ async def test_what_does_not_fit_one_message_is_refused_here(make_world: MakeWor
     assert (await world.run("1")).ok
 
 
-async def test_requests_that_are_refused_use_no_worker(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_requests_that_are_refused_use_no_worker(world: World) -> None:
     host = await world.host()
     with pytest.raises(InvalidRequest):
         await world.run(limits={"timeoutMs": "soon"})
@@ -302,23 +282,17 @@ async def test_requests_that_are_refused_use_no_worker(make_world: MakeWorld) ->
 
 
 async def test_a_loop_that_stood_still_blames_no_host(
-    make_world: MakeWorld, short_bounds: None, monkeypatch: pytest.MonkeyPatch
+    short_bounds: None, monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     monkeypatch.setattr(run_clock, "LATE_SECONDS", 0.1)
     loop = asyncio.get_running_loop()
 
     async def play(run: HostedRun) -> None:
-        run.leased()
-
-        def says_so_meanwhile() -> None:
-            run.done(1)
-
-        loop.call_later(0.3, says_so_meanwhile)
+        # Meanwhile the host says so.
+        loop.call_later(0.3, run.done, 1)
         loop.call_soon(time.sleep, 0.5)
 
-    world = make_world()
-    await world.host(play)
-    response = await world.run(limits={"timeoutMs": 1})
+    response = await world.played(play, limits={"timeoutMs": 1})
     assert response.result == 1 and world.failed == []
 
 
@@ -326,19 +300,16 @@ LOGS = 10_000
 
 
 async def many_bytes(run: HostedRun) -> None:
-    run.leased()
     for _ in range(LOGS // 100 + LOG_NOTE_BYTES // 100 + 1):
         run.log("x" * 100)
 
 
 async def many_entries(run: HostedRun) -> None:
-    run.leased()
     for _ in range(MAX_LOG_ENTRIES + 2):
         run.log("")
 
 
 async def many_notices(run: HostedRun) -> None:
-    run.leased()
     for _ in range(MAX_NOTICES + 1):
         run.say(protocol.Notice(), b'{"code": "A", "message": "m"}')
 
@@ -347,8 +318,7 @@ async def many_notices(run: HostedRun) -> None:
     ("play", "what"),
     [(many_bytes, "more logs"), (many_entries, "more logs"), (many_notices, "more notices")],
 )
-async def test_a_host_that_sends_without_end_is_lost(play: Play, what: str, make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_a_host_that_sends_without_end_is_lost(play: Play, what: str, world: World) -> None:
     host = await world.host(play)
     response = await world.run(limits={"maxLogBytes": LOGS})
     assert codes(response)[0] == "HOST_LOST"
@@ -361,18 +331,15 @@ async def test_a_host_that_sends_without_end_is_lost(play: Play, what: str, make
     assert [identity for identity, _ in world.failed] == [host.identity]
 
 
-async def test_what_an_honest_host_sends_at_its_cap_is_kept(make_world: MakeWorld) -> None:
+async def test_what_an_honest_host_sends_at_its_cap_is_kept(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.log("x" * LOGS)
         run.log("[logs truncated: over maxLogBytes; later output is dropped]")
         for _ in range(MAX_NOTICES):
             run.say(protocol.Notice(), b'{"code": "A", "message": "m"}')
         run.done(1)
 
-    world = make_world()
-    await world.host(play)
-    response = await world.run(limits={"maxLogBytes": LOGS})
+    response = await world.played(play, limits={"maxLogBytes": LOGS})
     assert response.result == 1 and len(response.logs) == 2 and len(response.diagnostics) == MAX_NOTICES
     assert not world.failed
 
@@ -395,7 +362,6 @@ async def test_a_host_that_sends_a_body_over_its_cap_is_lost_before_it_is_decode
     monkeypatch.setattr(payload, "decode", lambda body: decoded.append(len(body)))  # pyright: ignore
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.say(message, b" " * size)
 
     world = make_world(max_message_bytes=1024 * 1024)
@@ -416,40 +382,32 @@ async def test_a_host_that_sends_a_body_over_its_cap_is_lost_before_it_is_decode
     ],
 )
 async def test_an_end_and_an_outcome_that_do_not_go_together_are_no_success(
-    reason: str, outcome: str, code: str, *, is_leased: bool, make_world: MakeWorld
+    reason: str, outcome: str, code: str, world: World, *, is_leased: bool
 ) -> None:
     async def play(run: HostedRun) -> None:
-        if is_leased:
-            run.leased()
         run.ended(reason, outcome=outcome, body=b'"forged"')
 
-    world = make_world()
-    await world.host(play)
+    await world.host(play, leases=is_leased)
     response = await world.run()
     assert codes(response) == [code] and response.result is None
 
 
 @pytest.mark.parametrize("name", ["done", "failed"])
-async def test_an_outcome_that_is_no_end_is_no_message_of_a_host(name: str, make_world: MakeWorld) -> None:
+async def test_an_outcome_that_is_no_end_is_no_message_of_a_host(name: str, world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         header = {"t": name, "ms": 1} | ({"kind": "exception"} if name == "failed" else {})
         world.link.deliver(run.host.identity, run.token, pack_header(header), b"1")
 
-    world = make_world()
     host = await world.host(play)
     assert codes(await world.run()) == ["HOST_LOST"]
     assert [identity for identity, _ in world.failed] == [host.identity]
 
 
 @pytest.mark.parametrize("claims", [1, 2**53 - 1])
-async def test_a_worker_that_has_not_read_what_it_says_is_killed(claims: int, make_world: MakeWorld) -> None:
+async def test_a_worker_that_has_not_read_what_it_says_is_killed(claims: int, world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         await run.call(1, value={"text": "x"})
         run.say(protocol.Took(bytes=claims))
 
-    world = make_world()
-    await world.host(play)
-    response = await world.run()
+    response = await world.played(play)
     assert codes(response) == ["PROTOCOL_VIOLATION"] and not world.failed

@@ -12,18 +12,16 @@ import pytest
 
 from cellblock.run import queries
 from cellblock.run.events import Observer, RunFacts, Watcher
-from cellblock.run.policy.asking import Caller
 from cellblock.run.response import LogEntry, TraceEntry
 from cellblock_worker.wire import protocol
-from support.memory_host import BOUND, HostedRun, World, codes, hold, turns
+from support.memory_host import HostedRun, World, codes, hold, turns
 from support.waits import until
 
 MakeWorld = Callable[..., World]
 
 
-async def test_a_run_from_request_to_response(make_world: MakeWorld) -> None:
+async def test_a_run_from_request_to_response(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.log("one")
         assert await run.call(1, value={"a": 1}) == (True, {"a": 1})
         ok, servers = await run.query(2, "listServers")
@@ -31,7 +29,6 @@ async def test_a_run_from_request_to_response(make_world: MakeWorld) -> None:
         run.say(protocol.Notice(), b'{"code": "NOTED", "message": "m", "hint": "h", "path": "/a"}')
         run.done({"n": [1, 2]}, wall_ms=12, cpu_ms=3, peak_bytes=4096)
 
-    world = make_world()
     host = await world.host(play)
     response = await world.run("1", limits={"timeoutMs": 1234, "maxLogBytes": 77})
     assert response.result == {"n": [1, 2]} and response.ok
@@ -47,34 +44,25 @@ async def test_a_run_from_request_to_response(make_world: MakeWorld) -> None:
     json.dumps(response.as_json(), allow_nan=False)
 
 
-async def test_an_observer_sees_things_while_they_happen(make_world: MakeWorld) -> None:
+async def test_an_observer_sees_things_while_they_happen(world: World) -> None:
     seen: list[LogEntry | TraceEntry] = []
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.log("one")
         await run.call(1)
         assert [type(entry) for entry in seen] == [LogEntry, TraceEntry]
         run.done()
 
-    world = make_world()
-    await world.host(play)
-    async with asyncio.timeout(BOUND):
-        await world.executor.run(
-            {"code": "1"}, Caller(observer=Observer(on_log=seen.append, on_call=seen.append))
-        )
+    await world.played(play, observer=Observer(on_log=seen.append, on_call=seen.append))
     assert len(seen) == 2
 
 
-async def test_a_failed_script(make_world: MakeWorld) -> None:
+async def test_a_failed_script(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.log("before")
         run.ended(outcome="module", body=b'{"name": "TypeError", "message": "no"}')
 
-    world = make_world()
-    await world.host(play)
-    response = await world.run()
+    response = await world.played(play)
     assert codes(response) == ["UNCAUGHT_EXCEPTION"] and response.result is None
     assert [log.message for log in response.logs] == ["before"]
 
@@ -86,13 +74,11 @@ async def test_failures_and_results_of_any_bytes_end_in_a_response(
     for outcome in ("exception", "done"):
 
         async def play(run: HostedRun, outcome: str = outcome) -> None:
-            run.leased()
             run.say(protocol.Notice(), body)
             run.ended(outcome=outcome, body=body)
 
         world = make_world()
-        await world.host(play)
-        response = await world.run()
+        response = await world.played(play)
         json.dumps(response.as_json(), allow_nan=False)
         assert outcome == "done" or not response.ok
 
@@ -113,16 +99,13 @@ async def test_failures_and_results_of_any_bytes_end_in_a_response(
     ],
 )
 async def test_every_end_without_an_outcome_has_its_diagnostic(
-    reason: str, code: str, error_class: str | None, make_world: MakeWorld
+    reason: str, code: str, error_class: str | None, world: World
 ) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.log("kept")
         run.ended(reason, detail="why")
 
-    world = make_world()
-    await world.host(play)
-    response = await world.run()
+    response = await world.played(play)
     (found,) = response.diagnostics
     assert (found.severity, found.code, found.error_class) == ("error", code, error_class)
     assert found.hint and response.result is None
@@ -131,15 +114,12 @@ async def test_every_end_without_an_outcome_has_its_diagnostic(
 
 @pytest.mark.parametrize(("leased", "said"), [(True, "may have run in part"), (False, "it was not started")])
 async def test_a_host_that_stops_says_whether_the_script_may_have_run(
-    leased: bool, said: str, make_world: MakeWorld
+    leased: bool, said: str, world: World
 ) -> None:
     async def play(run: HostedRun) -> None:
-        if leased:
-            run.leased()
         run.ended("host_stopping")
 
-    world = make_world()
-    await world.host(play)
+    await world.host(play, leases=leased)
     (found,) = (await world.run()).diagnostics
     assert said in found.message
 
@@ -149,29 +129,25 @@ async def test_a_kill_says_what_is_certain_of_the_calls(make_world: MakeWorld) -
         await asyncio.Event().wait()
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         await run.call(1)
         run.call(2, "hangs")
         await turns()
         run.ended("timeout")
 
     world = make_world(tools={"hangs": hangs})
-    await world.host(play)
-    response = await world.run()
+    response = await world.played(play)
     message = response.diagnostics[0].message
     assert "1 completed" in message and "1 in flight" in message and "0 not started" in message
     assert [entry.ok for entry in response.tool_trace] == [True, False]
 
 
-async def test_the_call_over_the_cap_kills_and_is_not_made(make_world: MakeWorld) -> None:
+async def test_the_call_over_the_cap_kills_and_is_not_made(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         for call_id in (1, 2):
             await run.call(call_id)
         run.call(3)
         await run.cancelled.wait()
 
-    world = make_world()
     host = await world.host(play)
     response = await world.run(limits={"maxToolCalls": 2})
     (found,) = response.diagnostics
@@ -181,15 +157,12 @@ async def test_the_call_over_the_cap_kills_and_is_not_made(make_world: MakeWorld
     assert host.runs[0].cancelled.is_set()
 
 
-async def test_no_calls_at_all(make_world: MakeWorld) -> None:
+async def test_no_calls_at_all(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.call(1)
         await run.cancelled.wait()
 
-    world = make_world()
-    await world.host(play)
-    assert codes(await world.run(limits={"maxToolCalls": 0})) == ["SANDBOX_LIMIT"]
+    assert codes(await world.played(play, limits={"maxToolCalls": 0})) == ["SANDBOX_LIMIT"]
 
 
 async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> None:
@@ -199,24 +172,21 @@ async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> 
         made.append(arguments)
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         await run.call(1, "count")
         run.call(1, "count")
         await run.cancelled.wait()
 
     world = make_world(tools={"count": count})
-    await world.host(play)
-    assert codes(await world.run()) == ["PROTOCOL_VIOLATION"]
+    assert codes(await world.played(play)) == ["PROTOCOL_VIOLATION"]
     assert len(made) == 1
 
 
 async def test_discovery_requests_are_capped_and_their_errors_are_answers(
-    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     monkeypatch.setattr(queries, "MAX_QUERIES", 2)
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         ok, error = await run.query(1, "describeServer", "nope")
         assert (ok, error["errorClass"]) == (False, "ServerNotFoundError")
         ok, error = await run.query(2, "getTool")
@@ -224,9 +194,7 @@ async def test_discovery_requests_are_capped_and_their_errors_are_answers(
         run.query(3, "listServers")
         await run.cancelled.wait()
 
-    world = make_world()
-    await world.host(play)
-    assert codes(await world.run()) == ["SANDBOX_LIMIT"]
+    assert codes(await world.played(play)) == ["SANDBOX_LIMIT"]
 
 
 # ---- messages at the wrong time, from the wrong host, and too often ------------------------------------------
@@ -246,27 +214,23 @@ class Started(Watcher):
 @pytest.mark.parametrize("wall_ms", [40, 2**53 - 1])
 @pytest.mark.parametrize("first", ["lease", "call", "log", "outcome"])
 async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
-    first: str, wall_ms: int, make_world: MakeWorld
+    first: str, wall_ms: int, world: World
 ) -> None:
     seen = Started()
 
     async def play(run: HostedRun) -> None:
         # So that what is said of it can be true, or not.
         await asyncio.sleep(0.06)
-        match first:
-            case "lease":
-                run.say(protocol.Leased(wall_ms=wall_ms))
-            case "call":
-                assert (await run.call(1))[0]
-            case "log":
-                run.log("first")
-            case _:
-                pass
+        if first == "lease":
+            run.say(protocol.Leased(wall_ms=wall_ms))
+        elif first == "call":
+            assert (await run.call(1))[0]
+        elif first == "log":
+            run.log("first")
         run.done("right", wall_ms=wall_ms)
 
-    world = make_world()
     world.events.add(seen)
-    await world.host(play)
+    await world.host(play, leases=False)
     response = await world.run()
     assert response.result == "right"
     [(ago, after)] = seen.seen
@@ -276,10 +240,9 @@ async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
         assert ago >= 0.04 and (after > 0) == (wall_ms == 40)
 
 
-async def test_only_the_first_outcome_counts(make_world: MakeWorld) -> None:
+async def test_only_the_first_outcome_counts(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
-        run.leased()
+        run.say(protocol.Leased(wall_ms=0))
         run.done("first")
         run.done("second")
         run.ended(outcome="exception", body=b"{}")
@@ -289,23 +252,19 @@ async def test_only_the_first_outcome_counts(make_world: MakeWorld) -> None:
         run.log("late")
         run.done("late")
 
-    world = make_world()
-    await world.host(play)
-    response = await world.run()
+    response = await world.played(play)
     assert (response.result, response.ok) == ("first", True)
     assert response.tool_trace == [] and response.logs == []
     await turns()
 
 
-async def test_runs_cannot_speak_for_each_other(make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_runs_cannot_speak_for_each_other(world: World) -> None:
     victim_host = await world.host(hold, identity=b"a")
     victim = world.begin()
     await victim_host.until_runs(1)
     token = victim_host.runs[0].token
 
     async def attack(run: HostedRun) -> None:
-        run.leased()
         forged = protocol.Ended(reason="finished", outcome="done")
         run.say(forged, b'"forged"', token=token)
         run.call(1)
@@ -318,19 +277,17 @@ async def test_runs_cannot_speak_for_each_other(make_world: MakeWorld) -> None:
     assert (await victim).result == "real"
 
 
-async def test_the_time_in_the_queue_counts_where_the_client_chose_none(make_world: MakeWorld) -> None:
+async def test_the_time_in_the_queue_counts_where_the_client_chose_none(world: World) -> None:
     """Its client may give up after a minute; one that has chosen a time gets it."""
     given: list[int] = []
     release = asyncio.Event()
 
     async def play(run: HostedRun) -> None:
         given.append(run.message.timeout_ms)
-        run.leased()
         if len(given) == 1:
             await release.wait()
         run.ended(outcome="done", body=b"1")
 
-    world = make_world()
     await world.host(play, capacity=1)
     first = world.begin()
     await until(lambda: given, "the first one runs")

@@ -16,9 +16,10 @@ from cellblock.run.policy.asking import Verdict
 from cellblock.run.run import REPLAY_CPU_MS
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
-from support.memory_host import BOUND, HostedRun, Play, World, codes, echo, turns
+from support.memory_host import HostedRun, Play, World, codes, echo, hold, turns
 from support.memory_keeper import MemoryKeeper, Park, begin
 from support.virtual_time import VirtualTimeLoop
+from support.waits import within
 
 MakeWorld = Callable[..., World]
 
@@ -26,28 +27,23 @@ LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
 
 
 async def malformed_with_a_call(run: HostedRun) -> None:
-    run.leased()
     run.say(protocol.Call(id=1, server="tools", tool="echo", events="a1; drop"))
 
 
 async def malformed_apart(run: HostedRun) -> None:
-    run.leased()
     run.say(protocol.Noted(), b"\xff" * 3000)
 
 
 async def a_place_that_nobody_asked_for(run: HostedRun) -> None:
-    run.leased()
     run.say(protocol.Call(id=1, server="tools", tool="echo", events="@1:2"))
 
 
 async def many_small_ones(run: HostedRun) -> None:
-    run.leased()
     for _ in range(2 * MAX_LOG_ENTRIES):
         run.say(protocol.Noted(), b"a1")
 
 
 async def live_without_a_past(run: HostedRun) -> None:
-    run.leased()
     run.say(protocol.Live())
 
 
@@ -61,55 +57,42 @@ async def live_without_a_past(run: HostedRun) -> None:
         live_without_a_past,
     ],
 )
-async def test_events_that_are_none_end_the_run(play: Play, make_world: MakeWorld) -> None:
-    world = make_world()
+async def test_events_that_are_none_end_the_run(play: Play, world: World) -> None:
     await world.host(play)
     journal = Journal()
-    async with asyncio.timeout(BOUND):
-        response = await world.executor.run({"code": "1"}, journal=journal)
+    response = await within(world.executor.run({"code": "1"}, journal=journal))
     assert codes(response) == ["PROTOCOL_VIOLATION"]
     assert world.failed == []
 
 
 @pytest.mark.parametrize("message", [protocol.Noted(), protocol.Live()])
-async def test_a_run_without_a_journal_has_no_events(
-    message: protocol.Message, make_world: MakeWorld
-) -> None:
+async def test_a_run_without_a_journal_has_no_events(message: protocol.Message, world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.say(message)
 
-    world = make_world()
-    await world.host(play)
-    assert codes(await world.run()) == ["PROTOCOL_VIOLATION"]
+    assert codes(await world.played(play)) == ["PROTOCOL_VIOLATION"]
 
 
-async def test_events_without_end_end_the_run(make_world: MakeWorld) -> None:
+async def test_events_without_end_end_the_run(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         for _ in range(MAX_EVENT_BYTES // len(LARGE) + 1):
             run.say(protocol.Noted(), LARGE)
 
-    world = make_world()
     await world.host(play)
-    async with asyncio.timeout(BOUND):
-        response = await world.executor.run({"code": "1"}, journal=Journal())
+    response = await within(world.executor.run({"code": "1"}, journal=Journal()))
     assert codes(response) == ["SANDBOX_LIMIT"]
 
 
-async def test_events_may_come_with_each_entry(make_world: MakeWorld) -> None:
+async def test_events_may_come_with_each_entry(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         for number in range(100):
             run.say(protocol.Noted(), b"c%d" % number)
             run.say(protocol.Log(level="log", ms=0), b"")
         run.done(1)
 
-    world = make_world()
     await world.host(play)
     journal = Journal()
-    async with asyncio.timeout(BOUND):
-        response = await world.executor.run({"code": "1"}, journal=journal)
+    response = await within(world.executor.run({"code": "1"}, journal=journal))
     assert response.ok
     assert journal.snapshot().events.endswith("c98c99")
 
@@ -118,7 +101,6 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on(make_world: MakeWo
     size = 50_000
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         for call_id in range(1, 9):
             assert (await run.call(call_id, value={"x": "x" * size}))[0]
         run.done(1)
@@ -127,8 +109,7 @@ async def test_a_run_that_is_too_large_to_be_recorded_goes_on(make_world: MakeWo
     await world.host(play)
     journal = Journal()
     journal.most_bytes = 10 * size
-    async with asyncio.timeout(BOUND):
-        response = await world.executor.run({"code": "1"}, journal=journal)
+    response = await within(world.executor.run({"code": "1"}, journal=journal))
     assert response.ok
     assert journal.lost is not None
     with pytest.raises(ValueError, match="bytes"):
@@ -188,20 +169,17 @@ def test_what_is_recorded_is_answered_though_the_journal_is_lost() -> None:
     assert again.answer == b"1"
 
 
-async def test_intents_and_answers_are_told(make_world: MakeWorld) -> None:
+async def test_intents_and_answers_are_told(world: World) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         await run.call(1, value={"a": 1})
         await run.query(2, "listServers")
         run.done(1)
 
-    world = make_world()
     await world.host(play)
     told: list[tuple[int, bool | None]] = []
     journal = Journal()
     journal.on_change = lambda call: told.append((call.id, call.ok))
-    async with asyncio.timeout(BOUND):
-        await world.executor.run({"code": "1"}, journal=journal)
+    await within(world.executor.run({"code": "1"}, journal=journal))
     assert told == [(1, None), (1, True), (2, None), (2, True)]
     recording = journal.snapshot()
     assert [(call.name, call.ok, call.answer[:8]) for call in recording.calls] == [
@@ -234,7 +212,6 @@ def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
 
     async def play(run: HostedRun) -> None:
         parked = len(parks)
-        run.leased()
         await asyncio.sleep(3)
         if parked:
             for call_id in range(1, parked + 1):
@@ -274,11 +251,7 @@ def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
 
 
 async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> None:
-    async def waits(run: HostedRun) -> None:
-        run.leased()
-
     async def parks_again(run: HostedRun) -> None:
-        run.leased()
         run.say(protocol.Live())
         run.call(1, "asks", {})
         await run.cancelled.wait()
@@ -288,14 +261,13 @@ async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> Non
     parks: list[Park] = []
     keeper = written(parks)
     world = asking(keeper)
-    first = await world.host(waits)
+    first = await world.host(hold)
     run = world.begin(durable=True)
     await first.until_runs(1)
     await turns()
     await world.host(parks_again, identity=b"another", confirms=False)
     world.lose(first)
-    async with asyncio.timeout(BOUND):
-        assert (await run).parked
+    assert (await within(run)).parked
     assert keeper.cpu_ms(parks[0]) == 2_005
     await world.close()
     keeper.close()
@@ -303,18 +275,15 @@ async def test_what_a_lost_process_had_used_is_seen_when_it_is_replayed() -> Non
 
 async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on(make_world: MakeWorld) -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.call(1, "asks", {})
 
     parks: list[Park] = []
     keeper = written(parks)
     world = asking(keeper)
-    await world.host(play)
-    assert (await world.run(durable=True)).parked
+    assert (await world.played(play, durable=True)).parked
     kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
     full = make_world(keeper=keeper, pool={"queue_size": 1, "queue_wait_ms": 1})
-    async with asyncio.timeout(BOUND):
-        response = await full.executor.run(kept.journal.request, kept=kept)
+    response = await within(full.executor.run(kept.journal.request, kept=kept))
     assert {entry.code for entry in response.diagnostics} & REFUSED_FOR_NOW, response
     # Its broker tries it again; if that dies before, another one does.
     assert keeper.store.owned() == [(kept.run_id, keeper.owner.name)]
@@ -327,14 +296,11 @@ async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on(make_wor
 
 async def test_a_run_whose_park_fails_ends_and_nobody_goes_on_with_it() -> None:
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.call(1, "asks", {})
 
     keeper = MemoryKeeper(lambda park: park.written.set_result(False))
     world = asking(keeper)
-    await world.host(play)
-    async with asyncio.timeout(BOUND):
-        response = await world.run(durable=True)
+    response = await world.played(play, durable=True)
     assert [entry.code for entry in response.diagnostics] == ["RUN_NOT_PARKED"] and not response.parked
     assert "1 not started" in response.diagnostics[0].message
     again = MemoryKeeper(lambda park: None, before=keeper)
@@ -347,7 +313,6 @@ async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> Non
     """It makes calls that are new: all that it uses is the script's own."""
 
     async def play(run: HostedRun) -> None:
-        run.leased()
         run.call(1 + len(parks), "asks", {})
         await run.cancelled.wait()
         run.ended("cancelled", cpu_ms=300, replay_cpu_ms=300 if parks[1:] else 0)
@@ -359,8 +324,7 @@ async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> Non
     assert (await world.run(durable=True)).parked
     kept = keeper.woken(parks[-1], {1: Verdict.ACCEPTED})
     assert kept.earlier_cpu_ms == 300
-    async with asyncio.timeout(BOUND):
-        assert (await world.executor.run(kept.journal.request, kept=kept)).parked
+    assert (await within(world.executor.run(kept.journal.request, kept=kept))).parked
     assert keeper.cpu_ms(parks[1]) == 600
     await world.close()
     keeper.close()
@@ -387,8 +351,7 @@ async def test_a_run_that_goes_on_and_ends_before_it_is_live_has_its_outcome(mak
     await world.host(play, confirms=False)
     assert (await world.run(durable=True)).parked
     kept = keeper.woken(parks[-1], {1: Verdict.DECLINED})
-    async with asyncio.timeout(BOUND):
-        response = await world.executor.run(kept.journal.request, kept=kept)
+    response = await within(world.executor.run(kept.journal.request, kept=kept))
     assert response.result == "early" and made == [] and not world.failed
     assert response.usage.resumed == 1
     keeper.close()

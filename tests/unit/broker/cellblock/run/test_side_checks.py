@@ -78,7 +78,7 @@ class World:
 
     def started(self, code: str, client: str = "one") -> SideCheck:
         plan = make_plan(f'import * as x from "@codemode/servers/x";\n{code}', CATALOG, ModuleUrls())
-        side = SideCheck(self.checks, plan, CATALOG, client, self.errors.check_seconds)
+        side = SideCheck(self.checks, plan, CATALOG, client, "", self.errors.check_seconds)
         self.errors.begin(side)
         return side
 

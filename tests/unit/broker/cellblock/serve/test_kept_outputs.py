@@ -342,14 +342,11 @@ async def test_another_broker_reads_it_to_its_client_and_the_database_to_nobody(
                 with pytest.raises(OSError, match="changed"):
                     await there.read(ANN, output.output_id, 1)
             connection.execute(given, (BOB.principal, BOB.client, other.output_id))
-        postgres.stop()
-        try:
+        with postgres.away():
             for asking in (there.read(BOB, other.output_id, 1), keep(there, BOB, "x")):
                 with pytest.raises(OSError, match="PostgreSQL"):
                     await asyncio.wait_for(asking, 60)
             assert ids(await there.listed(BOB)) == [other.output_id], "its own"
-        finally:
-            postgres.start()
         assert await whole(there, BOB, other) == "the secret of Bob"
     finally:
         await there.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,8 +31,12 @@ def token_of(taken: Waiting | None) -> bytes | None:
     return None if taken is None else taken.token
 
 
-def test_among_light_clients_the_first_goes_first() -> None:
-    turns = Turns()
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+def test_among_light_clients_the_first_goes_first(turns: Turns) -> None:
     turns.used(1, HEAVY_CPU_SECONDS * 0.9, 0.0)
     for name in (b"a", b"b", b"c"):
         turns.join(run_of(1 if name == b"a" else 2, name))
@@ -41,8 +46,7 @@ def test_among_light_clients_the_first_goes_first() -> None:
     assert turns.take(1, 0.0, keep=1) is None
 
 
-def test_a_heavy_client_goes_behind_and_leaves_the_last_worker() -> None:
-    turns = Turns()
+def test_a_heavy_client_goes_behind_and_leaves_the_last_worker(turns: Turns) -> None:
     turns.used(NOISY, 5.0, 0.0)
     turns.join(run_of(NOISY, b"noisy"))
     assert turns.take(1, 0.0, keep=1) is None
@@ -51,31 +55,27 @@ def test_a_heavy_client_goes_behind_and_leaves_the_last_worker() -> None:
     assert token_of(turns.take(2, 0.0, keep=1)) == b"noisy"
 
 
-def test_as_many_workers_are_left_as_are_kept() -> None:
-    turns = Turns()
+def test_as_many_workers_are_left_as_are_kept(turns: Turns) -> None:
     turns.used(NOISY, 5.0, 0.0)
     turns.join(run_of(NOISY, b"noisy"))
     assert turns.take(2, 0.0, keep=2) is None
     assert token_of(turns.take(3, 0.0, keep=2)) == b"noisy"
 
 
-def test_what_was_told_too_early_is_taken_back() -> None:
-    turns = Turns()
+def test_what_was_told_too_early_is_taken_back(turns: Turns) -> None:
     turns.used(NOISY, 0.3, 0.0)
     turns.used(NOISY, -0.31, 0.0)
     turns.join(run_of(NOISY))
     assert turns.take(1, 0.0, keep=1) == run_of(NOISY)
 
 
-def test_a_pool_of_one_serves_a_heavy_client() -> None:
-    turns = Turns()
+def test_a_pool_of_one_serves_a_heavy_client(turns: Turns) -> None:
     turns.used(NOISY, 5.0, 0.0)
     turns.join(run_of(NOISY))
     assert turns.take(1, 0.0, keep=0) == run_of(NOISY)
 
 
-def test_the_heavier_of_two_goes_last() -> None:
-    turns = Turns()
+def test_the_heavier_of_two_goes_last(turns: Turns) -> None:
     turns.used(1, 5.0, 0.0)
     turns.used(2, 1.0, 0.0)
     turns.join(run_of(1, b"heavier"))
@@ -83,24 +83,21 @@ def test_the_heavier_of_two_goes_last() -> None:
     assert token_of(turns.take(3, 0.0, keep=1)) == b"heavy"
 
 
-def test_what_was_used_is_forgotten_by_half() -> None:
-    turns = Turns()
+def test_what_was_used_is_forgotten_by_half(turns: Turns) -> None:
     turns.used(NOISY, HEAVY_CPU_SECONDS * 1.5, 0.0)
     later = HALF_LIFE_SECONDS
     turns.join(run_of(NOISY, since=later))
     assert turns.take(1, later, keep=1) == run_of(NOISY, since=later)
 
 
-def test_nobody_gives_way_for_ever() -> None:
-    turns = Turns()
+def test_nobody_gives_way_for_ever(turns: Turns) -> None:
     turns.used(NOISY, 1000.0, 0.0)
     turns.join(run_of(NOISY, b"noisy", since=0.0))
     turns.join(run_of(QUIET, b"quiet", since=0.5))
     assert token_of(turns.take(1, GIVE_WAY_SECONDS, keep=1)) == b"noisy"
 
 
-def test_a_run_that_leaves_is_gone_and_the_queue_empties() -> None:
-    turns = Turns()
+def test_a_run_that_leaves_is_gone_and_the_queue_empties(turns: Turns) -> None:
     for name in (b"a", b"b", b"c"):
         turns.join(run_of(1, name))
     assert turns.leave(b"b") and not turns.leave(b"b")
@@ -123,8 +120,7 @@ def test_what_is_remembered_is_bounded_and_every_run_gets_its_turn(uses: list[tu
     assert sum(turns._use(lane, end) > 0 for lane in {lane for lane, _ in uses}) <= LANES_KEPT  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_heavy_client_gives_way_only_while_there_are_others() -> None:
-    turns = Turns()
+def test_a_heavy_client_gives_way_only_while_there_are_others(turns: Turns) -> None:
     turns.used(NOISY, 50.0, 0.0)
     assert not turns.gives_way(NOISY, 0.0)
     turns.used(QUIET, 0.001, 1.0)
@@ -135,8 +131,7 @@ def test_a_heavy_client_gives_way_only_while_there_are_others() -> None:
     assert not turns.gives_way(NOISY, 1.0 + OTHERS_SECONDS)
 
 
-def test_heavy_clients_among_themselves_give_way_to_nobody() -> None:
-    turns = Turns()
+def test_heavy_clients_among_themselves_give_way_to_nobody(turns: Turns) -> None:
     turns.used(NOISY, 50.0, 0.0)
     turns.used(OTHER, 50.0, 0.0)
     assert not turns.gives_way(NOISY, 0.0) and not turns.gives_way(OTHER, 0.0)
@@ -145,9 +140,8 @@ def test_heavy_clients_among_themselves_give_way_to_nobody() -> None:
     assert turns.gives_way(NOISY, 0.0) and turns.gives_way(OTHER, 0.0)
 
 
-def test_a_client_that_is_heavy_first_gives_no_way_to_one_that_uses_about_as_much() -> None:
+def test_a_client_that_is_heavy_first_gives_no_way_to_one_that_uses_about_as_much(turns: Turns) -> None:
     """Of equal clients some are over the bound before the others."""
-    turns = Turns()
     turns.used(NOISY, HEAVY_CPU_SECONDS * 1.1, 0.0)
     turns.used(OTHER, HEAVY_CPU_SECONDS * 0.9, 0.0)
     assert not turns.gives_way(NOISY, 0.0)
@@ -155,8 +149,7 @@ def test_a_client_that_is_heavy_first_gives_no_way_to_one_that_uses_about_as_muc
     assert turns.gives_way(NOISY, 0.0)
 
 
-def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:
-    turns = Turns()
+def test_a_client_that_has_become_light_gives_way_to_nobody(turns: Turns) -> None:
     turns.used(NOISY, HEAVY_CPU_SECONDS, 0.0)
     turns.used(QUIET, 0.001, HALF_LIFE_SECONDS)
     assert not turns.gives_way(NOISY, HALF_LIFE_SECONDS)

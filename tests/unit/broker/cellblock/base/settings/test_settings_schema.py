@@ -22,7 +22,7 @@ from cellblock.base.settings.problems import ConfigProblems, keys_at
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.base.settings.syntax import parse
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream.auth.login import target_of
+from cellblock.tools.upstream.auth.target import target_of
 
 ROOT = Path(__file__).parents[6]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ import pytest
 from cellblock.run.response import RunResponse, TraceEntry, error_diagnostic
 from cellblock.serve.mcp.context import Declared
 from cellblock.serve.mcp.first_reference import MAX_CHARS, MAX_LINES_CHARS, FirstReferences
-from cellblock.serve.service import RunService
+from cellblock.serve.service import Owner, RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from support.recorded_catalogs import server_of
@@ -31,7 +31,7 @@ class Service:
         self.outputs: dict[str, ToolOutput] = {}
         self.looks = 0
 
-    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
         return self.outputs.get(tool.tool_name)
 
     async def wait_for_looks(self, bound: float) -> None:
@@ -50,7 +50,7 @@ class Client:
             diagnostics = [error_diagnostic(fails_as, "no", "none", error_class=fails_as)]
         trace = [TraceEntry(server_id="a", tool_name="b", duration_ms=1, ok=True)]
         response = RunResponse(logs=[], diagnostics=diagnostics, tool_trace=trace, servers=servers)
-        return await self.references.declarations_for("me", self.catalog, response, code)
+        return await self.references.declarations_for(Owner("me", "me"), self.catalog, response, code)
 
 
 async def test_what_a_script_names_has_its_types_and_the_others_are_a_line_each() -> None:

@@ -44,11 +44,11 @@ class Standing:
         self.catalog = self.known_catalog = Catalog()
         self.show(*servers)
 
-    async def about_to_answer(self) -> None:
-        """Nothing connects here."""
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        return self.catalog, self.known_catalog
 
-    def meets(self, _principal: str) -> None:
-        """Nothing is learnt here."""
+    async def about_to_answer(self, principal: str) -> None:
+        """Nothing connects here."""
 
     def show(self, *servers: ServerEntry) -> None:
         self.catalog = self.known_catalog = Catalog(1, {entry.server_id: entry for entry in servers})

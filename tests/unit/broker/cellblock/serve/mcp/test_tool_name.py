@@ -37,11 +37,11 @@ class Answering:
         self.watch_catalog = Listeners().add
         self.catalog = self.known_catalog = Catalog()
 
-    async def about_to_answer(self) -> None:
-        """Nothing connects here."""
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        return self.catalog, self.known_catalog
 
-    def meets(self, _principal: str) -> None:
-        """Nothing is learnt here."""
+    async def about_to_answer(self, principal: str) -> None:
+        """Nothing connects here."""
 
     async def run_request(self, raw: Mapping[str, Any], _: Caller, **__: Any) -> RunResponse:
         warning = Diagnostic(severity="warning", code="CALLS_NOT_AWAITED", message="w")

@@ -37,8 +37,12 @@ def messages(data: bytes) -> list[Any]:
     return [json.loads(one) for one in data.splitlines()]
 
 
-def test_what_may_be_sent_twice_is_and_all_else_gets_an_error() -> None:
-    flight = InFlight()
+@pytest.fixture
+def flight() -> InFlight:
+    return InFlight()
+
+
+def test_what_may_be_sent_twice_is_and_all_else_gets_an_error(flight: InFlight) -> None:
     client(flight, INITIALIZE)
     server(flight, GREETED)
     client(flight, INITIALIZED)
@@ -65,8 +69,7 @@ def test_what_may_be_sent_twice_is_and_all_else_gets_an_error() -> None:
     assert not flight.waits
 
 
-def test_a_client_that_was_not_greeted_yet_is_greeted_by_the_next() -> None:
-    flight = InFlight()
+def test_a_client_that_was_not_greeted_yet_is_greeted_by_the_next(flight: InFlight) -> None:
     client(flight, INITIALIZE, INITIALIZED, asking(2, "tools/list"))
     assert flight.lost("") == b"" and not flight.answered
     assert messages(flight.again()) == [INITIALIZE, INITIALIZED, asking(2, "tools/list")]
@@ -74,15 +77,13 @@ def test_a_client_that_was_not_greeted_yet_is_greeted_by_the_next() -> None:
     assert flight.answered
 
 
-def test_a_client_without_a_session_has_no_greeting() -> None:
-    flight = InFlight()
+def test_a_client_without_a_session_has_no_greeting(flight: InFlight) -> None:
     client(flight, asking(1, "server/discover"))
     assert messages(flight.again()) == [asking(1, "server/discover")]
 
 
 @pytest.mark.parametrize("said", [{"error": {"code": 1, "message": "not this version"}}, {"result": None}])
-def test_a_daemon_that_does_not_greet_again_is_refused(said: dict[str, Any]) -> None:
-    flight = InFlight()
+def test_a_daemon_that_does_not_greet_again_is_refused(said: dict[str, Any], flight: InFlight) -> None:
     client(flight, INITIALIZE)
     server(flight, GREETED)
     flight.lost("")
@@ -90,8 +91,7 @@ def test_a_daemon_that_does_not_greet_again_is_refused(said: dict[str, Any]) -> 
         flight.from_daemon(line({"jsonrpc": "2.0", "id": AGAIN, **said}))
 
 
-def test_what_is_cancelled_waits_no_more() -> None:
-    flight = InFlight()
+def test_what_is_cancelled_waits_no_more(flight: InFlight) -> None:
     client(flight, asking(2), asking(3), asking("3"), asking(0))
     for key in (3, 0, "x", None):
         client(flight, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": key}})
@@ -99,16 +99,14 @@ def test_what_is_cancelled_waits_no_more() -> None:
     assert flight.lost("gone") == b""
 
 
-def test_a_question_of_the_daemon_with_the_id_of_a_request_is_none_of_its_answers() -> None:
-    flight = InFlight()
+def test_a_question_of_the_daemon_with_the_id_of_a_request_is_none_of_its_answers(flight: InFlight) -> None:
     client(flight, asking(2))
     server(flight, asking(2, "elicitation/create"))
     client(flight, {"jsonrpc": "2.0", "id": 2, "result": {"action": "accept"}})
     assert [one["id"] for one in messages(flight.lost("gone"))] == [2]
 
 
-def test_all_that_waits_ends_when_no_daemon_comes() -> None:
-    flight = InFlight()
+def test_all_that_waits_ends_when_no_daemon_comes(flight: InFlight) -> None:
     client(flight, asking(1, "ping"), asking(2, "subscriptions/listen"))
     assert not flight.quiet
     assert [one["id"] for one in messages(flight.all_ended("why"))] == [1, 2]
@@ -123,8 +121,7 @@ def test_all_that_waits_ends_when_no_daemon_comes() -> None:
         b'{"method":"tools/call","params":"%s","jsonrpc":"2.0","id":5}\n',
     ],
 )
-def test_a_long_message_is_known_by_its_ends(text: bytes) -> None:
-    flight = InFlight()
+def test_a_long_message_is_known_by_its_ends(text: bytes, flight: InFlight) -> None:
     flight.from_client(text % BIG.encode())
     assert [one["id"] for one in messages(flight.lost("gone"))] == [5]
     client(flight, asking(6))
@@ -135,8 +132,7 @@ def test_a_long_message_is_known_by_its_ends(text: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b"no json\n", b"\xff\n", b"[" * 5000 + b"\n", b"[]\n", b'{"id":1e999}\n', b"\n"]
 )
-def test_what_is_no_message_is_copied(data: bytes) -> None:
-    flight = InFlight()
+def test_what_is_no_message_is_copied(data: bytes, flight: InFlight) -> None:
     flight.from_client(data)
     assert flight.from_daemon(data) == data
     assert flight.lost("") == flight.again() == b""

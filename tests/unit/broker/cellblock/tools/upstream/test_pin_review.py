@@ -164,16 +164,13 @@ async def test_while_it_is_not_known_what_is_pinned_nothing_is_trusted(
     await first.prepare("s", CONFIG, tools(a="1"))
     state = SharedState(postgres_server, (KEY,))
     waiting = Reviewer({"*": "quarantine", "w": "warn"}, PinStore(state))
-    postgres.stop()
-    try:
+    with postgres.away():
         for server in ("s", "new", "w"):
             await waiting.prepare(server, CONFIG, tools(a="2"))
         assert names(waiting.review("s", CONFIG, tools(a="2"))) == ([], ["a"])
         assert names(waiting.review("new", CONFIG, tools(a="2"))) == ([], ["a"])
         said = waiting.review("w", CONFIG, tools(a="2"))
         assert names(said) == (["a"], []) and "PostgreSQL was not reached yet" in said.warnings[0]
-    finally:
-        postgres.start()
     state.rows.read()
     for server, expected in (("s", ([], ["a"])), ("new", (["a"], []))):
         assert waiting.approved_meanwhile(server), "it is looked at again"

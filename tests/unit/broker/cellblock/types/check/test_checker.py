@@ -57,8 +57,9 @@ const six: Pairs<`${Digit}${Digit}`, `${Digit}${Digit}${Digit}`> = one;
 """
 
 
-def compilers(checker: TypeChecker) -> list[psutil.Process]:
+async def started(checker: TypeChecker, check: Check) -> list[psutil.Process]:
     """The checker's processes: the compiler and, where there is one, the bubblewrap around it."""
+    await check("1;")
     assert checker.pid is not None
     outer = psutil.Process(checker.pid)
     return [outer, *outer.children(recursive=True)]
@@ -112,8 +113,7 @@ async def test_checks_at_the_same_time_do_not_mix(check: Check) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
 async def test_a_dead_compiler_is_replaced(checker: TypeChecker, check: Check, number: int) -> None:
-    await check("1;")
-    processes = compilers(checker)
+    processes = await started(checker, check)
     os.kill(processes[-1].pid, number)
     await gone(processes[-1:])
     # The next check may come before the loop has heard of the death; then it says so, and the one after it works.
@@ -135,8 +135,7 @@ async def stop(process: psutil.Process) -> None:
 
 
 async def test_a_compiler_that_hangs_is_killed_at_the_bound(checker: TypeChecker, check: Check) -> None:
-    await check("1;")
-    processes = compilers(checker)
+    processes = await started(checker, check)
     await stop(processes[-1])
     checked = await check(WRONG, bound_seconds=0.3)
     assert checked.faults == ()
@@ -148,8 +147,7 @@ async def test_a_compiler_that_hangs_is_killed_at_the_bound(checker: TypeChecker
 async def test_a_caller_that_is_cancelled_leaves_no_work_behind(
     checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await check("1;")
-    processes = compilers(checker)
+    processes = await started(checker, check)
     await stop(processes[-1])
     asked = asyncio.Event()
     request = CompilerSession.request
@@ -175,12 +173,9 @@ async def test_types_made_to_explode_cost_one_check(checker: TypeChecker, check:
     assert len((await check(WRONG)).faults) == 1
 
 
-async def test_a_script_of_a_megabyte_is_not_checked(check: Check) -> None:
-    assert "bytes" in ((await check("x();" * 262_144)).gave_up or "")
-
-
 @pytest.mark.slow
 async def test_the_largest_script_full_of_errors_is_bounded(check: Check) -> None:
+    assert "bytes" in ((await check("x();" * 262_144)).gave_up or ""), "larger still is not checked"
     checked = await check("x.y;\n" * (module.MAX_SCRIPT_BYTES // 5 - 20), bound_seconds=2.0)
     assert checked.gave_up is not None or 0 < len(checked.faults) <= faults.MAX_SHOWN
     assert len((await check(WRONG)).faults) == 1
@@ -205,8 +200,7 @@ async def test_a_lost_compiler_is_reaped_before_close_returns(
 
 
 async def test_close_leaves_no_process(checker: TypeChecker, check: Check) -> None:
-    await check("1;")
-    processes = compilers(checker)
+    processes = await started(checker, check)
     await checker.close()
     await gone(processes)
     assert (await check("1;")).gave_up == "Cellblock is closing"
@@ -264,12 +258,11 @@ async def test_a_compiler_that_does_not_run_is_given_up_on(tmp_path: Path) -> No
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 async def test_the_compiler_is_bounded_and_sees_no_files(checker: TypeChecker, check: Check) -> None:
-    await check("1;")
-    inner = compilers(checker)[-1]
+    *outer, inner = await started(checker, check)
     assert inner.rlimit(psutil.RLIMIT_DATA)[1] == compiler.MEMORY_BOUND_BYTES
     assert inner.rlimit(psutil.RLIMIT_FSIZE)[1] == 0
     assert set(inner.environ()) <= {"GOMEMLIMIT", "GOTRACEBACK", "PWD"}
-    if len(compilers(checker)) == 1:
+    if not outer:
         pytest.skip("bubblewrap does not work here")
     assert sorted(os.listdir(f"/proc/{inner.pid}/root")) == ["proc", "typescript", "workspace"]  # noqa: PTH208
     assert network_of(inner.pid) != network_of(os.getpid())
@@ -365,7 +358,7 @@ def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
     def outputs(_server: ServerEntry, tool: ToolEntry) -> None:
         asked.append(tool.tool_name)
 
-    declarations = Declarations(outputs)
+    declarations = Declarations(lambda _principal: outputs)
     first = declarations.text(catalog, TRACKER, "await t.read({});")
     assert asked == ["read", "odd-name"], "what is no word can be named in ways that are not looked for"
     assert "of_read" in first and "of_write" not in first
@@ -409,10 +402,7 @@ def test_messages_come_whole_however_they_are_cut() -> None:
     assert found == Decoder().feed(sent)
     assert [message.get("id") for message in found] == [1, None]
     assert found[0]["result"] == "é\ud800"
-
-
-def test_other_header_lines_are_read_over() -> None:
-    assert Decoder().feed(b"Content-Type: x\r\ncontent-length: 2\r\n\r\n{}") == [{}]
+    assert decoder.feed(b"Content-Type: x\r\ncontent-length: 2\r\n\r\n{}") == [{}]
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
 @pytest.fixture(scope="module")
 def checker(shared_checker: TypeChecker) -> TypeChecker:
     """One compiler for all of these."""
-    shared_checker.declarations.outputs = outputs
+    shared_checker.declarations.outputs = lambda _principal: outputs
     return shared_checker
 
 

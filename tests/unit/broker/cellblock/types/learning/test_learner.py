@@ -46,6 +46,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WRITE_EVERY_SECONDS", 0.01)
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / TABLES.file
+
+
 @asynccontextmanager
 async def learning(path: Path | None, **settings: Any) -> AsyncIterator[Learner]:
     made = Learner(SchemaSettings.model_validate(settings), None if path is None else LocalStore(path.parent))
@@ -71,8 +76,7 @@ async def seen(made: Learner, value: Any, kind: ResultKind = "value", tool: Tool
     return found
 
 
-async def test_closing_keeps_what_is_still_waiting(tmp_path: Path) -> None:
-    path = tmp_path / TABLES.file
+async def test_closing_keeps_what_is_still_waiting(path: Path) -> None:
     async with learning(path) as made:
         for number in range(50):
             made.offer("files", TOOL, "value", json.dumps({"id": number}).encode())
@@ -122,8 +126,7 @@ async def offered(made: Learner, values: Iterable[Any]) -> Observation:
     return found
 
 
-async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path) -> None:
-    path = tmp_path / TABLES.file
+async def test_old_shapes_fade_and_the_type_outlives_the_process(path: Path) -> None:
     older, newer = {"title": "x"}, {"name": "x", "id": 1}
     async with learning(path) as made:
         await offered(made, [older, *[newer] * 48])
@@ -171,8 +174,7 @@ def contents(folder: Path) -> list[bytes]:
     return [file.read_bytes() for file in folder.iterdir()]
 
 
-async def test_no_value_is_kept_unless_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / TABLES.file
+async def test_no_value_is_kept_unless_asked_for(tmp_path: Path, path: Path) -> None:
     async with learning(path) as made:
         assert (await seen(made, {"name": "a secret"})).sample is None
     assert all(b"a secret" not in content for content in contents(tmp_path))
@@ -190,8 +192,7 @@ async def test_a_result_that_does_not_fit_what_is_declared_is_reported() -> None
         assert "no structured content" in (await seen(made, "text", "text", DECLARED)).disagreement
 
 
-async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_changes(tmp_path: Path) -> None:
-    path = tmp_path / TABLES.file
+async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_changes(path: Path) -> None:
     one, other, text = (
         replace(TOOL, given=Given(output_schema={"type": kind}, json_text=json_text))
         for kind, json_text in (("object", False), ("array", False), ("array", True))
@@ -273,10 +274,9 @@ async def test_the_revision_counts_other_shapes_and_no_counts() -> None:
 
 
 async def test_what_another_process_learns_or_forgets_reaches_this_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
     monkeypatch.setattr(module, "REFRESH_SECONDS", 0.02)
-    path = tmp_path / TABLES.file
     async with learning(path) as one, learning(path) as other:
         await seen(one, {"id": 1})
         await until(lambda: other.known("files", TOOL) is not None, "the other broker has heard of it")
@@ -302,8 +302,7 @@ async def test_a_disagreement_with_the_declaration_is_logged_once(caplog: pytest
 ROWS = [{"id": number, "name": f"row {number}"} for number in range(200)]
 
 
-async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_seen(tmp_path: Path) -> None:
-    path = tmp_path / TABLES.file
+async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_seen(path: Path) -> None:
     changed = [*ROWS, {"id": 1, "name": None}]
     async with learning(path) as made:
         first = await seen(made, ROWS)
@@ -352,8 +351,7 @@ async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytes
         await made.close()
 
 
-async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_path: Path) -> None:
-    path = tmp_path / TABLES.file
+async def test_changes_that_are_written_together_are_versions_of_their_own(path: Path) -> None:
     async with learning(path) as made:
         for value in ({"id": 1}, {"id": 2}, {"id": "x"}, {"id": 3}, {"id": 3, "due": None}):
             made.offer("files", TOOL, "value", json.dumps(value).encode())

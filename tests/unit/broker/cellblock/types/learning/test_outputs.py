@@ -41,7 +41,8 @@ class World:
         )
         self.catalog = Catalog(1, {"files": self.server})
         self.learner = Learner(made, None)
-        self.outputs = KnownOutputs(self.learner)
+        self.known = KnownOutputs(self.learner)
+        self.outputs = self.known.of("")
 
     async def saw(self, *results: tuple[int, Kind, Any]) -> World:
         for number, kind, value in results:
@@ -269,30 +270,29 @@ PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
 
 
 @pytest.mark.parametrize(
-    ("by", "meets", "learn", "shown", "hidden"),
+    ("by", "asks", "learn", "shown", "hidden"),
     [
-        (("", ""), ("cli", "token", "stdio:x"), True, "alice_medical Ignore_rules ident", ""),
-        (("oauth:a", "oauth:a"), ("oauth:a",), True, "alice_medical Ignore_rules ident", ""),
-        # Nobody is shown what one alone has shown, and nobody any value.
-        (
-            ("oauth:a", "oauth:b"),
-            ("oauth:a", "oauth:b"),
-            True,
-            "ident rows n type",
-            "hiv flu alice Ignore 2001-01",
+        *(
+            (("", ""), who, True, "alice_medical Ignore_rules ident", "")
+            for who in ("cli", "token", "stdio:x")
         ),
-        (("oauth:a", "oauth:b"), ("oauth:b",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
-        (("oauth:a", "token:ci"), ("token",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
-        (("token", "token:ci"), ("token:ci",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
-        (("oauth:a", "oauth:a"), ("oauth:b",), True, "", "ident hiv flu alice Ignore 2001-01"),
+        (("oauth:a", "oauth:a"), "oauth:a", True, "alice_medical Ignore_rules ident", ""),
+        # What one alone has shown is shown to that one, and no value to anybody as soon as there are two.
+        (("oauth:a", "oauth:b"), "oauth:a", True, "alice_medical Ignore_rules ident", "hiv flu 2001-01"),
+        (("oauth:a", "oauth:b"), "oauth:b", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("oauth:a", "oauth:b"), "oauth:c", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("oauth:a", "token:ci"), "token", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("token", "token:ci"), "token:ci", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("token", "token:ci"), "cli", True, "alice_medical Ignore_rules ident", "hiv flu 2001-01"),
+        (("oauth:a", "oauth:a"), "oauth:b", True, "", "ident hiv flu alice Ignore 2001-01"),
         # What 0.1.0 has learnt may be anybody's.
-        ((None, "oauth:b"), ("oauth:b",), True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
-        ((None, "oauth:b"), ("oauth:b", "oauth:c"), True, "", "ident hiv flu alice Ignore 2001-01"),
-        ((None, "cli"), ("cli",), True, "alice_medical Ignore_rules ident", ""),
+        ((None, "oauth:b"), "oauth:b", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        ((None, "oauth:b"), "oauth:c", True, "", "ident hiv flu alice Ignore 2001-01"),
+        ((None, "cli"), "cli", True, "alice_medical Ignore_rules ident", ""),
         # The user says so of a server; values stay out.
         (
             ("oauth:a",) * 2,
-            ("oauth:b",),
+            "oauth:b",
             {"Files": "shared"},
             "alice_medical Ignore_rules",
             "hiv flu 2001-01",
@@ -300,7 +300,7 @@ PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
     ],
 )
 async def test_what_one_principal_alone_has_shown_stays_with_it(
-    tmp_path: Path, by: Sequence[str | None], meets: Sequence[str], learn: Any, shown: str, hidden: str
+    tmp_path: Path, by: Sequence[str | None], asks: str, learn: Any, shown: str, hidden: str
 ) -> None:
     declared = {"type": "object", "additionalProperties": {"type": "integer"}}
     world = World(tool(), tool("declared", output_schema=declared), learn=learn, keep_samples=True)
@@ -318,11 +318,13 @@ async def test_what_one_principal_alone_has_shown_stays_with_it(
         await learner.wait_for_writes(BOUND)
         await learner.close()
     learner = Learner(settings, LocalStore(tmp_path))
-    world.outputs = KnownOutputs(learner)
+    known = KnownOutputs(learner)
     learner.start()
     await learner.loaded(BOUND)
-    for principal in meets:
-        learner.meets(principal)
+    # Others ask before and after.
+    for who in ("oauth:a", "oauth:b", "cli", asks, "oauth:a", asks):
+        world.outputs = known.of(who)
+        text = world.types()
     text = world.types() + json.dumps([world.schema(), world.schema(1)])
     assert all(word in text for word in shown.split()), text
     assert not any(word in text.replace("declared", "") for word in hidden.split()), text

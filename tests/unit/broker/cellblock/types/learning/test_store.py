@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -46,11 +46,18 @@ def observations(store: AnyStore) -> Observations:
     return Observations(store.database(TABLES))
 
 
-def test_what_was_merged_is_there_after_opening_again(store_of_broker: Callable[[], AnyStore]) -> None:
-    store = observations(store_of_broker())
+@pytest.fixture
+def store(store_of_broker: Callable[[], AnyStore]) -> Iterator[Observations]:
+    made = observations(store_of_broker())
+    yield made
+    made.close()
+
+
+def test_what_was_merged_is_there_after_opening_again(
+    store_of_broker: Callable[[], AnyStore], store: Observations
+) -> None:
     store.merge({KEY: seen({"id": 1}, 5.0, disagreement="at /x", disagreements=1, sample='{"id":1}')})
     merged = store.merge({KEY: seen({"id": "a"}, 3.0, texts=True)})[KEY]
-    store.close()
     again = observations(store_of_broker())
     assert again.load() == {KEY: merged}
     assert (merged.samples, merged.first_seen, merged.last_seen, merged.version) == (2, 3.0, 5.0, 2)
@@ -63,16 +70,13 @@ def test_what_was_merged_is_there_after_opening_again(store_of_broker: Callable[
         assert (store.state_dir / TABLES.file).stat().st_mode & 0o777 == 0o600
 
 
-def test_the_same_again_is_no_new_version(store_of_broker: Callable[[], AnyStore]) -> None:
-    store = observations(store_of_broker())
+def test_the_same_again_is_no_new_version(store: Observations) -> None:
     for _ in range(3):
         merged = store.merge({KEY: seen({"id": 1})})
     assert (merged[KEY].version, merged[KEY].samples, store.versions("files", "read")) == (1, 3, [])
-    store.close()
 
 
-def test_versions_and_definitions_are_bounded(store_of_broker: Callable[[], AnyStore]) -> None:
-    store = observations(store_of_broker())
+def test_versions_and_definitions_are_bounded(store: Observations) -> None:
     for number in range(MAX_VERSIONS + 5):
         store.merge({KEY: seen({f"k{number}": 1})})
     assert len(store.versions("files", "read")) == MAX_VERSIONS
@@ -82,11 +86,9 @@ def test_versions_and_definitions_are_bounded(store_of_broker: Callable[[], AnyS
         str(number) for number in range(3, MAX_DEFINITIONS + 3)
     }
     assert store.versions("files", "read") == []
-    store.close()
 
 
-def test_clear(store_of_broker: Callable[[], AnyStore]) -> None:
-    store = observations(store_of_broker())
+def test_clear(store: Observations) -> None:
     others = [ToolKey("files", "write", "0"), ToolKey("mail", "read", "0")]
     store.merge(dict.fromkeys([KEY, *others], seen(1)))
     assert store.clear("files", "read") == 1
@@ -94,7 +96,6 @@ def test_clear(store_of_broker: Callable[[], AnyStore]) -> None:
     assert store.clear("files") == 1
     assert store.clear() == 1
     assert store.load() == {}
-    store.close()
 
 
 WRITER = """
@@ -176,7 +177,7 @@ def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
     store.close()
 
 
-def test_two_brokers_write_one_store(store_of_broker: Callable[[], AnyStore]) -> None:
+def test_two_brokers_write_one_store(store_of_broker: Callable[[], AnyStore], store: Observations) -> None:
     def broker(name: str) -> None:
         store = observations(store_of_broker())
         for number in range(40):
@@ -185,9 +186,7 @@ def test_two_brokers_write_one_store(store_of_broker: Callable[[], AnyStore]) ->
 
     with ThreadPoolExecutor() as threads:
         assert len([*threads.map(broker, ("left", "right"))]) == 2
-    store = observations(store_of_broker())
     merged = store.load()[KEY]
-    store.close()
     assert merged.samples == 80
     assert set(to_schema(merged.value)["properties"]) == {"left", "right"}
 
@@ -199,13 +198,11 @@ def test_a_fingerprint_is_of_the_definition() -> None:
     assert fingerprint(object(), None) == fingerprint(object(), None)
 
 
-def test_names_without_a_utf_8_form_are_stored(store_of_broker: Callable[[], AnyStore]) -> None:
-    store = observations(store_of_broker())
+def test_names_without_a_utf_8_form_are_stored(store: Observations) -> None:
     key = tool_key("s", "\ud800", "0")
     store.merge({key: seen(1)})
     assert store.merge({key: seen(1)})[key].samples == 2
     assert list(store.load()) == [key]
-    store.close()
 
 
 def test_what_others_have_changed_is_seen_and_ones_own_is_not(
@@ -221,35 +218,27 @@ def test_what_others_have_changed_is_seen_and_ones_own_is_not(
         one.close()
 
 
-def test_a_name_that_is_no_text_in_postgresql_stops_no_other(store_of_broker: Callable[[], AnyStore]) -> None:
-    store = observations(store_of_broker())
+def test_a_name_that_is_no_text_in_postgresql_stops_no_other(store: Observations) -> None:
     odd = ToolKey("files", "re\0ad", "0")
     store.merge({odd: seen(1), KEY: seen({"id": "a\0b"})})
     merged = store.merge({odd: seen(1), KEY: seen({"id": "a\0b"})})
     assert (merged[odd].samples, merged[KEY].samples, len(store.load())) == (2, 2, 2)
-    store.close()
 
 
 def test_a_memory_writes_all_once_when_postgresql_is_back(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
     memory = Memory(shared_state, lambda key: None)
-    postgres.stop()
-    try:
+    with postgres.away():
         memory.open()
         memory.add(KEY, seen({"a": 1}))
         assert memory.is_shared and not memory.write() and memory.has_unwritten
-    finally:
-        postgres.start()
     assert memory.write() and not memory.has_unwritten
     memory.add(KEY, seen({"a": 1}))
     memory.add(KEY, seen({"b": 1}))
-    postgres.stop()
-    try:
+    with postgres.away():
         assert not memory.write()
         memory.add(KEY, seen({"c": 1}))
-    finally:
-        postgres.start()
     assert memory.write()
     store = observations(shared_state)
     found = store.load()[KEY]

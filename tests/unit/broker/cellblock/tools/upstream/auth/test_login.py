@@ -19,9 +19,10 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError
-from cellblock.tools.upstream.auth.login import log_in, target_of
+from cellblock.tools.upstream.auth.login import log_in
 from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord, union_scopes
 from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener
+from cellblock.tools.upstream.auth.target import target_of
 from support.http_server import serving
 from support.waits import within
 

@@ -23,7 +23,8 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.exchange import CheckedProvider, MemoryStorage, drive
-from cellblock.tools.upstream.auth.login import LoginTarget, log_in, status_of, target_of
+from cellblock.tools.upstream.auth.login import log_in, status_of
+from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from support.http_server import serving
 from support.params import mostly
 from support.waits import within
@@ -262,6 +263,28 @@ async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> 
             with pytest.raises(LoginError, match="private address"):
                 await within(provider._perform_authorization())  # pyright: ignore[reportPrivateUsage]
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "told"),
+    [
+        ("http://login.example/authorize", "neither https nor on this machine"),
+        ("ftp://login.example/authorize", "does not register clients"),
+        ("javascript:alert(1)//", "does not register clients"),
+        ("data:text/html,x", "does not register clients"),
+    ],
+)
+async def test_nobody_is_led_where_a_browser_should_not_go(tmp_path: Path, endpoint: str, told: str) -> None:
+    """Metadata that names such a place is refused, or none at all."""
+
+    def change(asked: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if asked == "metadata":
+            return 0, {**body, "authorization_endpoint": endpoint}
+        return (404 if asked == "client" and "neither" not in told else 0), body
+
+    authority = Authority(change)
+    with serving(authority), pytest.raises(LoginError, match=told):
+        await logged_in(authority, tmp_path)
 
 
 OIDC = {

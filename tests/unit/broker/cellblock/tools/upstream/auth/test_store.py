@@ -54,9 +54,8 @@ async def test_a_login_is_the_same_wherever_it_is_kept(store_of_broker: Callable
     async with here.locked(5):
         await here.save(record())
     first, found = here.stamp(), await login().load()
-    assert found is not None and found.model_copy(update={"expires_at": None}) == record().model_copy(
-        update={"expires_at": None}
-    )
+    times = {"expires_at": None, "renewed": 0.0}
+    assert found is not None and found.model_copy(update=times) == record().model_copy(update=times)
     async with here.locked(5):
         await here.save(record().with_tokens(None))
     assert here.stamp() != first
@@ -168,14 +167,11 @@ async def test_who_ends_while_it_cannot_be_written_says_that_a_login_is_lost(
     state = state_of(postgres_server)
     broker = LoginStore(state, "notes", URL, SETTINGS, patient=True)
     await broker.save(record())
-    postgres.stop()
-    try:
+    with postgres.away():
         await broker.save(record().wanting("renewed"))
         state.rows.close()
         assert broker._writing is not None
         await asyncio.wait_for(broker._writing, 60)
-    finally:
-        postgres.start()
     assert "the login of notes is lost" in caplog.text
 
 
@@ -187,8 +183,7 @@ async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
 
     broker, command = login(patient=True), login(patient=False)
     await broker.save(record())
-    postgres.stop()
-    try:
+    with postgres.away():
         with pytest.raises(LoginStoreError, match="PostgreSQL"):
             await command.save(record().with_tokens(None))
         await broker.save(record().wanting("older"))
@@ -198,8 +193,6 @@ async def test_a_login_that_cannot_be_written_is_held_until_it_can_be(
                 pass
         found = await broker.load()
         assert found is not None and found.wanted_scope is None, "what is known"
-    finally:
-        postgres.start()
 
     async def written() -> bool:
         found = await login(patient=False).load()
@@ -214,11 +207,8 @@ async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logge
 ) -> None:
     login, other = login_of(postgres_server, patient=True), login_of(postgres_server)
     assert await login.load() is None
-    postgres.stop()
-    try:
+    with postgres.away():
         await login.save(record().wanting("held").model_copy(update={"since": 1.0}))
-    finally:
-        postgres.start()
     if others is not None:
         await other.save(record().wanting("theirs").model_copy(update={"since": others}))
     assert login._writing is not None
@@ -285,3 +275,29 @@ def test_what_a_renewal_leaves_out_is_as_before() -> None:
 def test_when_a_token_is_stale(life: int | None, stale: bool) -> None:
     tokens = OAuthToken(access_token="a", expires_in=life)
     assert record().with_tokens(tokens).is_stale() is stale
+
+
+async def test_principals_that_are_named_alike_have_logins_of_their_own(
+    store_of_broker: Callable[[], AnyStore],
+) -> None:
+    people = [
+        "",
+        "oauth:a",
+        "token:a",
+        "oauth:A",
+        "oauth:a\0",
+        "oauth:a\0b",
+        "oauth:a/",
+        "oauth:../a",
+        "oauth:a ",
+    ]
+
+    def login(person: str) -> LoginStore:
+        return LoginStore(store_of_broker(), "notes", URL, SETTINGS, person=person)
+
+    for person in people:
+        assert await login(person).load() is None, person
+        await login(person).save(record().model_copy(update={"person": person}))
+    for person in people:
+        found = await login(person).load()
+        assert found is not None and found.person == person

@@ -1,0 +1,333 @@
+"""Flow is a login in two halves: `begin` leads a person to the authorization server, and `finish` takes what its
+redirect brings. What is between them lies in the `Store`: any broker of it finishes what another one began, be that one
+gone or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Generator, Mapping
+from typing import Final
+from urllib.parse import urlencode, urljoin
+
+import httpx2
+from mcp.client.auth import OAuthFlowError, PKCEParameters
+from mcp.client.auth.utils import issuers_match, validate_authorization_response_iss
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, ValidationError
+
+from cellblock.base.database import StoreError
+from cellblock.base.shelf import Shelf
+from cellblock.base.store import Store
+from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, Refused
+from cellblock.tools.upstream.auth.exchange import (
+    TOKEN_SECONDS,
+    CheckedProvider,
+    MemoryStorage,
+    drive,
+    exchange,
+    shown_line,
+    tokens_in,
+)
+from cellblock.tools.upstream.auth.record import LoginRecord
+from cellblock.tools.upstream.auth.sources import with_scopes
+from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS
+from cellblock.tools.upstream.auth.target import LoginTarget
+
+KIND: Final = "begun-logins"
+
+CLIENT_NAME: Final = "Cellblock"
+"""Names this client to people who agree to the login."""
+
+BEGUN_SECONDS: Final = 600.0
+"""Bounds the time between the two halves."""
+
+MAX_BEGUN: Final = 2_000
+"""Bounds the logins under way: whoever begins one may be a stranger."""
+
+MAX_BYTES: Final = 256 * 1024
+
+NOT_OURS: Final = "This answer belongs to no login that is under way."
+
+_STATE: Final = re.compile(r"([0-9a-f]{1,12})\.[\w-]{43}", re.ASCII)
+
+
+class BegunLogin(BaseModel):
+    """Holds what is between the two halves of a login."""
+
+    model_config = ConfigDict(frozen=True)
+
+    server: str
+    login: LoginRecord = Field(repr=False)
+    """Is the login that it becomes: without tokens yet."""
+
+    redirect_uri: str
+    scope: str | None = None
+    wanted: list[str] = []
+    """Lists the scopes of the configuration, and those that calls were refused for."""
+
+    verifier: str = Field(default="", repr=False)
+    bound_to: str = ""
+    """Is the hash of a secret of whoever began it."""
+
+    until: float = 0.0
+    nonce: str | None = Field(default=None, repr=False)
+    """Is that of the ID token which says who the person is, where that is what the redirect brings."""
+
+
+async def begin(
+    target: LoginTarget,
+    refused: httpx2.Response,
+    before: LoginRecord | None,
+    redirect_uri: str,
+    bound_to: str,
+    bound: float = BEGUN_SECONDS,
+) -> str:
+    """Finds the authorization server, and gets a client there. Returns the URL that a person logs in at.
+
+    Args:
+        target: The server, and whose login it becomes.
+        refused: As `challenge_of` gives it.
+        before: The login that there is.
+        redirect_uri: Where the authorization server sends the browser.
+        bound_to: A secret of whoever began it.
+        bound: The seconds for the person.
+
+    Raises:
+        LoginError: There is no login to be had, or it would not be safe.
+        ConfigError: A client secret cannot be read.
+    """
+    own = target.auth.for_server(target.name)
+    wanted = [*own.scopes, *((before.wanted_scope or "").split() if before is not None else ())]
+    provider = _Beginning(target, _client_for(target, before, redirect_uri, wanted), redirect_uri, refused)
+    with _failing(target.name):
+        await drive(provider, with_scopes(refused, wanted), TOKEN_SECONDS)
+    context = provider.context
+    assert context.client_info is not None
+    begun = BegunLogin(
+        server=target.name,
+        login=LoginRecord(
+            server_url=target.url,
+            person=target.person,
+            client=context.client_info,
+            resource_metadata=context.protected_resource_metadata,
+            server_metadata=context.oauth_metadata,
+        ),
+        redirect_uri=redirect_uri,
+        scope=context.client_metadata.scope,
+        wanted=wanted,
+    )
+    asked: dict[str, str] = {}
+    if context.should_include_resource_param(context.protocol_version):
+        asked["resource"] = context.get_resource_url()
+    if "offline_access" in (begun.scope or "").split():
+        # OpenID Connect Core, section 11.
+        asked["prompt"] = "consent"
+    return await leading(target.kept, begun, bound_to, bound, asked)
+
+
+async def leading(
+    store: Store, begun: BegunLogin, bound_to: str, bound: float, asked: Mapping[str, str]
+) -> str:
+    """Writes a first half down, and returns the URL of its authorization request, with what else is asked.
+
+    Raises:
+        LoginStoreError: It cannot be written down.
+        LoginError: Too many are under way.
+    """
+    pkce, until, login = PKCEParameters.generate(), time.time() + bound, begun.login
+    state = f"{int(until):x}.{secrets.token_urlsafe(32)}"
+    whole = begun.model_copy(
+        update={"verifier": pkce.code_verifier, "bound_to": _hash(bound_to), "until": until}
+    )
+    text = whole.model_dump_json(exclude_none=True)
+    with _worded():
+        await asyncio.to_thread(_put, store.shelf(KIND, MAX_BYTES), _name_of(state), text.encode())
+    metadata = login.server_metadata
+    endpoint = (
+        urljoin(login.server_url, "/authorize") if metadata is None else str(metadata.authorization_endpoint)
+    )
+    query = {
+        "response_type": "code",
+        "client_id": login.client.client_id,
+        "redirect_uri": begun.redirect_uri,
+        "state": state,
+        "code_challenge": pkce.code_challenge,
+        "code_challenge_method": "S256",
+        **({"scope": begun.scope} if begun.scope else {}),
+        **asked,
+    }
+    return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+
+
+async def taken(store: Store, state: str, bound_to: str, iss: str | None) -> BegunLogin:
+    """Takes the first half of a login out of the store: whoever comes again finds nothing.
+
+    Args:
+        store: Where it is.
+        state: As the redirect brings it.
+        bound_to: The secret of whoever brings it.
+        iss: Who says to have sent it (RFC 9207).
+
+    Raises:
+        LoginError: There is none, it is somebody else's, too old, or another authorization server has answered.
+    """
+    try:
+        with _worded():
+            text = await asyncio.to_thread(_take, store.shelf(KIND, MAX_BYTES), _name_of(state))
+        begun = BegunLogin.model_validate_json(text)
+    except (FileNotFoundError, ValidationError):
+        raise LoginError(NOT_OURS, hint="Begin anew.") from None
+    if not secrets.compare_digest(_hash(bound_to), begun.bound_to):
+        raise LoginError("This login was begun in another browser.", hint="Begin it in this one.")
+    if time.time() > begun.until:
+        raise LoginError("This login was begun too long ago.", hint="Begin anew.")
+    try:
+        validate_authorization_response_iss(iss, begun.login.server_metadata)
+    except OAuthFlowError as error:
+        raise LoginError(f"{shown_line(str(error))}.", hint="Do not log in there.") from None
+    return begun
+
+
+async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> tuple[str, str]:
+    """Exchanges the code of a login that was taken out, and keeps the tokens. Returns where, and a sentence that names
+    the wanted scopes that were not granted, or nothing.
+
+    Raises:
+        LoginError: It did not succeed.
+    """
+    if begun.login.server_url != target.url:
+        raise LoginError(f"{target.name} has another URL by now.", hint="Begin anew.")
+    with _failing(target.name):
+        tokens = tokens_in(await exchange(begun.login, code, begun.verifier, begun.redirect_uri))
+    if tokens.scope is None:
+        tokens = tokens.model_copy(update={"scope": begun.scope})
+    store, record = target.store(), begun.login.model_copy(update={"since": time.time()})
+    async with store.locked(LOCK_BOUND_SECONDS):
+        await store.save(record.with_tokens(tokens))
+    missing = [scope for scope in begun.wanted if tokens.scope and scope not in tokens.scope.split()]
+    return store.where, f" Not granted: {shown_line(' '.join(missing))}." if missing else ""
+
+
+# ---- inside --------------------------------------------------------------------------------------
+
+
+class _Beginning(CheckedProvider):
+    """Goes the SDK's way up to where a person is needed: there it sends the refused request again, which `drive` does
+    not do."""
+
+    def __init__(
+        self,
+        target: LoginTarget,
+        client: OAuthClientInformationFull | None,
+        redirect_uri: str,
+        refused: httpx2.Response,
+    ) -> None:
+        self.refused, self._name, self._own = refused, target.name, target.auth.for_server(target.name)
+        asks = OAuthClientMetadata(
+            redirect_uris=[AnyUrl(redirect_uri)],
+            client_name=CLIENT_NAME,
+            token_endpoint_auth_method="none",
+            application_type="web" if redirect_uri.startswith("https:") else "native",
+        )
+        document = self._own.client_metadata_url
+        super().__init__(target.url, asks, MemoryStorage(client), client_metadata_url=document)
+
+    def _select_authorization_server(self, advertised: list[str]) -> str:
+        issuer = self._own.issuer
+        wanted = [one for one in advertised if issuer is not None and issuers_match(one, issuer)]
+        return super()._select_authorization_server(wanted or advertised)
+
+    async def _perform_authorization_code_grant(self) -> tuple[str, str]:
+        metadata, issuer = self.context.oauth_metadata, self._own.issuer
+        if issuer is not None and (metadata is None or not issuers_match(str(metadata.issuer), issuer)):
+            raise LoginError(
+                f"{self._name} leads to another authorization server than {issuer}.",
+                hint=f"Correct cellblock.auth.servers.{self._name}.issuer, or do not log in.",
+            )
+        methods = metadata.code_challenge_methods_supported if metadata is not None else None
+        if methods is not None and "S256" not in methods:
+            raise LoginError("The authorization server does not support PKCE.", hint="Do not log in there.")
+        return "", ""
+
+    async def _exchange_token_authorization_code(self, auth_code: str, code_verifier: str) -> httpx2.Request:
+        return self.refused.request
+
+
+def _client_for(
+    target: LoginTarget, before: LoginRecord | None, redirect_uri: str, wanted: list[str]
+) -> OAuthClientInformationFull | None:
+    """Finds the client to log in with, if it is known before: that of the configuration, else the one registered last,
+    if it was registered for these scopes and this redirect."""
+    own = target.auth.for_server(target.name)
+    if own.client_id is not None:
+        secret = own.secret()
+        return OAuthClientInformationFull(
+            client_id=own.client_id,
+            client_secret=secret,
+            token_endpoint_auth_method=own.client_auth_method if secret else "none",
+            issuer=own.issuer,
+        )
+    if before is None or own.client_metadata_url is not None:
+        return None
+    client = before.client
+    may_ask = client.scope is None or set(wanted) <= set(client.scope.split())
+    return client if may_ask and redirect_uri in map(str, client.redirect_uris or ()) else None
+
+
+@contextlib.contextmanager
+def _failing(server: str) -> Generator[None]:
+    try:
+        yield
+    except Refused as error:
+        raise LoginError(f"The login to {server} has failed: {error.message}.", hint=error.hint) from None
+
+
+@contextlib.contextmanager
+def _worded() -> Generator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, StoreError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        text = f"What is between the two halves of a login cannot be kept: {why}."
+        raise LoginStoreError(text, hint="Try again in a moment.") from None
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _name_of(state: str) -> str:
+    """Returns the name of what is kept for a state. Raises FileNotFoundError: It is none of ours."""
+    found = _STATE.fullmatch(state)
+    if found is None:
+        raise FileNotFoundError
+    return f"{found[1]}-{_hash(state)}"
+
+
+def _put(shelf: Shelf, name: str, data: bytes) -> None:
+    """Writes one down, and removes those that nobody has finished in time; blocks."""
+    shelf.refresh()
+    names, now = shelf.names(), time.time()
+    old = [one for one in names if (until := one.partition("-")[0]).isalnum() and int(until, 16) < now]
+    for one in old:
+        with contextlib.suppress(FileNotFoundError):
+            shelf.remove(one)
+    if len(names) - len(old) >= MAX_BEGUN:
+        raise LoginError("Too many logins are under way.", hint="Try again in ten minutes.")
+    shelf.write(name, data, replace=False)
+
+
+def _take(shelf: Shelf, name: str) -> bytes:
+    shelf.refresh()
+    data = shelf.read(name)
+    # One of two that came at once finds nothing to remove.
+    shelf.remove(name)
+    return data

@@ -1,0 +1,161 @@
+"""A server of `"login": "each"`: everybody's own session, tools and knowledge, with a real authorization server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker
+from cellblock.tools.upstream import persons
+from support.brokers import ready
+from support.oauth_world import World, world
+from support.responses import error_of, succeeded
+from support.waits import until, within
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
+PEOPLE = {"team:alice": "alice", "team:bob": "bob", "team:eve": "eve"}
+
+WHOAMI = 'import { whoami } from "@codemode/servers/notes"; export default await whoami({});'
+
+
+@asynccontextmanager
+async def team(
+    folder: Path, *people: str, login: str = "each", **options: Any
+) -> AsyncGenerator[tuple[World, Broker]]:
+    """A broker for three principals, of whom these have logged in."""
+    policy = {"clients": {one: {} for one in PEOPLE}, "reuse": dict.fromkeys(PEOPLE, "principal")}
+    async with world(folder, policy=policy, **options) as place:
+        place.entry = {"login": login}
+        for one in people:
+            await place.log_in_for(one, PEOPLE[one])
+        async with ready(place.settings) as broker:
+            yield place, broker
+
+
+async def test_everybody_calls_as_themselves(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", "team:bob") as (place, broker):
+        runs = [within(broker.run(WHOAMI, client=one), 60) for one in ("team:alice", "team:bob") * 10]
+        assert [succeeded(one) for one in await asyncio.gather(*runs)] == ["alice", "bob"] * 10
+        assert {event["person"] for event in place.events("call")} == {"alice", "bob"}
+
+
+async def test_who_has_no_login_is_told_how_to_log_in_and_sees_nothing_of_others(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice") as (place, broker):
+        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
+        diagnostic = error_of(await within(broker.run(WHOAMI, client="team:eve")), "IMPORT_FAILURE")
+        assert "it needs a login of your own" in diagnostic.message
+        how = "log in and run the script again: run: cellblock auth login notes."
+        assert diagnostic.hint == f"Do without it, or {how}"
+        now, known = broker.catalogs_of("team:eve")
+        assert "notes" not in now.servers and "notes" not in known.servers
+        assert "notes" not in broker.catalog.servers and "notes" not in broker.known_catalog.servers
+        assert "only_alice" in str(broker.catalogs_of("team:alice")[1].servers["notes"].tools)
+        # A login that comes later is seen by the next run.
+        await place.log_in_for("team:eve", "eve")
+        assert succeeded(await within(broker.run(WHOAMI, client="team:eve"))) == "eve"
+
+
+async def test_lists_of_tools_are_each_persons_own(tmp_path: Path) -> None:
+    look = """
+        import { listTools } from "@codemode/discovery";
+        export default (await listTools("notes")).map((tool) => tool.toolName);
+    """
+    async with team(tmp_path, "team:alice", "team:bob", pins="warn") as (_, broker):
+        for one in ("team:alice", "team:bob"):
+            await within(broker.run(WHOAMI, client=one))
+        for one in ("team:alice", "team:bob"):
+            names = succeeded(await within(broker.run(look, client=one)))
+            assert [name for name in names if name.startswith("only_")] == [f"only_{PEOPLE[one]}"]
+        steal = 'import { only_alice } from "@codemode/servers/notes"; export default await only_alice({});'
+        assert (
+            "only_alice"
+            in error_of(await within(broker.run(steal, client="team:bob")), "IMPORT_FAILURE").message
+        )
+
+
+async def test_a_tool_that_others_do_not_have_is_approved_with_the_login_of_who_has_it(
+    tmp_path: Path,
+) -> None:
+    use = 'import { only_bob } from "@codemode/servers/notes"; export default await only_bob({});'
+    async with team(tmp_path, "team:alice", "team:bob") as (place, broker):
+        for one in ("team:alice", "team:bob"):
+            await within(broker.run(WHOAMI, client=one))
+        assert (
+            "only_bob" in error_of(await within(broker.run(use, client="team:bob")), "IMPORT_FAILURE").message
+        )
+        said = await place.run("pins", "approve", "notes", "--all")
+        assert "you have no login there" in said.err, said
+        said = await place.run("pins", "approve", "notes", "--all", "--principal", "team:bob")
+        assert "approved: only_bob" in said.out, said
+        assert succeeded(await within(broker.run(use, client="team:bob"))) == "bob"
+
+
+async def test_tools_that_the_entry_makes_public_are_seen_before_a_login(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", login="each-public-tools") as (place, broker):
+        await within(broker.run(WHOAMI, client="team:alice"))
+        script = """
+            import { whoami } from "@codemode/servers/notes";
+            try { await whoami({}); } catch (error) { globalThis.__codemode_result__ = `${error.name}: ${error.hint}`; }
+        """
+        said = succeeded(await within(broker.run(script, client="team:eve")))
+        assert said == "AuthenticationError: Run: cellblock auth login notes."
+        assert {event["person"] for event in place.events("call")} == {"alice"}
+
+
+async def test_what_one_persons_results_teach_nobody_else_sees(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", "team:bob") as (_, broker):
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+        await within(broker.learnt())
+        entries = [broker.catalogs_of(one)[0].servers["notes"] for one in ("team:alice", "team:bob")]
+        assert len({entry.learnt_as for entry in entries}) == 2
+        assert len({entry.session for entry in entries}) == 2
+
+
+async def test_the_change_of_one_persons_list_leaves_the_catalogs_of_others(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", "team:bob") as (place, broker):
+        await within(broker.run(WHOAMI, client="team:alice"))
+        before = broker.catalogs_of("team:alice")[0]
+        await within(broker.run(WHOAMI, client="team:bob"))
+        assert broker.catalogs_of("team:alice")[0] is before
+        await place.log_in_for("team:eve", "eve")
+        await within(broker.run(WHOAMI, client="team:eve"))
+        assert broker.catalogs_of("team:alice")[0] is before
+
+
+async def test_an_idle_session_rests_and_comes_back_with_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.tools.upstream.registry.IDLE_SECONDS", 0.2)
+    async with team(tmp_path, "team:alice") as (_, broker):
+        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
+        await until(lambda: broker.registry.persons.counts("notes") == (1, 0), "the session rests")
+        assert "notes" in broker.catalogs_of("team:alice")[0].servers
+        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
+
+
+async def test_one_more_connection_than_there_may_be_ends_the_one_that_is_idle_longest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persons, "MAX_OF_SERVER", 2)
+    async with team(tmp_path, *PEOPLE) as (_, broker):
+        for one, name in PEOPLE.items():
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == name
+            assert broker.registry.persons.counts("notes")[1] <= 2
+        # Who was sent to rest has lost nothing.
+        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
+        assert broker.registry.persons.counts("notes")[1] <= 2
+
+
+async def test_a_server_that_is_started_cannot_be_each_persons(tmp_path: Path) -> None:
+    from cellblock.base.errors import ConfigError
+    from support.entries import settings
+
+    with pytest.raises(ConfigError, match="`login` is for servers with a `url`"):
+        settings(tmp_path, {"files": {"command": "true", "login": "each"}})

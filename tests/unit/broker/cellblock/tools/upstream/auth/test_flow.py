@@ -1,0 +1,198 @@
+"""A login in two halves, each at another broker, against a real authorization server; and who tries to misuse it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urljoin, urlsplit
+
+import httpx2
+import pytest
+
+from cellblock.base.settings.settings import ServerConfig
+from cellblock.tools.upstream.auth import flow
+from cellblock.tools.upstream.auth.errors import LoginError
+from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES, NOT_OURS, BegunLogin, begin, finish, taken
+from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
+from support.oauth_world import World, world
+from support.shared_rows import AnyStore
+from support.waits import within
+
+REDIRECT = "http://127.0.0.1:7433/login/callback"
+SECRET = "of the browser that began"
+Stores = Callable[[], AnyStore]
+
+
+@dataclass
+class Login:
+    """What a test does with one server's login; each half has a store of its own, as another broker has."""
+
+    place: World
+    stores: Stores
+
+    def target(self, person: str = "oauth:ada", url: str | None = None) -> LoginTarget:
+        config = ServerConfig(url=url or self.place.url)
+        return LoginTarget("notes", config, self.place.settings.cellblock.auth, self.stores(), person)
+
+    async def begun(self, person: str = "oauth:ada", **more: Any) -> str:
+        target = self.target(person)
+        refused = await challenge_of(target, 30)
+        assert refused is not None
+        return await begin(target, refused, await target.before(), REDIRECT, SECRET, **more)
+
+    async def agreed(self, url: str) -> dict[str, str]:
+        """What the redirect brings after a person has agreed."""
+        async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+            page = await http.get(url, follow_redirects=True)
+            link = re.search(r'id="allow" href="([^"]+)"', page.text)
+            assert link is not None, page.text
+            last = await http.get(urljoin(str(page.url), link[1].replace("&amp;", "&")))
+        back = urlsplit(last.headers["location"])
+        assert back._replace(query="").geturl() == REDIRECT
+        return {name: values[0] for name, values in parse_qs(back.query).items()}
+
+    async def taken(
+        self, state: str, bound_to: str = SECRET, iss: str | None = None
+    ) -> tuple[LoginTarget, BegunLogin]:
+        target = self.target()
+        return target, await taken(target.kept, state, bound_to, iss)
+
+    def under_way(self) -> list[str]:
+        shelf = self.stores().shelf(KIND, MAX_BYTES)
+        shelf.refresh()
+        return shelf.names()
+
+
+@pytest.fixture
+async def login(tmp_path: Path, store_of_broker: Stores) -> AsyncGenerator[Login]:
+    async with world(tmp_path) as place:
+        yield Login(place, store_of_broker)
+
+
+async def test_another_broker_finishes_what_one_has_begun(login: Login) -> None:
+    url = await login.begun()
+    assert SECRET not in url and "code_challenge_method=S256" in url
+    brought = await login.agreed(url)
+    (name,) = login.under_way()
+    assert brought["state"] not in name, "it is named by a hash"
+    target, begun = await login.taken(brought["state"])
+    where, less = await finish(target, begun, brought["code"])
+    assert where.startswith(("in ", "where brokers")) and less == ""
+    assert login.under_way() == []
+    record = await login.target().before()
+    assert record is not None and record.tokens is not None
+    assert (record.person, record.issuer) == ("oauth:ada", login.place.issuer)
+    assert record.since and record.renewed >= record.since
+    for other in ("", "oauth:eve", "token:ada", "oauth:Ada"):
+        assert await login.target(other).before() is None
+    (event,) = login.place.events("code")
+    assert event["resource"] == login.place.url, "RFC 8707: the token is for this server"
+
+
+async def test_a_redirect_is_good_once(login: Login) -> None:
+    brought = await login.agreed(await login.begun())
+    both = await asyncio.gather(*(login.taken(brought["state"]) for _ in range(2)), return_exceptions=True)
+    (late,) = [one for one in both if isinstance(one, BaseException)]
+    assert isinstance(late, LoginError) and late.message == NOT_OURS
+    with pytest.raises(LoginError, match=re.escape(NOT_OURS)):
+        await login.taken(brought["state"])
+
+
+async def test_a_forged_state_finds_nothing_and_ends_nothing(login: Login) -> None:
+    brought = await login.agreed(await login.begun())
+    until, _, secret = brought["state"].partition(".")
+    for forged in (
+        "",
+        secret,
+        f"{until}.{'x' * 43}",
+        f"../{until}.{secret}",
+        f"{until}.{secret}\n",
+        f"{until}0.{secret}",
+        f"{until}.{secret}".upper() + "\0",
+        "\ud800",
+        "f" * 100_000 + "." + secret,
+        f"٣.{secret}",
+    ):
+        with pytest.raises(LoginError, match=re.escape(NOT_OURS)):
+            await login.taken(forged)
+    target, begun = await login.taken(brought["state"])
+    await finish(target, begun, brought["code"])
+
+
+@pytest.mark.parametrize("other", ["", "of another browser", SECRET + "\0"])
+async def test_the_redirect_of_another_browser_is_refused_and_used_up(login: Login, other: str) -> None:
+    """Who begins a login and has somebody else agree would get the other's tokens."""
+    brought = await login.agreed(await login.begun())
+    with pytest.raises(LoginError, match="begun in another browser"):
+        await login.taken(brought["state"], other)
+    with pytest.raises(LoginError, match=re.escape(NOT_OURS)):
+        await login.taken(brought["state"])
+    assert login.place.events("code") == []
+
+
+async def test_one_that_took_too_long_is_refused_and_removed(login: Login) -> None:
+    brought = await login.agreed(await login.begun(bound=-1))
+    with pytest.raises(LoginError, match="too long ago"):
+        await login.taken(brought["state"])
+    await login.begun(bound=-1)
+    (old,) = login.under_way()
+    await login.begun()
+    (new,) = login.under_way()
+    assert old != new
+
+
+async def test_another_authorization_server_that_answers_is_a_mix_up(login: Login) -> None:
+    """RFC 9207: its code would be sent to the one that was asked."""
+    brought = await login.agreed(await login.begun())
+    with pytest.raises(LoginError, match="iss mismatch"):
+        await login.taken(brought["state"], iss="https://other.example/")
+    assert login.place.events("code") == []
+    brought = await login.agreed(await login.begun())
+    target, begun = await login.taken(brought["state"], iss=login.place.issuer)
+    await finish(target, begun, brought["code"])
+
+
+async def test_the_code_of_another_login_is_of_no_use(login: Login) -> None:
+    """PKCE: each code is good for the verifier of its own login alone."""
+    await login.begun("oauth:eve")
+    mine, other = await login.agreed(await login.begun()), await login.agreed(await login.begun("oauth:eve"))
+    target, begun = await login.taken(mine["state"])
+    with pytest.raises(LoginError, match="has failed"):
+        await finish(target, begun, other["code"])
+    assert await login.target().before() is None
+
+
+async def test_a_server_that_has_moved_gets_no_token(login: Login) -> None:
+    brought = await login.agreed(await login.begun())
+    _, begun = await login.taken(brought["state"])
+    with pytest.raises(LoginError, match="another URL"):
+        await finish(login.target(url="https://other.example/mcp"), begun, brought["code"])
+    assert login.place.events("code") == []
+
+
+async def test_logins_under_way_are_bounded(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "MAX_BEGUN", 2)
+    for _ in range(2):
+        await login.begun()
+    with pytest.raises(LoginError, match="Too many logins"):
+        await login.begun()
+    assert len(login.under_way()) == 2
+    monkeypatch.setattr(flow, "MAX_BEGUN", 3)
+    await within(login.begun())
+
+
+async def test_a_client_is_registered_anew_for_another_redirect_only(login: Login) -> None:
+    for _ in range(2):
+        brought = await login.agreed(await login.begun())
+        target, begun = await login.taken(brought["state"])
+        await finish(target, begun, brought["code"])
+    assert [event["redirects"] for event in login.place.events("register")] == [[REDIRECT]]
+    target = login.target()
+    refused = await challenge_of(target, 30)
+    assert refused is not None
+    await begin(target, refused, await target.before(), "https://cellblock.example/login/callback", SECRET)
+    assert len(login.place.events("register")) == 2
