@@ -1,7 +1,5 @@
 """The command `cellblock pins approve`: what it shows, what it records, and how it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

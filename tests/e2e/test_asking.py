@@ -1,7 +1,5 @@
 """One-shot commands ask a daemon of the same configuration, and start servers of their own where none runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

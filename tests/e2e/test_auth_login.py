@@ -1,7 +1,5 @@
 """`cellblock auth` against a real authorization server, with a browser that follows redirects by itself."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The `cellblock` command: options, exit codes, and what is on standard output."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -10,8 +10,6 @@ A comment right before a block says more of it: `<!-- fails: CODE -->` for a scr
 `<!-- in: cellblock.auth.servers -->` for a piece of a configuration.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import base64

@@ -1,7 +1,5 @@
 """The SDK's own client against `cellblock serve --http`, in both generations of the protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

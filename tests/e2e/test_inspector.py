@@ -5,8 +5,6 @@ the server sends progress and the call is answered as ever, and Ctrl-C while a s
 that goes away takes its runs with it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -159,7 +157,7 @@ async def test_progress_is_sent_for_its_token(tmp_path: Path, era: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def tapped() -> AsyncGenerator[Tap]:
+async def tapped() -> AsyncGenerator["Tap"]:
     """A port of the loopback that passes everything on, and keeps what the server sends."""
     tap = Tap()
     server = await asyncio.start_server(tap.serve, "127.0.0.1", 0)

@@ -3,8 +3,6 @@
 It starts the console script, but where a connection of the other era has shown the same, and in the test of cancelling.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs that wait for a person outlive their process, their daemon, and the connection they came by."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """`cellblock record` and `cellblock replay`: files, exit codes, and what is on standard output."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

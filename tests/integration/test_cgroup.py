@@ -1,7 +1,5 @@
 """The cap over all workers together, kept by the real kernel; skipped where no cgroup can be made."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

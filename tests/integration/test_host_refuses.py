@@ -1,7 +1,5 @@
 """Hosts that refuse to serve: at the broker's start that is an error, later it is one more death."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable

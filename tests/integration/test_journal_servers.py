@@ -1,7 +1,5 @@
 """Journals of runs with the public servers: what is recorded is replayed and gone on with, and nothing called twice."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

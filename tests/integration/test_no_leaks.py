@@ -1,7 +1,5 @@
 """After many runs of every kind nothing is left: no process, no descriptor, no file."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

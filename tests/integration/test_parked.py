@@ -1,7 +1,5 @@
 """Parked runs of an embedded broker: what is asked, what an answer is for, what counts over parks."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading

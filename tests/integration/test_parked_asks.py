@@ -1,7 +1,5 @@
 """What servers ask of runs that can wait: by a program, a client of an older revision, a server of the newer one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """A call that needs a login parks its run, which goes on when somebody has logged in, whichever broker is there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a parked run gives back: its place in the pool, its process, and what its journal holds in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Places in the agent's source, through a whole broker and a real Deno, whatever ends the lines before them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path

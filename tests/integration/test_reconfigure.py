@@ -1,7 +1,5 @@
 """A changed configuration under a running broker: runs in flight keep their sessions, and nothing is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -165,7 +163,7 @@ async def test_a_run_keeps_its_session_through_two_changes(tmp_path: Path) -> No
         broker.reconfigure(configured(plain=plain_server(), other=plain_server()))
         # Nobody has run in between: the run is of the generation before the one that this change ends.
         broker.reconfigure(configured(other=plain_server()))
-        await asyncio.sleep(0.5)
+        await within(broker.settled())
         opened.set()
         first, second = succeeded(await within(running))
         assert first == second

@@ -1,7 +1,5 @@
 """Right scripts are not told anything, wrong ones are: a sample of the script corpus."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Traces all the way: a client's context, a real daemon, a real upstream server, and a receiver of OTLP over HTTP."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

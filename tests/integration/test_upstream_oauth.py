@@ -1,7 +1,5 @@
 """Tokens of a real authorization server through a broker: expiry, renewal, revocation, several processes, no leaks."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """What the kernel says of a live worker: namespaces, capabilities, seccomp, root, limits; and the three settings."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """A worker that was taken over, and means to outlive its host or to stop others' boots."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

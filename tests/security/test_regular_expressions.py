@@ -4,8 +4,6 @@ Every pattern of the broker and the worker host is found in the source, and fed 
 its own beginnings and characters, over and over, and an end that does not fit. So a new one is noticed.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import re

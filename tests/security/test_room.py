@@ -1,7 +1,5 @@
 """What workers of one host share when they live in one room, and what none of them can do to another or to the host."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Canaries: no secret of the configuration in a response, an error, a log, or the processes of the host."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

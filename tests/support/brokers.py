@@ -1,7 +1,5 @@
 """Brokers in this process: begun with their servers, and what is below them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

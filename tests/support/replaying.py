@@ -1,7 +1,5 @@
 """Records scripts, replays them in other processes, cuts recordings and goes on from there, and changes scripts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile
@@ -155,7 +153,7 @@ class Tally:
         """Whether nothing was wrong."""
         return not (self.differing or self.resumed_wrongly or self.made_again or self.undetected)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: "Tally") -> None:
         """Counts another's, too."""
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -1,7 +1,5 @@
 """What a native program in Deno's place gets from the kernel: the seccomp filter, by call and by argument."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno
