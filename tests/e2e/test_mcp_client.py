@@ -72,7 +72,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     """One connection for the tests that leave it as it was."""
     folder = tmp_path_factory.mktemp("served")
-    async with serving(folder, request.param, forked=request.param == "legacy") as connection:
+    async with serving(folder, request.param, forked=True) as connection:
         yield connection
 
 

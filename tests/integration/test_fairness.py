@@ -9,6 +9,7 @@ import pytest
 
 from cellblock import Broker, Observer, RunResponse, tool
 from support.entries import settings
+from support.params import mostly
 from support.processes import workers_of
 from support.responses import error_of, succeeded
 from support.waits import until, within
@@ -24,7 +25,7 @@ COMPUTING = 3
 """So many runs of one client compute: it is a heavy one also where others leave it little."""
 
 
-@pytest.mark.parametrize("reuse", ["never", "principal"])
+@pytest.mark.parametrize("reuse", mostly(["never"], ["never", "principal"]))
 async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue(
     tmp_path: Path, reuse: str
 ) -> None:

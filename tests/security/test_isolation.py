@@ -274,6 +274,7 @@ def wrapped(unchanged_choice: None) -> None:
     confinement.use_isolation("required")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("wrapped")
 async def test_the_kernels_cpu_limit_is_told_as_that_in_a_namespace_too(
     monkeypatch: pytest.MonkeyPatch,
