@@ -106,6 +106,7 @@ class Broker:
         self.front_config = front_config(settings)
         self._tools = tools_of(settings.cellblock.tools, tools)
         self.store = store_of(settings)
+        self.login_pages: str | None = None
         self.tokens = NamedTokens(self.store)
         self.counts = Counts(self.store)
         self.policy = policy_of(settings, self.tokens, self.counts)

@@ -12,6 +12,7 @@ from pydantic.config import JsonDict
 
 from cellblock.base.json import is_object
 from cellblock.base.settings.policy import Reuse
+from cellblock.base.settings.secret_places import Secret
 
 MIB = 1024 * 1024
 
@@ -355,6 +356,19 @@ class OAuthSettings(Section):
 
     scopes: list[str] = Field(default_factory=list[str])
     """Lists the scopes that a token must have, all of them."""
+
+    client_id: str | None = None
+    """Names Cellblock's own registration at the issuer: with it, people say there who they are, and log in to servers
+    with `"login": "each"` at `/login/SERVER`. Its redirect is `/login/callback` at the origin of `audience`."""
+
+    client_secret: Secret | None = None
+    """Holds that client's secret, if it has one: itself, or `{"env": NAME}` or `{"file": PATH}`."""
+
+    @model_validator(mode="after")
+    def _client_is_no_audience(self) -> OAuthSettings:
+        if self.client_id == self.audience:
+            raise ValueError("`client_id` and `audience` must differ: a token is for one of them")
+        return self
 
 
 class HttpSettings(Section):

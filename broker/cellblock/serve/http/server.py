@@ -32,6 +32,7 @@ from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.sections import MIB, HttpSettings
 from cellblock.base.tasks import at_most, end_tasks, in_background
+from cellblock.serve.http import login_pages
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
 from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
 from cellblock.serve.http.caller import Authenticator
@@ -47,8 +48,10 @@ from cellblock.serve.http.guards import (
     trusted_origins,
     uncoded,
 )
+from cellblock.serve.http.identity import Identity
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
-from cellblock.serve.http.logins import Logins
+from cellblock.serve.http.login_pages import LoginPages, Targets, origin_in, origin_of
+from cellblock.serve.http.logins import SERVER_LOGINS, Logins
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Pages, public_routes, signed_in
 from cellblock.serve.http.refusal import Refusals, Refused
@@ -212,6 +215,16 @@ class HttpFrontend:
             return "no token is asked for: every program of this machine may run scripts"
         return f"the token is in {self._options.token_file}"
 
+    @property
+    def login_pages(self) -> str | None:
+        """Gives what the URLs of the pages begin with that lead to the logins of servers; None where people cannot say
+        who they are."""
+        oauth, hosts = self._settings.oauth, self._settings.allowed_hosts
+        if oauth is not None:
+            return None if oauth.client_id is None else origin_in(oauth.audience) + SERVER_LOGINS
+        secure = self._options.tls_cert is not None
+        return (origin_of(hosts[0], secure=secure) if hosts else self.base_url) + SERVER_LOGINS
+
     def stop(self) -> None:
         """Begins to drain: nothing new is taken, and what is in flight has its bound to end."""
         self._stopping.set()
@@ -257,6 +270,7 @@ class HttpFrontend:
         pages: Pages,
         broker: str,
         answer: Answer,
+        targets: Targets,
     ) -> None:
         """Serves until `stop`, then drains.
 
@@ -269,6 +283,7 @@ class HttpFrontend:
             pages: The dashboard and the metrics.
             broker: Names this broker to a balancer; empty where it is alone.
             answer: Answers what commands of this user ask.
+            targets: Finds the servers that want everybody's own login.
         """
         if isinstance(self._verifier, OwnTokens):
             self._verifier.named = service.tokens
@@ -286,7 +301,8 @@ class HttpFrontend:
             max_request_body_size=MAX_BODY_BYTES,
             max_sessions=self._settings.max_sessions,
         )
-        app = self._app(manager, splices, service, broker, ready, trouble, pages)
+        logins = self._login_pages(service, targets)
+        app = self._app(manager, splices, service, broker, ready, trouble, pages, logins)
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
             if ctx.method not in ("tools/call", LISTEN):
@@ -393,6 +409,7 @@ class HttpFrontend:
         ready: Callable[[bool], bool],
         trouble: Callable[[], str | None],
         pages: Pages,
+        logins: list[Route],
     ) -> ASGIApp:
         """Puts together what a request passes before the SDK sees it."""
         oauth = self._settings.oauth
@@ -434,6 +451,7 @@ class HttpFrontend:
                     browser=browser,
                     decision=[Middleware(Guarded, self._in_flight.nothing_new)],
                 ),
+                *logins,
             ],
             redirect_slashes=False,
             # Nobody without a token learns which paths there are.
@@ -446,6 +464,17 @@ class HttpFrontend:
                 ),
             ],
         )
+
+    def _login_pages(self, service: RunService, targets: Targets) -> list[Route]:
+        oauth, verifier = self._settings.oauth, self._verifier
+        if self.login_pages is None:
+            return []
+        identity = Identity(oauth, verifier) if oauth and isinstance(verifier, JwtVerifier) else None
+        rates = RateLimit(login_pages.REQUESTS_PER_SECOND, login_pages.BURST).check
+        guard = [Middleware(Guarded, own_site, rates), Middleware(Seen, self._activity)]
+        origin = None if oauth is None else origin_in(oauth.audience)
+        secure = self._options.tls_cert is not None
+        return LoginPages(targets, service.store, verifier, identity, origin, secure=secure).routes(guard)
 
     def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
         options = self._options

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.utils import issuers_match
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
 from cellblock.base.json import is_array, is_object
@@ -79,6 +79,17 @@ async def refuse_nearer(url: str, server: str) -> None:
         raise LoginError(
             f"The server leads to a private address: {shown_line(host)}.", hint="Do not log in there."
         )
+
+
+async def check_endpoints(metadata: OAuthMetadata, server: str) -> None:
+    """Raises LoginError: A browser or a code would be sent in the clear, or to a nearer address than the server's."""
+    for url in map(str, (metadata.authorization_endpoint, metadata.token_endpoint)):
+        if not is_safe(url):
+            raise Refused(
+                f"The authorization server's endpoint {shown_line(url)} is neither https nor on this machine",
+                hint="Do not log in there.",
+            )
+        await refuse_nearer(url, server)
 
 
 async def send(
@@ -162,13 +173,8 @@ class CheckedProvider(OAuthClientProvider):
         return self.spelled or super()._select_authorization_server(advertised)
 
     async def _perform_authorization(self) -> httpx2.Request:
-        metadata = self.context.oauth_metadata
-        for url in (metadata.authorization_endpoint, metadata.token_endpoint) if metadata is not None else ():
-            if not is_safe(str(url)):
-                raise OAuthFlowError(
-                    f"The authorization server's endpoint {url} is neither https nor on this machine"
-                )
-            await refuse_nearer(str(url), self.context.server_url)
+        if self.context.oauth_metadata is not None:
+            await check_endpoints(self.context.oauth_metadata, self.context.server_url)
         return await super()._perform_authorization()
 
 
@@ -228,9 +234,14 @@ def is_safe(url: str) -> bool:
     return parts.scheme == "https" or is_loopback(parts.hostname)
 
 
-async def exchange(record: LoginRecord, code: str, verifier: str, redirect_uri: str) -> httpx2.Response:
+async def exchange(
+    record: LoginRecord, code: str, verifier: str, redirect_uri: str, *, names_resource: bool = True
+) -> httpx2.Response:
     """Sends a code for tokens (RFC 6749, section 4.1.3), to whom the record says. Raises LoginError: No answer."""
-    request = await _Kept(record, redirect_uri).redeeming(code, verifier)
+    kept = _Kept(record, redirect_uri)
+    if not names_resource:
+        kept.context.protocol_version = None
+    request = await kept.redeeming(code, verifier)
     async with http_client(TOKEN_SECONDS) as http:
         return await send(http, request, TOKEN_SECONDS, record.server_url)
 

@@ -194,8 +194,9 @@ async def taken(store: Store, state: str, bound_to: str, iss: str | None) -> Beg
     return begun
 
 
-async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> str:
-    """Exchanges the code of a login that was taken out, and keeps the tokens. Returns a sentence that says so.
+async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> tuple[str, str]:
+    """Exchanges the code of a login that was taken out, and keeps the tokens. Returns where, and a sentence that names
+    the wanted scopes that were not granted, or nothing.
 
     Raises:
         LoginError: It did not succeed.
@@ -210,8 +211,7 @@ async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> str:
     async with store.locked(LOCK_BOUND_SECONDS):
         await store.save(record.with_tokens(tokens))
     missing = [scope for scope in begun.wanted if tokens.scope and scope not in tokens.scope.split()]
-    less = f" Not granted: {shown_line(' '.join(missing))}." if missing else ""
-    return f"Logged in to {target.name}; the login is kept {store.where}.{less}"
+    return store.where, f" Not granted: {shown_line(' '.join(missing))}." if missing else ""
 
 
 # ---- inside --------------------------------------------------------------------------------------

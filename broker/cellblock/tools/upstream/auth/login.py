@@ -65,7 +65,8 @@ async def log_in(
         if browser is not None:
             (browser / _PAGE).unlink(missing_ok=True)
     begun = await taken(target.kept, answer.state or "", bound_to, answer.iss)
-    return await finish(target, begun, answer.code)
+    where, less = await finish(target, begun, answer.code)
+    return f"Logged in to {target.name}; the login is kept {where}.{less}"
 
 
 async def log_out(target: LoginTarget) -> str:
