@@ -116,7 +116,6 @@ async def test_a_daemon_asks_the_person_at_the_command_and_ends_the_run_of_one_t
         ) as terminal:
             await until(lambda: "Allow it? [y/N] " in terminal.text, "the question", bound=60)
             terminal.press(b"y\n")
-            assert terminal.process.stdout is not None
             assert json.loads(await within(terminal.process.stdout.read(), 60))["result"] == "a"
         async with piped("run", waits, *options) as command:
             await until(lambda: running.recorded("tool", "never") == 1, "the call is made", bound=60)

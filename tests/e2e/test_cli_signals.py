@@ -138,7 +138,6 @@ async def serving(
 
 async def hears(process: asyncio.subprocess.Process | Command, said: list[str], wanted: str) -> None:
     """Reads what the daemon says until it has said this."""
-    assert process.stderr is not None
     while not any(wanted in line for line in said):
         line = (await within(process.stderr.readline(), 60)).decode()
         assert line, f"it ended: {said}"

@@ -73,7 +73,7 @@ def run(command: list[str], folder: Path) -> str:
     done = subprocess.run(
         command,
         env={
-            "PATH": f"{CELLBLOCK.parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{forked_cellblock().parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
             "ZDOTDIR": str(folder),
         },

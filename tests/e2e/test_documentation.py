@@ -157,7 +157,7 @@ async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest
     # `cellblock` for the client that starts it; what it keeps stays here.
     monkeypatch.setenv("PATH", str(DENO.parent), prepend=os.pathsep)
     monkeypatch.setenv("HOME", str(tmp_path))
-    write_config(tmp_path, {}, state_dir=str(tmp_path / "state"), pool={"warm": 1})
+    write_config(tmp_path, {}, state_dir=str(tmp_path / "state"))
     if example.text.startswith("# app.py"):
         (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
         await serve_and_ask(example)
@@ -189,7 +189,6 @@ async def serve_and_ask(example: Example) -> None:
     process = await asyncio.create_subprocess_exec(
         *[sys.executable, "-m", "uvicorn", "app:app", "--port", "0"], stderr=PIPE
     )
-    assert process.stderr is not None
     try:
         port = None
         while port is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,8 @@ MODES = ("auto", "legacy")
 NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
-@pytest.fixture(scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    """One daemon for the tests that leave it as it was."""
-    async with daemon(tmp_path_factory.mktemp("served")) as running:
-        yield running
-
-
 def result_of(result: CallToolResult) -> Any:
     assert not result.is_error, result.content
-    assert result.structured_content is not None
     assert result.structured_content["diagnostics"] == [], result.structured_content
     return result.structured_content["result"]
 

@@ -159,7 +159,6 @@ async def brokers(
                 str(CELLBLOCK), *arguments, stderr=PIPE, env=environment, cwd=place.folder
             )
             started.append(process)
-            assert process.stderr is not None
             while b"serving" not in (line := await within(process.stderr.readline())):
                 assert line, "it did not start"
             found.append(Daemon(process, place.ports["7433"], place.folder, TOKEN, trusted, host=address))

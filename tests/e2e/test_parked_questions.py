@@ -26,7 +26,6 @@ SECTION: dict[str, Any] = {
     "typecheck": "off",
     # Its runs may ask for approval, so they may park.
     "policy": {"default": {"approve": ["plain.give"]}},
-    "pool": {"warm": 1},
 }
 
 

@@ -24,7 +24,6 @@ SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}},
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "pool": {"warm": 1},
 }
 
 SCRIPT = """import { echo, give } from "@codemode/servers/plain";

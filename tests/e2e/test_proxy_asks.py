@@ -32,9 +32,7 @@ async def serving(folder: Path) -> AsyncGenerator[Daemon]:
         for name, options in (("older", ["--older"]), ("newer", []))
     }
     policy = {"default": {"approve": ["plain.give"]}}
-    async with daemon(
-        folder, "--profile", "proxy", servers=servers, policy=policy, pool={"warm": 1}
-    ) as served:
+    async with daemon(folder, "--profile", "proxy", servers=servers, policy=policy) as served:
         yield served
 
 

@@ -12,7 +12,6 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import (
     CallToolResult,
     LoggingMessageNotificationParams,
-    TextContent,
     ToolListChangedNotification,
 )
 
@@ -30,7 +29,6 @@ async def call(client: Client, tool: str, **arguments: Any) -> CallToolResult:
 
 def text_of(result: CallToolResult) -> str:
     (block,) = result.content
-    assert isinstance(block, TextContent)
     return block.text
 
 

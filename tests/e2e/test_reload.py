@@ -42,7 +42,6 @@ def rewrite(file: Path, servers: dict[str, Any], **cellblock: Any) -> None:
 
 
 async def heard(running: Daemon, wanted: str) -> str:
-    assert running.process.stderr is not None
     said: list[str] = []
     while True:
         line = (await within(running.process.stderr.readline(), 30)).decode()

@@ -22,7 +22,6 @@ async def test_serve_on_a_terminal_says_what_it_waits_for(tmp_path: Path) -> Non
         assert f"configuration: {config}" in said
         assert f"`cellblock install CLIENT --config {config}` puts it into one" in said
         terminal.press(END_OF_INPUT)
-        assert terminal.process.stdout is not None
         # What a client reads is MCP alone.
         assert await within(terminal.process.stdout.read(), 60) == b""
         assert await within(terminal.process.wait(), 60) == 0

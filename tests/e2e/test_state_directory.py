@@ -30,7 +30,6 @@ LARGE = "globalThis.__codemode_result__ = 'x'.repeat(5000);"
 
 SECTION: dict[str, Any] = {
     "frontend": {"inline_bytes": 1024},
-    "pool": {"warm": 1},
     "auth": {"keyring": "off"},
     "policy": {"default": {"approve": ["plain.echo"]}},
 }

@@ -63,7 +63,6 @@ async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue
                 assert "half of pool.queue_size" in found.message and "not started" in found.message
 
         pool = broker._reach and broker._reach.workers.pool
-        assert pool is not None
         for number in range(1, ROUNDS + 1):
             code = f"globalThis.__codemode_result__ = {number};"
             queued = pool.queued

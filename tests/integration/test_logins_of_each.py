@@ -14,6 +14,7 @@ from cellblock import Broker
 from cellblock.tools.upstream import persons
 from support.brokers import ready
 from support.oauth_world import World, world
+from support.parked_runs import response_of
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
@@ -159,3 +160,63 @@ async def test_a_server_that_is_started_cannot_be_each_persons(tmp_path: Path) -
 
     with pytest.raises(ConfigError, match="`login` is for servers with a `url`"):
         settings(tmp_path, {"files": {"command": "true", "login": "each"}})
+
+
+CAUGHT = """
+    import { whoami } from "@codemode/servers/notes";
+    export default await whoami({}).catch((error) => [error.name, error.certainty]);
+"""
+
+
+async def test_a_parked_run_goes_on_with_its_own_persons_login_and_with_no_other(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", login="each-public-tools") as (place, broker):
+        await within(broker.run(WHOAMI, client="team:alice"))
+        response = await within(broker.run(CAUGHT, client="team:eve", durable=True), 60)
+        assert response.parked and response.usage.run_id is not None, response
+        run_id = response.usage.run_id
+        # Somebody else's login is none of hers.
+        await place.log_in_for("team:bob", "bob")
+        await place.log_in_for("team:alice", "alice")
+        assert succeeded(await within(broker.run(WHOAMI, client="team:bob"))) == "bob"
+        assert [one.id for one in await broker.parked("team:eve")] == [run_id]
+        assert await broker.parked("team:bob") == []
+        await broker.__aexit__(None, None, None)
+        # In another broker, which has no session of hers yet.
+        async with ready(place.settings) as other:
+            await place.log_in_for("team:eve", "eve")
+            assert succeeded(await response_of(other, run_id, "team:eve")) == "eve"
+    assert {event["person"] for event in place.events("call")} == {"alice", "bob", "eve"}
+
+
+async def test_a_server_that_is_changed_begins_everybodys_session_anew(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", "team:bob") as (place, broker):
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+        before = broker.catalogs_of("team:alice")[0].servers["notes"].session
+        # Another list of tools needs no other session.
+        place.entry = {"login": "each", "disabledTools": ["slow"]}
+        broker.reconfigure(place.settings)
+        ruled = broker.catalogs_of("team:alice")[0].servers["notes"]
+        assert ruled.session == before and "slow" not in {tool.tool_name for tool in ruled.tools}
+        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
+        place.entry = {"login": "each", "headers": {"X-Other": "1"}}
+        broker.reconfigure(place.settings)
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+        assert broker.catalogs_of("team:alice")[0].servers["notes"].session != before
+        # From one login for all to each one's own, and back.
+        place.entry = {}
+        broker.reconfigure(place.settings)
+        assert error_of(await within(broker.run(WHOAMI, client="team:bob")), "IMPORT_FAILURE")
+        place.entry = {"login": "each"}
+        broker.reconfigure(place.settings)
+        assert succeeded(await within(broker.run(WHOAMI, client="team:bob"))) == "bob"
+
+
+async def test_a_server_that_is_restarted_is_connected_anew_for_everybody(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", "team:bob") as (_, broker):
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+        assert broker.restart_server("notes")
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]

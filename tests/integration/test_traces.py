@@ -75,7 +75,7 @@ async def test_one_trace_from_the_client_to_the_server(
     collector: Collector, tmp_path: Path, mode: str
 ) -> None:
     traces = {"endpoint": collector.endpoint, "headers": {"x-api-key": "k-e-y"}}
-    async with daemon(tmp_path, traces=traces, pool={"warm": 1}) as served:
+    async with daemon(tmp_path, traces=traces) as served:
         async with served.client(mode) as client:
             meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
             await within(client.call_tool(TOOL, {"code": CODE}, meta=meta), 60)
@@ -107,7 +107,7 @@ async def test_one_trace_from_the_client_to_the_server(
 
 async def test_a_collector_that_is_gone_harms_no_run(tmp_path: Path) -> None:
     traces = {"endpoint": "http://127.0.0.1:9/v1/traces"}
-    async with daemon(tmp_path, traces=traces, pool={"warm": 1}) as served:
+    async with daemon(tmp_path, traces=traces) as served:
         async with served.client() as client:
             result: Any = await within(
                 client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 1"}), 60
@@ -120,7 +120,7 @@ async def test_a_collector_that_is_gone_harms_no_run(tmp_path: Path) -> None:
 async def test_without_an_endpoint_the_clients_context_goes_upstream_with_no_span_of_ours(
     tmp_path: Path,
 ) -> None:
-    async with daemon(tmp_path, pool={"warm": 1}) as served, served.client() as client:
+    async with daemon(tmp_path) as served, served.client() as client:
         meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         await within(client.call_tool(TOOL, {"code": CODE}, meta=meta), 60)
     events = ledger(served.ledger)

@@ -23,7 +23,7 @@ from cellblock import Broker
 from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
 from support.brokers import ready
 from support.certificates import certificate
-from support.entries import settings
+from support.entries import WARM, settings
 from support.log_records import log_records
 from support.oauth_world import World, world
 from support.postgresql import Postgres
@@ -63,7 +63,7 @@ def records() -> Iterator[list[str]]:
 async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
     tmp_path: Path, records: list[str]
 ) -> None:
-    async with world(tmp_path, "--life", "2") as place:
+    async with world(tmp_path, "--life", "2", pool={"warm": WARM}) as place:
         await place.log_in()
         async with ready(place.settings) as broker:
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"

@@ -164,7 +164,6 @@ async def broker_at(
         sys.executable, "-I", "-c", SERVER, way, where, stdout=asyncio.subprocess.PIPE
     )
     try:
-        assert process.stdout is not None
         url = f"http://127.0.0.1:{int(await within(process.stdout.readline()))}/mcp"
         pool = {"warm": 1, "capacity": 4}
         bound = {"call_timeout_ms": CALL_BOUND_MS if where == "call" else ANSWERED_MS}

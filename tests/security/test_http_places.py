@@ -143,7 +143,6 @@ async def test_chunks_before_http_1_1_are_400(served: Daemon) -> None:
     head = served.request("POST", "/mcp", headers={**MCP_HEADERS, **served.auth}).decode()
     old = head.replace("HTTP/1.1", "HTTP/1.0").replace("Content-Length: 0", "Transfer-Encoding: chunked")
     answer = await served.raw((old + "0\r\n\r\n").encode())
-    assert answer is not None
     assert answer.status == 400
 
 

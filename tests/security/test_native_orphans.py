@@ -35,7 +35,6 @@ def lone_host(native: Native, kind: str) -> Generator[tuple[psutil.Process, psut
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as started:
         try:
-            assert started.stdout is not None
             worker, launcher = map(int, started.stdout.readline().split())
             yield psutil.Process(started.pid), psutil.Process(launcher), psutil.Process(worker)
         finally:

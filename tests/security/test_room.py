@@ -99,7 +99,6 @@ async def test_two_workers_of_a_room_find_nothing_of_each_other(
 ) -> None:
     """System V objects, tracing, mounts, the host's name: kept apart by the namespaces alone, too."""
     room = confinement.room()
-    assert room is not None
     launcher = Launcher(room=room if filtered else room._replace(filter=b""))
     try:
         maker, made = await let_loose(

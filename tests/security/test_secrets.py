@@ -14,7 +14,7 @@ import pytest
 
 from cellblock import Broker
 from support.brokers import ready
-from support.entries import SERVERS, settings
+from support.entries import SERVERS, WARM, settings
 from support.log_records import log_records
 from support.processes import descendants, told_to
 from support.waits import warmed, within
@@ -119,7 +119,7 @@ async def broker(folder: Path, http_port: int, records: list[str]) -> AsyncItera
         "sse": {"type": "sse", "url": f"http://{place}:{http_port}/sse{query}", "headers": headers},
         "nobody": {"url": f"http://{place}:1/mcp{query}", "headers": headers},
     }
-    async with ready(settings(folder, servers)) as started:
+    async with ready(settings(folder, servers, pool={"warm": WARM})) as started:
         assert list(started.catalog.servers) == ["leaky"], started.catalog.unavailable
         yield started
 

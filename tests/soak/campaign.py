@@ -313,7 +313,6 @@ class Campaign:
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             passed = time.monotonic() - self._began
-            assert self._watch is not None
             samples = self._watch.samples
             last = samples[-1] if samples else None
             if len(samples) > HOSTLESS_SAMPLES and not any(s.host_pid for s in samples[-HOSTLESS_SAMPLES:]):

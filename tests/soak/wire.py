@@ -56,13 +56,11 @@ class Cellblock:
     @property
     def pid(self) -> int:
         """Process id of the broker."""
-        assert self._broker is not None
         return self._broker.pid
 
     @property
     def connect_pid(self) -> int:
         """Process id of `cellblock connect`."""
-        assert self._process is not None
         return self._process.pid
 
     @property

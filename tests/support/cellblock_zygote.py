@@ -148,19 +148,16 @@ def zygote(path: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
     words = [*before, sys.executable, __file__, str(path)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "ready\n", f"{words} does not start"
         yield process
     finally:
         # The end of its stdin is its end, so that it dies with the tests whatever happens.
-        assert process.stdin is not None
         process.stdin.close()
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        assert process.stdout is not None
         process.stdout.close()
 
 

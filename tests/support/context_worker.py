@@ -132,12 +132,10 @@ class ContextWorker:
         self._send(encode_frame(start.packed(), json.dumps(plan).encode()))
 
     def _send(self, frame: bytes) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(frame)
         self._process.stdin.flush()
 
     def _read(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        assert self._process.stdout is not None
         decoder = FrameDecoder(MOST_BYTES, lambda _header, _size: True)
         while data := os.read(self._process.stdout.fileno(), READ_BYTES):
             for frame in decoder.feed(data):

@@ -20,8 +20,8 @@ CELLBLOCK = CONSOLE_SCRIPT
 LIST_WAIT_MS = 10_000
 
 WARM = 1
-"""Workers that brokers under test keep warm, and twice as many after a burst: each takes a core for some 70 ms to boot,
-and few tests use more."""
+"""Workers that brokers keep warm in tests of those. All others keep none: a boot takes a core for some 50 ms, and what
+is warm at the end of a test was booted for nobody."""
 
 REUSE: dict[str, str] = {}
 """What `--reuse` puts into the section `pool` of brokers under test."""
@@ -70,7 +70,7 @@ def for_tests(cellblock: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **cellblock,
         "upstream": {"list_wait_ms": LIST_WAIT_MS, **cellblock.get("upstream", {})},
-        "pool": {"warm": WARM, **REUSE, **cellblock.get("pool", {})},
+        "pool": {"warm": 0, **REUSE, **cellblock.get("pool", {})},
     }
 
 

@@ -238,7 +238,6 @@ async def daemon(
     else:
         process = await started(*words, **streams, env=with_constants(constants or {}))
     family: list[psutil.Process] = []
-    assert process.stderr is not None
     said: list[str] = []
     try:
         while not said or "serving" not in said[-1]:

@@ -89,7 +89,6 @@ class RayCluster:
         return raylet
 
     def _ask(self, **what: Any) -> dict[str, Any]:
-        assert self._owner.stdin is not None and self._owner.stdout is not None
         if what:
             self._owner.stdin.write(json.dumps(what) + "\n")
             self._owner.stdin.flush()

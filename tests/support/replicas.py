@@ -22,7 +22,6 @@ KEY = b64encode(bytes(range(32))).decode()
 SECTION: dict[str, Any] = {
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "pool": {"warm": 1},
 }
 
 

@@ -49,7 +49,6 @@ async def secret_service(folder: Path) -> AsyncGenerator[dict[str, str]]:
     )
     ring = None
     try:
-        assert bus.stdout is not None
         address = (await within(bus.stdout.readline())).decode().strip()
         environment = {**home, "DBUS_SESSION_BUS_ADDRESS": address}
         ring = await asyncio.create_subprocess_exec(
@@ -59,7 +58,6 @@ async def secret_service(folder: Path) -> AsyncGenerator[dict[str, str]]:
             stderr=DEVNULL,
             env={**os.environ, **environment, **libraries},
         )
-        assert ring.stdin is not None
         ring.stdin.write(b"password")
         ring.stdin.close()
         await until(lambda: (folder / "data/keyrings/login.keyring").exists(), "the keyring is made")

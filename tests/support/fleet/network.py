@@ -88,7 +88,6 @@ class Loopback:
 
     def cut(self, place: Place, *, is_cut: bool = True) -> None:
         """Has nothing get to a place, nor out of it, and nobody told so; or mends that."""
-        assert self._relays is not None
         for relay in self._relays_of(place):
             self._relays.cut(relay, is_cut)
 

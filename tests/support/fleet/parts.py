@@ -76,7 +76,6 @@ class Part:
 
     @property
     def pid(self) -> int:
-        assert self.process is not None
         return self.process.pid
 
     @property
@@ -168,7 +167,6 @@ class Part:
         return [one for one in self._below if alive(one)]
 
     def _reap(self, bound: float | None) -> int:
-        assert self.process is not None
         return self.process.wait(bound)
 
     def _signal(self, number: signal.Signals) -> None:

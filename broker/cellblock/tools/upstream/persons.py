@@ -143,9 +143,10 @@ class Persons:
 
     def held_once(self, name: str, facts: ServerFacts) -> ServerFacts:
         """Returns what equals a server's facts and is held already for another person, or the facts themselves."""
-        used = {id(one.session.facts) for one in self._of_server(name) if one.session is not None}
-        kept = self._entries[name] = [held for held in self._entries.get(name, ()) if id(held[0]) in used]
-        return next((held for held, _ in kept if held == facts), facts)
+        known = (one.session.facts for one in self._of_server(name) if one.session is not None)
+        listed = {id(one): one for one in known if one is not None}
+        self._entries[name] = [one for one in self._entries.get(name, ()) if id(one[0]) in listed]
+        return next((held for held in listed.values() if held == facts), facts)
 
     def forget(self, name: str | None = None) -> None:
         """Has the entries of a server made anew, or all."""
