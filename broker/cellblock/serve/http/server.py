@@ -31,6 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.sections import MIB, HttpSettings
+from cellblock.base.settings.settings import Settings
 from cellblock.base.tasks import at_most, end_tasks, in_background
 from cellblock.serve.http import login_pages
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
@@ -50,7 +51,7 @@ from cellblock.serve.http.guards import (
 )
 from cellblock.serve.http.identity import Identity
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
-from cellblock.serve.http.login_pages import LoginPages, Targets, origin_in, origin_of
+from cellblock.serve.http.login_pages import LoginPages, origin_in, origin_of
 from cellblock.serve.http.logins import SERVER_LOGINS, Logins
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Pages, public_routes, signed_in
@@ -270,7 +271,7 @@ class HttpFrontend:
         pages: Pages,
         broker: str,
         answer: Answer,
-        targets: Targets,
+        settings: Callable[[], Settings],
     ) -> None:
         """Serves until `stop`, then drains.
 
@@ -283,7 +284,7 @@ class HttpFrontend:
             pages: The dashboard and the metrics.
             broker: Names this broker to a balancer; empty where it is alone.
             answer: Answers what commands of this user ask.
-            targets: Finds the servers that want everybody's own login.
+            settings: Gives those in force.
         """
         if isinstance(self._verifier, OwnTokens):
             self._verifier.named = service.tokens
@@ -301,7 +302,7 @@ class HttpFrontend:
             max_request_body_size=MAX_BODY_BYTES,
             max_sessions=self._settings.max_sessions,
         )
-        logins = self._login_pages(service, targets)
+        logins = self._login_pages(service, settings)
         app = self._app(manager, splices, service, broker, ready, trouble, pages, logins)
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -465,7 +466,7 @@ class HttpFrontend:
             ],
         )
 
-    def _login_pages(self, service: RunService, targets: Targets) -> list[Route]:
+    def _login_pages(self, service: RunService, settings: Callable[[], Settings]) -> list[Route]:
         oauth, verifier = self._settings.oauth, self._verifier
         if self.login_pages is None:
             return []
@@ -474,7 +475,7 @@ class HttpFrontend:
         guard = [Middleware(Guarded, own_site, rates), Middleware(Seen, self._activity)]
         origin = None if oauth is None else origin_in(oauth.audience)
         secure = self._options.tls_cert is not None
-        return LoginPages(targets, service.store, verifier, identity, origin, secure=secure).routes(guard)
+        return LoginPages(settings, service.store, verifier, identity, origin, secure=secure).routes(guard)
 
     def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
         options = self._options
