@@ -195,7 +195,11 @@ class HttpFrontend:
             self.port: int = self._socket.getsockname()[1]
             scheme = "https" if options.tls_cert else "http"
             self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
-            self._origins = [*(f"{scheme}://{host}" for host in self._hosts), *settings.allowed_origins]
+            # A proxy in front has TLS, and browsers its name.
+            proxied = [f"https://{host}" for host in settings.allowed_hosts]
+            proxied += [origin_in(settings.oauth.audience)] if settings.oauth is not None else []
+            own = [f"{scheme}://{host}" for host in self._hosts]
+            self._origins = [*own, *proxied, *settings.allowed_origins]
             self.base_url = f"{scheme}://{address.host}:{self.port}"
             self._verifier = self._make_verifier()
         except BaseException:
@@ -220,11 +224,10 @@ class HttpFrontend:
     def login_pages(self) -> str | None:
         """Gives what the URLs of the pages begin with that lead to the logins of servers; None where people cannot say
         who they are."""
-        oauth, hosts = self._settings.oauth, self._settings.allowed_hosts
+        oauth, hosts = self._settings.oauth, [*self._settings.allowed_hosts, *self._hosts]
         if oauth is not None:
             return None if oauth.client_id is None else origin_in(oauth.audience) + SERVER_LOGINS
-        secure = self._options.tls_cert is not None
-        return (origin_of(hosts[0], secure=secure) if hosts else self.base_url) + SERVER_LOGINS
+        return origin_of(hosts[0], secure=self._options.tls_cert is not None) + SERVER_LOGINS
 
     def stop(self) -> None:
         """Begins to drain: nothing new is taken, and what is in flight has its bound to end."""

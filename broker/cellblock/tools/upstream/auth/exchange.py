@@ -185,7 +185,7 @@ async def drive(provider: CheckedProvider, refused: httpx2.Response, bound: floa
     Args:
         provider: Has the tokens afterwards.
         refused: The answer to the request, with the challenge in `WWW-Authenticate`; its request is not sent.
-        bound: For each exchange, in seconds; waiting for a person is up to the provider's handlers.
+        bound: For each exchange, in seconds.
 
     Raises:
         Refused: As the server says, or the SDK.
