@@ -51,7 +51,7 @@ async def test_who_has_no_login_is_told_how_to_log_in_and_sees_nothing_of_others
         assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
         diagnostic = error_of(await within(broker.run(WHOAMI, client="team:eve")), "IMPORT_FAILURE")
         assert "it needs a login of your own" in diagnostic.message
-        how = "log in and run the script again: run: cellblock auth login notes."
+        how = "log in (run: cellblock auth login notes) and run the script again."
         assert diagnostic.hint == f"Do without it, or {how}"
         now, known = broker.catalogs_of("team:eve")
         assert "notes" not in now.servers and "notes" not in known.servers
