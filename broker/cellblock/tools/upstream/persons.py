@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.settings.sections import OF_PERSON
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts
 from cellblock.tools.upstream.session import UpstreamSession
@@ -213,12 +214,12 @@ class Persons:
     ) -> tuple[Catalog, Catalog]:
         servers, shown = {**shared.servers}, {**known.servers}
         away, never = {**shared.unavailable}, {**known.unavailable}
-        starting, lacking = set(shared.starting), set[str]()
+        starting, lacking = set(shared.starting), dict[str, str]()
         for name, own in sessions.items():
             path, session = paths[name], own.session
             entry, state = self._entry(name, own, person), None if session is None else session.state
             if session is None:
-                lacking.add(path)
+                lacking[path] = own.login.hint if own.login is not None else login_hint(name)
             elif session.starting:
                 starting.add(path)
             reason = session.reason if session is not None else ""
@@ -233,7 +234,7 @@ class Persons:
                 del away[path]
         about: dict[str, Any] = {
             "starting": frozenset(starting),
-            "logins": {path: how for path, how in shared.logins.items() if path in lacking},
+            "logins": lacking,
         }
         now = replace(shared, servers=_in_order(servers, paths), unavailable=away, **about)
         return now, replace(known, servers=_in_order(shown, paths), unavailable=never, **about)

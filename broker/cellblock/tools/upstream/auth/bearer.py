@@ -38,6 +38,7 @@ class Login(httpx2.Auth):
     Args:
         server: The server's name.
         redactor: Of the server's session; learns every token before it is used.
+        page: The URL at which its person logs in; None for the user of this machine.
 
     Attributes:
         problem: What is known to be wrong, if anything.
@@ -47,10 +48,10 @@ class Login(httpx2.Auth):
 
     is_given = False
 
-    def __init__(self, server: str, redactor: Redactor) -> None:
-        self.redactor = redactor
+    def __init__(self, server: str, redactor: Redactor, page: str | None = None) -> None:
+        self.redactor, self.page = redactor, page
         self.problem: str | None = None
-        self.hint = login_hint(server)
+        self.hint = login_hint(server, page)
         self._server = server
         self._renewing: asyncio.Task[str | None] | None = None
         self._not_before = 0.0
