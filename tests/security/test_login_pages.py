@@ -2,133 +2,24 @@
 
 import base64
 import contextlib
-import re
 import signal
 import socket
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urljoin, urlsplit
 
-import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.store import LocalStore, Store
+from cellblock.base.store import Store
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
-from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES
-from cellblock.tools.upstream.auth.record import LoginRecord
-from cellblock.tools.upstream.auth.store import LoginStore
-from support.commands import cellblock
-from support.http_daemon import Daemon, daemon
+from support.http_daemon import daemon
 from support.identity_provider import CLIENT_ID, CLIENT_SECRET, Provider, provider
-from support.oauth_world import World, world
+from support.login_site import Browser, Site, site
 from support.shared_rows import KEY
 from support.waits import within
-
-LINK = re.compile(r'id="allow" href="([^"]+)"')
-
-
-class Browser:
-    """A browser with cookies of its own. It goes where it is led, and agrees where it is asked."""
-
-    def __init__(self) -> None:
-        self.http = httpx2.AsyncClient(trust_env=False, timeout=60)
-        self.way: list[str] = []
-
-    async def get(self, url: str, **headers: str) -> httpx2.Response:
-        return await self.http.get(url, headers=headers)
-
-    async def post(self, url: str, form: Mapping[str, str] | None = None, **headers: str) -> httpx2.Response:
-        return await self.http.post(url, data=dict(form or {}), headers=headers)
-
-    async def followed(self, page: httpx2.Response, *, until: str = "") -> httpx2.Response:
-        """Goes on to the last page, or to the first redirect to a URL that begins so: its page is not asked for."""
-        for _ in range(12):
-            if page.is_redirect:
-                url = urljoin(str(page.url), page.headers["location"])
-                self.way.append(url)
-                if until and url.startswith(until):
-                    return page
-                page = await self.get(url)
-            elif (link := LINK.search(page.text)) is not None:
-                page = await self.get(urljoin(str(page.url), link[1].replace("&amp;", "&")))
-            else:
-                return page
-        raise AssertionError(f"it is led without end: {self.way}")
-
-
-@dataclass
-class Site:
-    """A daemon in front of a server that wants everybody's own login."""
-
-    place: World
-    daemon: Daemon
-    store: Store
-    browsers: list[Browser] = field(default_factory=list[Browser])
-
-    @property
-    def page(self) -> str:
-        return f"{self.origin}/login/notes"
-
-    @property
-    def origin(self) -> str:
-        return self.daemon.url.removesuffix("/mcp")
-
-    @property
-    def callback(self) -> str:
-        return f"{self.origin}/login/callback"
-
-    def browser(self) -> Browser:
-        self.browsers.append(Browser())
-        return self.browsers[-1]
-
-    async def token(self, name: str) -> str:
-        made = await cellblock("token", "create", name, "--state-dir", self.daemon.folder / "s")
-        assert made.code == 0, made.err
-        return made.out.strip().splitlines()[-1].split()[-1]
-
-    async def login_of(self, person: str) -> LoginRecord | None:
-        if isinstance(self.store, SharedState):
-            self.store.rows.read()
-        kept = LoginStore(self.store, "notes", self.place.url, AuthSettings(keyring="off"), person=person)
-        return await kept.load()
-
-    def under_way(self) -> list[str]:
-        shelf = self.store.shelf(KIND, MAX_BYTES)
-        shelf.refresh()
-        return shelf.names()
-
-
-@contextlib.asynccontextmanager
-async def site(
-    folder: Path,
-    *options: str,
-    http: Mapping[str, Any] | None = None,
-    store: Store | None = None,
-    **section: Any,
-) -> AsyncGenerator[Site]:
-    async with contextlib.AsyncExitStack() as stack:
-        place = await stack.enter_async_context(world(folder))
-        servers = {"notes": {"url": place.url, "login": "each"}, "shared": {"url": place.url}}
-        sections = {"auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 0}, **section}
-        served = await stack.enter_async_context(
-            daemon(
-                folder,
-                *options,
-                servers=servers,
-                http=http,
-                token="" if "oauth" in (http or {}) else None,
-                **sections,
-            )
-        )
-        made = Site(place, served, store or LocalStore(folder / "s"))
-        yield made
-        for browser in made.browsers:
-            await browser.http.aclose()
 
 
 def free_port() -> int:
@@ -424,7 +315,8 @@ async def test_what_the_identity_provider_brings_is_good_for_its_browser_and_onc
 async def test_behind_a_proxy_the_audience_says_where_browsers_are(tmp_path: Path, idp: Provider) -> None:
     oauth = idp.oauth("https://cellblock.example/mcp")
     async with site(tmp_path, http={"oauth": oauth}) as made:
-        led = await made.browser().post(made.page)
+        led = await made.browser().post(made.page, Origin="https://cellblock.example")
+        assert led.status_code == 303
         asked = parse_qs(urlsplit(led.headers["location"]).query)
         assert asked["redirect_uri"] == ["https://cellblock.example/login/callback"]
         cookie = led.headers["set-cookie"]
@@ -449,7 +341,9 @@ async def test_without_a_client_of_the_issuers_there_are_no_pages(tmp_path: Path
 async def test_a_name_that_a_proxy_knows_is_reached_by_tls(tmp_path: Path) -> None:
     async with site(tmp_path, http={"allowed_hosts": ["cellblock.example"]}) as made:
         mine = {"token": made.daemon.token or ""}
-        led = await made.browser().post(made.page, mine, Host="cellblock.example")
+        sent = {"Host": "cellblock.example", "Origin": "https://cellblock.example"}
+        led = await made.browser().post(made.page, mine, **sent)
+        assert led.status_code == 303
         asked = parse_qs(urlsplit(led.headers["location"]).query)
         assert asked["redirect_uri"] == ["https://cellblock.example/login/callback"]
         assert led.headers["set-cookie"].startswith("__Host-")

@@ -63,11 +63,11 @@ async def ended(served: Daemon, run_id: str) -> Any:
     return await until_found(look, "it has ended")
 
 
-async def response_of(broker: Broker, run_id: str) -> RunResponse:
+async def response_of(broker: Broker, run_id: str, principal: str = "embedding") -> RunResponse:
     """The response of a run of a program that was parked, when it has ended."""
 
     async def look() -> RunResponse | None:
-        status = await broker.parked_runs.status(run_id, "embedding")
+        status = await broker.parked_runs.status(run_id, principal)
         return status.response if status is not None and status.state == "ended" else None
 
     return await until_found(look, "it has ended")

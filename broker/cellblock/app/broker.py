@@ -635,7 +635,9 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
-        reach = await start_reach(self._settings, self.store, self._tools, self.events, notify, stack)
+        reach = await start_reach(
+            self._settings, self.store, self._tools, self.events, notify, stack, self.login_pages
+        )
         self.counts.start()
         stack.push_async_callback(self.counts.close)
         self._reach, self._outputs = reach, reach.outputs
