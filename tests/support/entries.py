@@ -1,10 +1,11 @@
 """Plain entries of the own test servers, and settings and files made of them."""
 
-from __future__ import annotations
-
 import json
+import os
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,19 @@ def forked_server(name: str, *args: object) -> list[str]:
 def sdk_server(*args: object) -> Entry:
     """The `mcpServers` entry of `servers/sdk_server.py` over stdio."""
     return entry(forked_server("sdk_server.py", *args))
+
+
+@contextmanager
+def http_server(*options: str) -> Iterator[str]:
+    """The URL of an `sdk_server.py` over streamable HTTP; killed at the end."""
+    command = forked_server("sdk_server.py", "http", *options)
+    environment = {"PATH": os.environ["PATH"]}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            port = process.stdout.readline().split()[1]
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()
 
 
 def tracker() -> Entry:

@@ -18,10 +18,12 @@ from cellblock.app.config.named_secrets import NAME, NAME_RULE, NamedSecrets
 from cellblock.app.config.references import MAX_FILE_BYTES, names_in
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
+from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
+from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock.tools.upstream.server_logins import can_log_in
 
@@ -113,6 +115,12 @@ def put(parsed: argparse.Namespace) -> int:
         KeyringError: No keyring keeps it.
     """
     name = _checked(parsed.name)
+    if parsed.principal is not None:
+        _own_secrets(parsed).put(name, _value(name))
+        sys.stdout.write(
+            f"{name} of {parsed.principal} is kept. Refer to it in headers with ${{secret:{name}}}.\n"
+        )
+        return EXIT_OK
     secrets = NamedSecrets()
     # Asked before the person is: there may be no keyring to keep it.
     replaced = secrets.get(name) is not None
@@ -144,6 +152,11 @@ def show(parsed: argparse.Namespace) -> int:
 def remove(parsed: argparse.Namespace) -> int:
     """Forgets a secret. Raises KeyringError, and ConfigError where the configuration cannot be read."""
     name = _checked(parsed.name)
+    if parsed.principal is not None:
+        was_there = _own_secrets(parsed).remove(name)
+        said = "is removed" if was_there else "was not there"
+        sys.stdout.write(f"{name} of {parsed.principal} {said}.\n")
+        return EXIT_OK if was_there else EXIT_NO
     secrets = NamedSecrets()
     uses = _uses(parsed.config).get(name, [])
     if not secrets.remove(name):
@@ -154,6 +167,10 @@ def remove(parsed: argparse.Namespace) -> int:
     if uses:
         say(f"warning: {parsed.config} still refers to {name}: {', '.join(uses)}")
     return EXIT_OK
+
+
+def _own_secrets(parsed: argparse.Namespace) -> OwnSecrets:
+    return OwnSecrets(store_to_read(with_state_dir(parsed)), person_of(parsed.principal))
 
 
 def _checked(name: str) -> str:

@@ -22,6 +22,10 @@ def kept_logins(
     logs in at a page whose URL begins so; None: there are no pages."""
 
     def login_of(server: str, config: ServerConfig, person: str) -> Login | None:
+        if config.url is not None and config.own_headers:
+            from cellblock.tools.upstream.auth.own_headers import OwnHeaders, OwnSecrets
+
+            return OwnHeaders(server, config, OwnSecrets(store, person))
         if not can_log_in(config) or config.url is None:
             return None
         from cellblock.tools.upstream.auth.sources import KeptLogin, OwnCredentials
@@ -39,7 +43,8 @@ def kept_logins(
 
 def can_log_in(config: ServerConfig) -> bool:
     """Says whether OAuth is for this server: it has a URL, and no credentials of its own."""
-    return config.url is not None and not any(name.lower() == "authorization" for name in config.headers)
+    has_own = config.own_headers or any(name.lower() == "authorization" for name in config.headers)
+    return config.url is not None and not has_own
 
 
 @dataclass(frozen=True, slots=True)

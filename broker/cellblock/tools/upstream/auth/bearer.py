@@ -14,7 +14,6 @@ from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_fro
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.redaction import Redactor, safe_text
-from cellblock.base.shelf import Stamp
 from cellblock.tools.upstream.auth.errors import LoginEnded, Refused, login_hint
 from cellblock.tools.upstream.auth.exchange import shown_line
 
@@ -79,7 +78,7 @@ class Login(httpx2.Auth):
         what = f": it needs {scopes}" if scopes else ""
         self.problem = f"the login does not reach far enough (insufficient_scope{what})"
 
-    def stamp(self) -> Stamp | None:
+    def stamp(self) -> object:
         """Changes when somebody logs in, in any process; None where nothing is kept."""
         return None
 
