@@ -1,7 +1,5 @@
 """Client credentials with a private key: it signs an assertion for each token and is shown to nobody (RFC 7523)."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pages that lead to a server's login: whose login it becomes, and who tries to get another's."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import signal
@@ -317,7 +315,8 @@ async def test_what_the_identity_provider_brings_is_good_for_its_browser_and_onc
 async def test_behind_a_proxy_the_audience_says_where_browsers_are(tmp_path: Path, idp: Provider) -> None:
     oauth = idp.oauth("https://cellblock.example/mcp")
     async with site(tmp_path, http={"oauth": oauth}) as made:
-        led = await made.browser().post(made.page)
+        led = await made.browser().post(made.page, Origin="https://cellblock.example")
+        assert led.status_code == 303
         asked = parse_qs(urlsplit(led.headers["location"]).query)
         assert asked["redirect_uri"] == ["https://cellblock.example/login/callback"]
         cookie = led.headers["set-cookie"]
@@ -342,7 +341,9 @@ async def test_without_a_client_of_the_issuers_there_are_no_pages(tmp_path: Path
 async def test_a_name_that_a_proxy_knows_is_reached_by_tls(tmp_path: Path) -> None:
     async with site(tmp_path, http={"allowed_hosts": ["cellblock.example"]}) as made:
         mine = {"token": made.daemon.token or ""}
-        led = await made.browser().post(made.page, mine, Host="cellblock.example")
+        sent = {"Host": "cellblock.example", "Origin": "https://cellblock.example"}
+        led = await made.browser().post(made.page, mine, **sent)
+        assert led.status_code == 303
         asked = parse_qs(urlsplit(led.headers["location"]).query)
         assert asked["redirect_uri"] == ["https://cellblock.example/login/callback"]
         assert led.headers["set-cookie"].startswith("__Host-")

@@ -1,7 +1,5 @@
 """The authorization server's clients, codes and tokens, in memory, and its pages; see `oauth_server.py`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64

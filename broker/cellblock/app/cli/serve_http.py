@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import signal
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +14,6 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.asking import Answers
 from cellblock.app.cli.serve import Hangups, following
 from cellblock.app.cli.streams import say
-from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.store import LocalStore
@@ -29,7 +26,6 @@ from cellblock.serve.http.pages import Pages
 from cellblock.serve.http.server import HttpFrontend, HttpOptions
 from cellblock.serve.http.token import FILE_NAME
 from cellblock.serve.http.waiting_runs import WaitingRuns
-from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock_worker.base.logs import bound_log
 from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 
@@ -87,7 +83,7 @@ async def serve_http(
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
                     broker=section.state.broker_name if broker.store.is_shared else "",
                     answer=Answers(broker, parsed, why_behind, front.stop),
-                    targets=partial(_personal, broker),
+                    settings=lambda: broker.settings,
                 )
                 if front.hurried:
                     # The exit code says that it was not left to end by itself.
@@ -140,16 +136,6 @@ async def _end_of_itself(front: HttpFrontend, broker: Broker, parsed: argparse.N
     else:
         say(f"stopping: no client was here for {IDLE_STOP_SECONDS:g} s")
     front.stop()
-
-
-def _personal(broker: Broker, server: str, person: str) -> LoginTarget | None:
-    """Finds the server of a name that wants everybody's own login; None where there is none that people log in to."""
-    auth, config = broker.settings.cellblock.auth, broker.settings.servers.get(server)
-    if config is None or not config.is_personal or auth.for_server(server).grant != "authorization_code":
-        return None
-    with contextlib.suppress(ConfigError):
-        return target_of(server, broker.settings.servers, auth, broker.store, person)
-    return None
 
 
 def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages:

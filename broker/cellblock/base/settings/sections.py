@@ -364,12 +364,6 @@ class OAuthSettings(Section):
     client_secret: Secret | None = None
     """Holds that client's secret, if it has one: itself, or `{"env": NAME}` or `{"file": PATH}`."""
 
-    @model_validator(mode="after")
-    def _client_is_no_audience(self) -> OAuthSettings:
-        if self.client_id == self.audience:
-            raise ValueError("`client_id` and `audience` must differ: a token is for one of them")
-        return self
-
 
 class HttpSettings(Section):
     """Bounds the resources that clients of `cellblock serve --http` may use."""

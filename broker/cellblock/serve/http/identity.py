@@ -4,9 +4,8 @@ authorization code flow with PKCE and a nonce). Its two halves are those of a lo
 
 from __future__ import annotations
 
-import json
 import secrets
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -14,7 +13,6 @@ from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata
 from pydantic import ValidationError
 
-from cellblock.base.json import is_object
 from cellblock.base.settings.policy import PROVEN
 from cellblock.base.settings.secret_places import secret_of
 from cellblock.base.settings.sections import OAuthSettings
@@ -27,6 +25,7 @@ from cellblock.tools.upstream.auth.exchange import (
     exchange,
     http_client,
     is_safe,
+    object_in,
     send,
     words_of,
 )
@@ -34,6 +33,8 @@ from cellblock.tools.upstream.auth.flow import BEGUN_SECONDS, BegunLogin, leadin
 from cellblock.tools.upstream.auth.record import LoginRecord
 
 SCOPE: Final = "openid"
+
+BASIC: Final = "client_secret_basic"
 
 
 class Identity:
@@ -72,18 +73,13 @@ class Identity:
             ConfigError: The client's secret cannot be read.
         """
         secret, metadata = secret_of(self._settings.client_secret), begun.login.server_metadata
-        methods = (metadata.token_endpoint_auth_methods_supported if metadata is not None else None) or []
-        by_post = "client_secret_post" in methods and "client_secret_basic" not in methods
-        method = "client_secret_post" if by_post else "client_secret_basic"
+        methods = (metadata and metadata.token_endpoint_auth_methods_supported) or [BASIC]
+        method = (BASIC if BASIC in methods else "client_secret_post") if secret else "none"
         # The secret is not written down between the two halves.
-        shown = {"client_secret": secret, "token_endpoint_auth_method": method if secret else "none"}
+        shown = {"client_secret": secret, "token_endpoint_auth_method": method}
         login = begun.login.model_copy(update={"client": begun.login.client.model_copy(update=shown)})
         response = await exchange(login, code, begun.verifier, begun.redirect_uri, names_resource=False)
-        try:
-            answer: Any = json.loads(response.content)
-        except (ValueError, RecursionError):
-            answer = None
-        token = answer.get("id_token") if is_object(answer) else None
+        token: object = object_in(response.content).get("id_token")
         if response.status_code != 200 or not isinstance(token, str):
             raise LoginError(
                 f"The identity provider does not say who you are: {words_of(response)}.", hint="Begin anew."

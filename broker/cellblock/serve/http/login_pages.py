@@ -12,7 +12,7 @@ import html
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -25,8 +25,8 @@ from starlette.routing import Route
 
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.loopback import is_loopback
-from cellblock.base.redaction import guard_loggers
 from cellblock.base.settings.policy import person_of
+from cellblock.base.settings.settings import Settings
 from cellblock.base.store import Store
 from cellblock.base.visible import visible
 from cellblock.serve.http.bodies import read_body
@@ -40,7 +40,7 @@ from cellblock.tools.upstream.auth.errors import LoginStoreError
 from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS
 from cellblock.tools.upstream.auth.flow import BEGUN_SECONDS, begin, finish, taken
 from cellblock.tools.upstream.auth.redirect import page, refusal, values_in
-from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
+from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of, target_of
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -72,15 +72,12 @@ _HEADERS: Final = {
     "referrer-policy": "same-origin",
 }
 
-Targets = Callable[[str, str], LoginTarget | None]
-"""Finds the server of a name that wants everybody's own login, for a person; None: there is no such server."""
-
 
 class LoginPages:
     """Shows the pages of all servers.
 
     Args:
-        targets: Finds them.
+        settings: Gives those in force.
         store: Has what is between the halves of a login.
         verifier: Knows tokens; None where none is asked for.
         identity: Asks an identity provider who somebody is; None: a token says so.
@@ -90,7 +87,7 @@ class LoginPages:
 
     def __init__(
         self,
-        targets: Targets,
+        settings: Callable[[], Settings],
         store: Store,
         verifier: TokenVerifier | None,
         identity: Identity | None,
@@ -98,32 +95,29 @@ class LoginPages:
         *,
         secure: bool,
     ) -> None:
-        self._targets, self._store = targets, store
+        self._settings, self._store = settings, store
         self._verifier, self._identity = verifier, identity
         self._origin, self._secure = origin, secure
-        guard_loggers()
 
     def routes(self, guard: list[Middleware]) -> list[Route]:
         """Returns the paths, behind their guard."""
         path = f"{SERVER_LOGINS}{{server:path}}"
-        return [
-            Route(path, self._got, methods=["GET"], middleware=guard),
-            Route(path, self._posted, methods=["POST"], middleware=guard),
-        ]
+        return [Route(path, self._answer, methods=["GET", "POST"], middleware=guard)]
 
-    async def _got(self, request: Request) -> Response:
+    async def _answer(self, request: Request) -> Response:
         server: str = request.path_params["server"]
-        if server == CALLBACK and "state" in request.query_params:
-            return await _told(self._came_back(request))
-        self._target(server)
-        return self._form(server)
+        try:
+            if server == CALLBACK and "state" in request.query_params and request.method != "POST":
+                return await self._came_back(request)
+            self._target(server)
+            return await self._begun(request, server) if request.method == "POST" else self._form(server)
+        except CellblockError as error:
+            logger.info("a login has not succeeded: %s", error)
+            is_ours = isinstance(error, ConfigError | LoginStoreError)
+            status = HTTPStatus.SERVICE_UNAVAILABLE if is_ours else HTTPStatus.BAD_REQUEST
+            return _page(f"{error.message} {error.hint}", status=status)
 
-    async def _posted(self, request: Request) -> Response:
-        return await _told(self._begun(request))
-
-    async def _begun(self, request: Request) -> Response:
-        server: str = request.path_params["server"]
-        self._target(server)
+    async def _begun(self, request: Request, server: str) -> Response:
         if self._identity is not None:
             base, secret = self._base(request), self._secret(request)
             url = await self._identity.begin(self._store, server, f"{base}{SERVER_LOGINS}{CALLBACK}", secret)
@@ -182,10 +176,12 @@ class LoginPages:
         return None if access is None else access.subject or SUBJECT
 
     def _target(self, server: str, person: str = "") -> LoginTarget:
-        target = self._targets(server, person)
-        if target is None:
+        """Returns the server of a name that wants everybody's own login. Raises ConfigError: Nobody can log in now."""
+        made = self._settings()
+        config, auth = made.servers.get(server), made.cellblock.auth
+        if config is None or not config.is_personal or auth.for_server(server).grant == "client_credentials":
             raise Refused(HTTPStatus.NOT_FOUND)
-        return target
+        return target_of(server, made.servers, auth, self._store, person)
 
     def _base(self, request: Request) -> str:
         """Returns the origin at which browsers reach this front-end."""
@@ -225,17 +221,6 @@ def origin_of(host: str, *, secure: bool) -> str:
 
 def _cookie_name(base: str) -> str:
     return f"__Host-{COOKIE}" if base.startswith("https:") else COOKIE
-
-
-async def _told(work: Awaitable[Response]) -> Response:
-    """Answers with a page that says what is wrong, where something is."""
-    try:
-        return await work
-    except CellblockError as error:
-        logger.info("a login has not succeeded: %s", error)
-        is_ours = isinstance(error, ConfigError | LoginStoreError)
-        status = HTTPStatus.SERVICE_UNAVAILABLE if is_ours else HTTPStatus.BAD_REQUEST
-        return _page(f"{error.message} {error.hint}", status=status)
 
 
 def _page(*texts: str, form: str = "", status: int = HTTPStatus.OK) -> Response:

@@ -31,6 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.sections import MIB, HttpSettings
+from cellblock.base.settings.settings import Settings
 from cellblock.base.tasks import at_most, end_tasks, in_background
 from cellblock.serve.http import login_pages
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
@@ -50,7 +51,7 @@ from cellblock.serve.http.guards import (
 )
 from cellblock.serve.http.identity import Identity
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
-from cellblock.serve.http.login_pages import LoginPages, Targets, origin_in, origin_of
+from cellblock.serve.http.login_pages import LoginPages, origin_in, origin_of
 from cellblock.serve.http.logins import SERVER_LOGINS, Logins
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Pages, public_routes, signed_in
@@ -194,7 +195,11 @@ class HttpFrontend:
             self.port: int = self._socket.getsockname()[1]
             scheme = "https" if options.tls_cert else "http"
             self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
-            self._origins = [*(f"{scheme}://{host}" for host in self._hosts), *settings.allowed_origins]
+            # A proxy in front has TLS, and browsers its name.
+            proxied = [f"https://{host}" for host in settings.allowed_hosts]
+            proxied += [origin_in(settings.oauth.audience)] if settings.oauth is not None else []
+            own = [f"{scheme}://{host}" for host in self._hosts]
+            self._origins = [*own, *proxied, *settings.allowed_origins]
             self.base_url = f"{scheme}://{address.host}:{self.port}"
             self._verifier = self._make_verifier()
         except BaseException:
@@ -219,11 +224,10 @@ class HttpFrontend:
     def login_pages(self) -> str | None:
         """Gives what the URLs of the pages begin with that lead to the logins of servers; None where people cannot say
         who they are."""
-        oauth, hosts = self._settings.oauth, self._settings.allowed_hosts
+        oauth, hosts = self._settings.oauth, [*self._settings.allowed_hosts, *self._hosts]
         if oauth is not None:
             return None if oauth.client_id is None else origin_in(oauth.audience) + SERVER_LOGINS
-        secure = self._options.tls_cert is not None
-        return (origin_of(hosts[0], secure=secure) if hosts else self.base_url) + SERVER_LOGINS
+        return origin_of(hosts[0], secure=self._options.tls_cert is not None) + SERVER_LOGINS
 
     def stop(self) -> None:
         """Begins to drain: nothing new is taken, and what is in flight has its bound to end."""
@@ -270,7 +274,7 @@ class HttpFrontend:
         pages: Pages,
         broker: str,
         answer: Answer,
-        targets: Targets,
+        settings: Callable[[], Settings],
     ) -> None:
         """Serves until `stop`, then drains.
 
@@ -283,7 +287,7 @@ class HttpFrontend:
             pages: The dashboard and the metrics.
             broker: Names this broker to a balancer; empty where it is alone.
             answer: Answers what commands of this user ask.
-            targets: Finds the servers that want everybody's own login.
+            settings: Gives those in force.
         """
         if isinstance(self._verifier, OwnTokens):
             self._verifier.named = service.tokens
@@ -301,7 +305,7 @@ class HttpFrontend:
             max_request_body_size=MAX_BODY_BYTES,
             max_sessions=self._settings.max_sessions,
         )
-        logins = self._login_pages(service, targets)
+        logins = self._login_pages(service, settings)
         app = self._app(manager, splices, service, broker, ready, trouble, pages, logins)
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -465,7 +469,7 @@ class HttpFrontend:
             ],
         )
 
-    def _login_pages(self, service: RunService, targets: Targets) -> list[Route]:
+    def _login_pages(self, service: RunService, settings: Callable[[], Settings]) -> list[Route]:
         oauth, verifier = self._settings.oauth, self._verifier
         if self.login_pages is None:
             return []
@@ -474,7 +478,7 @@ class HttpFrontend:
         guard = [Middleware(Guarded, own_site, rates), Middleware(Seen, self._activity)]
         origin = None if oauth is None else origin_in(oauth.audience)
         secure = self._options.tls_cert is not None
-        return LoginPages(targets, service.store, verifier, identity, origin, secure=secure).routes(guard)
+        return LoginPages(settings, service.store, verifier, identity, origin, secure=secure).routes(guard)
 
     def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
         options = self._options

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -138,7 +139,7 @@ async def send(
 def _mended(body: bytes) -> bytes:
     """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or scopes as a list
     or with commas."""
-    answer = _object_in(body)
+    answer = object_in(body)
     if "access_token" not in answer:
         return body
     try:
@@ -162,7 +163,7 @@ class CheckedProvider(OAuthClientProvider):
 
     def respell(self, answer: httpx2.Response) -> bool:
         """Notes how metadata spells its issuer; False where that is no reason to try again."""
-        issuer = _object_in(answer.content).get("issuer")
+        issuer = object_in(answer.content).get("issuer")
         advertised = self.context.auth_server_url
         if self.spelled is not None or not isinstance(issuer, str) or advertised is None:
             return False
@@ -184,7 +185,7 @@ async def drive(provider: CheckedProvider, refused: httpx2.Response, bound: floa
     Args:
         provider: Has the tokens afterwards.
         refused: The answer to the request, with the challenge in `WWW-Authenticate`; its request is not sent.
-        bound: For each exchange, in seconds; waiting for a person is up to the provider's handlers.
+        bound: For each exchange, in seconds.
 
     Raises:
         Refused: As the server says, or the SDK.
@@ -214,17 +215,10 @@ def _refused(error: OAuthFlowError, response: httpx2.Response) -> Refused:
         if error_code(response) is not None:
             said = f"{said} ({words_of(response)})"
     elif isinstance(error, OAuthTokenError):
-        return _no_token(response)
+        is_granted = response.status_code < 400 and error_code(response) is None
+        said = "its answer holds no token" if is_granted else words_of(response)
     found = Refused(shown_line(said), hint="Check the server's login settings.")
     found.code = error_code(response)
-    return found
-
-
-def _no_token(response: httpx2.Response) -> Refused:
-    code = error_code(response)
-    said = words_of(response) if response.status_code >= 400 or code else "its answer holds no token"
-    found = Refused(said, hint="Check the server's login settings.")
-    found.code = code
     return found
 
 
@@ -248,12 +242,10 @@ async def exchange(
 
 def tokens_in(response: httpx2.Response) -> OAuthToken:
     """Returns the tokens that an answer holds. Raises Refused."""
-    try:
+    with contextlib.suppress(ValidationError):
         if response.status_code in (200, 201):
             return OAuthToken.model_validate_json(response.content)
-    except ValidationError:
-        pass
-    raise _no_token(response)
+    raise _refused(OAuthTokenError(), response)
 
 
 async def renew(record: LoginRecord, bound: float) -> LoginRecord:
@@ -321,13 +313,13 @@ async def revoke(record: LoginRecord, bound: float) -> bool:
 
 def error_code(response: httpx2.Response) -> str | None:
     """Returns the `error` of an OAuth error answer."""
-    error: object = _object_in(response.content).get("error")
+    error: object = object_in(response.content).get("error")
     return error if isinstance(error, str) and error else None
 
 
 def words_of(response: httpx2.Response) -> str:
     """Returns what an error answer says, short, and without the secrets that were sent to it."""
-    answer = _object_in(response.content)
+    answer = object_in(response.content)
     parts = [answer.get("error"), answer.get("error_description") or answer.get("message")]
     said = ": ".join(part for part in parts if isinstance(part, str) and part)
     for secret in _secrets_in(response.request):
@@ -347,7 +339,7 @@ def shown_line(text: str) -> str:
     return line.strip().rstrip(".")
 
 
-def _object_in(body: bytes) -> dict[str, Any]:
+def object_in(body: bytes) -> dict[str, Any]:
     try:
         found: object = json.loads(body)
     except (ValueError, RecursionError):

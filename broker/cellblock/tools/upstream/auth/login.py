@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.browser import open_privately
-from cellblock.base.redaction import Redactor, guard_loggers
+from cellblock.base.redaction import Redactor
 from cellblock.base.threads import start_daemon
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, login_hint
 from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS, revoke
@@ -41,7 +41,6 @@ async def log_in(
         LoginError: It did not succeed.
         ConfigError: A client secret cannot be read.
     """
-    guard_loggers()
     refused = await challenge_of(target, TOKEN_SECONDS)
     if refused is None:
         return f"{target.name} asks for no login."
