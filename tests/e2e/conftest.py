@@ -1,7 +1,5 @@
 """One daemon for all tests of a process that leave it as it was."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,8 +1,6 @@
 """Large results and logs with the SDK's real client: over stdio, over HTTP and through `cellblock connect`, in both
 generations of the protocol."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

@@ -1,7 +1,5 @@
 """The `cellblock` command: options, exit codes, and what is on standard output."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -15,7 +13,7 @@ import pytest
 
 from cellblock import __version__
 from support.cellblock_zygote import forked_cellblock
-from support.entries import CELLBLOCK, plain_server, write_config
+from support.entries import plain_server, write_config
 from support.http_daemon import Daemon
 
 BOUND_SECONDS = 60
@@ -38,14 +36,9 @@ def home(tmp_path: Path) -> Path:
 def command(home: Path) -> Any:
     """Runs `cellblock` with arguments; `code` is its standard input."""
 
-    def run(
-        *arguments: object,
-        code: str = "",
-        env: Mapping[str, str] | None = None,
-        program: Path | None = None,
-    ) -> Outcome:
+    def run(*arguments: object, code: str = "", env: Mapping[str, str] | None = None) -> Outcome:
         return subprocess.run(
-            [str(program or forked_cellblock()), *map(str, arguments)],
+            [str(forked_cellblock()), *map(str, arguments)],
             input=code,
             env={"PATH": os.environ["PATH"], "HOME": str(home), **(env or {})},
             cwd=home,
@@ -210,7 +203,7 @@ def test_python_tools_of_a_module(command: Any, tmp_path: Path) -> None:
         globalThis.__codemode_result__ = (await double({ n: 21 })).result;
     """
     env = {"PYTHONPATH": str(tmp_path)}
-    outcome = command("run", "-", "--config", config, code=code, env=env, program=CELLBLOCK)
+    outcome = command("run", "-", "--config", config, code=code, env=env)
     assert outcome.returncode == 0, outcome.stderr
     assert response_of(outcome)["result"] == 42
 

@@ -3,8 +3,6 @@
 They are the console script, but where no signal comes, or none before the daemon serves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Completion: what bash, zsh and fish are given works in each of them, where it is installed, and asks this program."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`cellblock connect`: an MCP client at its pipes, a real daemon behind it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The daemon's socket and `connect` at it, each against another end that does what it likes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

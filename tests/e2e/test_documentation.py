@@ -10,8 +10,6 @@ A comment right before a block says more of it: `<!-- fails: CODE -->` for a scr
 `<!-- in: cellblock.auth.servers -->` for a piece of a configuration.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import base64
@@ -187,7 +185,7 @@ async def serve_and_ask(example: Example) -> None:
     """Serves `app.py` as the page says, and sends it the script of the page."""
     (request,) = re.findall(r"^(\{\"user\".*\})$", example.page.read_text(encoding="utf-8"), re.MULTILINE)
     process = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-m", "uvicorn", "app:app", "--port", "0"], stderr=PIPE
+        *[str(forked_python()), "-c", "import uvicorn; uvicorn.main()", "app:app", "--port", "0"], stderr=PIPE
     )
     try:
         port = None

@@ -5,8 +5,6 @@ a certificate …), with the ports that the pages name: in a network of their ow
 serves goes on beside the lines below it; what speaks MCP over its standard input is asked for its name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

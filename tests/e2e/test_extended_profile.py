@@ -1,7 +1,5 @@
 """The `extended` profile through the SDK's client: what the first run taught is there for the next script."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator

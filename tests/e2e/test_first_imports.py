@@ -1,7 +1,5 @@
 """What is imported before a client's `initialize` is answered: the client waits for each package of it."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json

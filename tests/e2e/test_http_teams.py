@@ -1,7 +1,5 @@
 """`cellblock serve --http` with TLS and tokens of an authorization server."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """README's lines that install Cellblock, on the system's own Python in an empty home, until a client gets an answer."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Kept runs of a daemon that is killed: what was known is there, for its user and on the next daemon's dashboard."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

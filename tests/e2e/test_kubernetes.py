@@ -1,7 +1,5 @@
 """What the manifests start, started here: two brokers at addresses of their own, a host, and what a cluster asks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Clients are told when the tools behind a daemon change: by a server that says so, and by a changed configuration."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -3,8 +3,6 @@
 It starts the console script, but where a connection of the other era has shown the same, and in the test of cancelling.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -74,7 +72,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     """One connection for the tests that leave it as it was."""
     folder = tmp_path_factory.mktemp("served")
-    async with serving(folder, request.param, forked=request.param == "legacy") as connection:
+    async with serving(folder, request.param, forked=True) as connection:
         yield connection
 
 

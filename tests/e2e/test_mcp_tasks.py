@@ -1,8 +1,6 @@
 """MCP tasks of 2025-11-25 are not offered, because the SDK's server has none (docs/clients.md); those of 2026-07-28 are
 in `test_tasks.py`."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from typing import Any

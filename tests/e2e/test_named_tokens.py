@@ -1,7 +1,5 @@
 """Named tokens at a daemon that runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

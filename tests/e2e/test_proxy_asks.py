@@ -1,8 +1,6 @@
 """In the profile `proxy` a call asks its client, in both generations of the protocol: for approval, and what its server
 asks. Its client's answer finds it at its broker, once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """What the profile `proxy` passes on beside tools: resources, prompts, completions, and what of them it does not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

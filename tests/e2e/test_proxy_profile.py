@@ -1,7 +1,5 @@
 """The profile `proxy` through the SDK's client: the servers' own tools, one by one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -5,8 +5,6 @@ eras of the protocol. The Python SDK's client is in `test_mcp_client.py` and `te
 inspector in `test_inspector.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

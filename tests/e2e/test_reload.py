@@ -1,7 +1,5 @@
 """Real daemons that follow their configuration file: over HTTP and stdio, by looking and at SIGHUP."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Several brokers behind HAProxy: it finds the broker of a session by the session's id, and any of them has a run."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """`cellblock restart` and `cellblock logs` against a real daemon, with a server that hangs and does not want to end."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`cellblock run` asks about calls on a terminal, and nowhere else; and narrows what a script may call."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from asyncio.subprocess import DEVNULL, PIPE

@@ -1,7 +1,5 @@
 """`cellblock run` at work: a line on a terminal's stderr, nothing elsewhere, and JSON alone on stdout."""
 
-from __future__ import annotations
-
 import json
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`cellblock serve` started by hand: a person is told what it waits for, and how to put it into an editor."""
 
-from __future__ import annotations
-
 from asyncio.subprocess import PIPE
 from pathlib import Path
 

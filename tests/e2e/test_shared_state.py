@@ -1,7 +1,5 @@
 """A daemon and a command line of other state directories share a PostgreSQL; `/readyz` says when it is away."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

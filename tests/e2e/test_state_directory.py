@@ -1,7 +1,5 @@
 """State directories with other people's things in them: real commands and daemons leave every one as it is."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The pytest plugin: a pytest of its own, in another folder, with recordings that are replayed and that are not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

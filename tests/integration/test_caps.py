@@ -1,7 +1,5 @@
 """The caps of one run, kept by killing: each ends in a structured response, and the next run is unharmed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 

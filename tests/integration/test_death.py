@@ -1,7 +1,5 @@
 """Death of any part, by SIGKILL unless said otherwise: what is told, what recovers, and that nothing is left."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Errors as large or as deep as scripts and servers can make them: they are told, and cost nobody else anything."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

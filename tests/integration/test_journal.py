@@ -1,7 +1,5 @@
 """Runs that are recorded, replayed by another worker, resumed and changed: real workers, real Python tools."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Bodies that are too large for the broker's loop: the same to scripts, servers and clients, and no loop is held."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

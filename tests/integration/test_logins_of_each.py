@@ -1,7 +1,5 @@
 """A server of `"login": "each"`: everybody's own session, tools and knowledge, with a real authorization server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

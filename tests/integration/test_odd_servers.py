@@ -1,7 +1,5 @@
 """Servers that are odd in one way: what they do otherwise is not lost, and what is odd is told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

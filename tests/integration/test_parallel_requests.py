@@ -1,7 +1,5 @@
 """Scripts that ask for much at once and come to the answers later: they wait for nobody but themselves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

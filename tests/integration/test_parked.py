@@ -1,7 +1,5 @@
 """Parked runs of an embedded broker: what is asked, what an answer is for, what counts over parks."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading
@@ -26,8 +24,8 @@ from cellblock.record.journals import Journals, open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.recording import Recording
 from cellblock.record.store import JournalStore
+from support.brokers import no_process
 from support.local_tools import IMPORTS, MADE, read, write
-from support.processes import workers_of
 from support.waits import until, until_found, within
 
 ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
@@ -281,9 +279,7 @@ async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path:
     MADE.clear()
     async with broker_on(tmp_path, journal={"expire_ms": 3_000}) as made:
         runs = [await parked(made, "await write({ n: 1 });") for _ in range(3)]
-        host = made.host_pid
-        assert host is not None
-        await until(lambda: not workers_of(host), "their processes are gone")
+        await no_process(made)
 
         async def none_is_left() -> bool:
             return not await made.parked()

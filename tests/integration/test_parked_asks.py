@@ -1,7 +1,5 @@
 """What servers ask of runs that can wait: by a program, a client of an older revision, a server of the newer one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator
@@ -21,12 +19,12 @@ from cellblock.record import held_calls
 from cellblock.record.store import JournalStore
 from cellblock.run.questions import MAX_QUESTIONS
 from cellblock.serve.mcp.mcp_server import FrontServer
-from support.brokers import ready
+from support.brokers import no_process, ready
 from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
 from support.params import mostly
 from support.parked_runs import response_of
-from support.processes import kill_family, workers_of
+from support.processes import kill_family
 from support.waits import until, until_found, within
 
 SECTION: dict[str, Any] = {
@@ -59,9 +57,7 @@ async def parked(broker: Broker, script: str) -> str:
     assert response.parked and response.usage.run_id is not None, response
     (told,) = response.diagnostics
     assert told.code == "RUN_PARKED" and "what servers ask during calls: asking." in told.message, told
-    assert broker.host_pid is not None
-    host = broker.host_pid
-    await until(lambda: not workers_of(host) and not broker.running, "its process is gone")
+    await no_process(broker)
     return response.usage.run_id
 
 

@@ -1,7 +1,5 @@
 """A call that needs a login parks its run, which goes on when somebody has logged in, whichever broker is there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +9,11 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.serve.mcp.mcp_server import FrontServer
-from support.brokers import ready
+from support.brokers import no_process, ready
 from support.oauth_world import World, world
 from support.parked_runs import response_of
-from support.processes import workers_of
 from support.responses import succeeded
-from support.waits import until, until_found, within
+from support.waits import until_found, within
 
 SCRIPT = """
 import { whoami } from "@codemode/servers/notes";
@@ -56,9 +53,7 @@ async def test_a_run_waits_for_a_login_and_goes_on_when_it_is_there(tmp_path: Pa
             name, certainty, _ = succeeded(await within(broker.run(SCRIPT)))
             assert (name, certainty) == ("AuthenticationError", "not_started")
             run_id = await parked(broker)
-            assert broker.host_pid is not None
-            host = broker.host_pid
-            await until(lambda: not workers_of(host) and not broker.running, "its process is gone")
+            await no_process(broker)
             (waiting,) = await broker.parked()
             (question,) = waiting.questions
             assert question.kind == "login" and "cellblock auth login notes" in question.said

@@ -1,7 +1,5 @@
 """Parked runs that are taken: at the second try, for nobody who waits any more, and not without their tools."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

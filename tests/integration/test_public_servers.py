@@ -3,8 +3,6 @@
 Spoken to with the MCP SDK alone: when one of these fails, the server or its installation is at fault.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Worker hosts on a Ray cluster of several raylets: placed, killed with a node, scaled, shared, gone at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

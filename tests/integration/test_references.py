@@ -1,7 +1,5 @@
 """What a reference stood for is a secret wherever a real server quotes it, also under a name that says nothing."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

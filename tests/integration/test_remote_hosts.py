@@ -1,7 +1,5 @@
 """Worker hosts that dial in over TCP: real processes, real keys, and what becomes of runs when one goes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

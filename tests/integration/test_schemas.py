@@ -1,7 +1,5 @@
 """What tools return is learnt from real runs, reaches the agent by discovery, and outlives the broker."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Brokers with state directories of their own share a PostgreSQL: what one leaves, another goes on with."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """Clients of `cellblock serve --stdio` that read slowly, or not at all, or vanish with their pipe full."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
@@ -83,7 +81,6 @@ async def read_line(process: Process | Command, rest: bytearray) -> bytes:
 
 async def test_a_client_that_reads_late_gets_every_answer_once(tmp_path: Path) -> None:
     async with served(tmp_path) as process:
-        await asyncio.sleep(0.5)
         rest, answered = bytearray(), list[int]()
         while len(answered) < RUNS:
             said = json.loads(await within(read_line(process, rest)))

@@ -1,7 +1,5 @@
 """Pinned definitions through a whole broker: servers whose tools change between starts, and in the middle of a run."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """What upstream servers ask while they serve a call: it reaches the client whose run made the call, or nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from asyncio.subprocess import DEVNULL, PIPE

@@ -1,7 +1,5 @@
 """What a server may take of the broker: one message, one tool list, one definition; over a cap, only that is lost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

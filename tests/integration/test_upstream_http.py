@@ -1,7 +1,5 @@
 """Upstream servers that are reached by URL: streamable HTTP and SSE, headers, refusals, loss and return."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -4,8 +4,6 @@ one right after.
 Cellblock's goal 4: nothing a script does reaches past its run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator

@@ -1,7 +1,5 @@
 """Hostile pages and programs against the dashboard and the metrics of a real daemon: a bare 401 or 403."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who has the password of the brokers' database, but not their key: forges no answer, takes no run, stops no broker."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Upstream servers that answer over HTTP with streams of events that do not end: a call takes its own stream with it, a
 session's stream is read at a bounded pace, and others' runs go on."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncGenerator

@@ -1,8 +1,6 @@
 """A server that hides something in every text that it has: nothing of it reaches a model, a terminal or a page,
 whichever way the text goes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hostile pages, programs and networks against `cellblock serve --http`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,8 +1,6 @@
 """Who fills the front door: connections without a token, heads of requests that can be read in two ways, and one
 principal among several."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
@@ -59,7 +57,7 @@ class Held:
         except ConnectionError:
             return False
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> "Held":
         return self
 
     def __exit__(self, *_: object) -> None:

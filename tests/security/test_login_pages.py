@@ -1,7 +1,5 @@
 """The pages that lead to a server's login: whose login it becomes, and who tries to get another's."""
 
-from __future__ import annotations
-
 import base64
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Oversized and malformed `codemode.run` requests: refused with a hint before a worker is used (section 3.2)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

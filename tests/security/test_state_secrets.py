@@ -1,7 +1,5 @@
 """Canaries: nothing of `state.url` and `state.key` in a log, a page, a command's output, or a command line."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """One soak from the broker's start to its end: warm up, look at rest, load and kill, look at rest, stop, settle."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

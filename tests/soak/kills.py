@@ -8,8 +8,6 @@ to its end. Exit code 1 where a run that was written down has no end, a call was
 told what is not so, an answer has come to the server twice, or to another call, or anything is left.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -3,8 +3,6 @@
 The MCP SDK's client would hide a second answer to the same request; this one is there to see it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

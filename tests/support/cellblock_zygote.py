@@ -19,8 +19,6 @@ Servers that tests write with the MCP SDK take as long to import it; they are fo
                                            signals on; where it is killed, so is the command
 """
 
-from __future__ import annotations
-
 import array
 import asyncio
 import atexit

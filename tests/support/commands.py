@@ -1,7 +1,5 @@
 """`cellblock` as a user runs it: to its end, in a process of its own or in this one, or at its pipes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

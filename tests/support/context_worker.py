@@ -1,7 +1,5 @@
 """Drives one real worker process that gives each run a V8 context, without a host: one run after the other."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -71,7 +69,7 @@ class ContextWorker:
             self._process.kill()
             raise AssertionError(self._process.communicate()[1].decode())
 
-    def __enter__(self) -> ContextWorker:
+    def __enter__(self) -> "ContextWorker":
         return self
 
     def __exit__(

@@ -1,7 +1,5 @@
 """Plain entries of the own test servers, and settings and files made of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

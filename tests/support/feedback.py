@@ -3,8 +3,6 @@
 Nothing of Cellblock is imported, so that earlier versions can be asked the same.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

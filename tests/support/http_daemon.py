@@ -3,8 +3,6 @@
 The process begins by a fork (`cellblock_zygote`), or as a user's does (`console_script=True`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """An identity provider: OpenID Connect on a real HTTP server, for one client. Whoever comes is `sub`, at once."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

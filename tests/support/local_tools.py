@@ -1,7 +1,5 @@
 """Python tools of the server `local` for runs that are parked, brokers with them, and how often each was called."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real authorization server with an MCP server that it protects, the command line, and a browser that logs in."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Runs that wait for a person, in a daemon of a test."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

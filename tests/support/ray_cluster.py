@@ -3,8 +3,6 @@
 As a program it owns the cluster: Ray takes over the signals of the process that starts one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Several real daemons behind one address, and HAProxy in front of them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """A real Secret Service for tests: a session bus and a GNOME keyring of their own, the machine's or unpacked."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The parts of a fleet: each is a process that is started, killed, paused, stopped, and started again where it was."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os
