@@ -150,8 +150,8 @@ HELP: Final = {
     ),
     "token revoke": Help(
         "let the holder of a named token in no more",
-        "Revokes a named token: each later request with it is refused. Removes what its holder has: logins to servers, "
-        "kept outputs and runs, those that wait, too, and what was learnt. A run in flight ends by itself.",
+        "Revokes a named token: each later request with it is refused. Removes what its holder has: logins, kept "
+        "outputs and runs, and what was learnt. A run in flight ends by itself.",
         "cellblock token revoke ci  # at once, without a restart",
         "cellblock token revoke ci --token-only  # its holder gets another one",
     ),
@@ -292,16 +292,15 @@ HELP: Final = {
     ),
     "auth list": Help(
         "list who is logged in where",
-        "Lists all logins, shared ones and everybody's: to which server, whose, since when, for what.",
+        "Lists all logins: to which server, whose, since when, for what.",
         "cellblock auth list --json  # for machines",
     ),
     "auth logout": Help(
         "end a login",
-        "Ends a login, at the authorization server too where it can be ended there, and forgets it. A daemon ends its "
-        "session with the server within seconds.",
+        "Ends a login, at the authorization server too where it can be ended there, and forgets it. Daemons end their "
+        "sessions of it.",
         "cellblock auth logout wiki --config cellblock.json  # forgets the login, here and at the server",
-        "cellblock auth logout wiki --principal team:ann  # somebody else's",
-        "cellblock auth logout --principal oauth:ann --everything  # and all that is kept of who has left",
+        "cellblock auth logout --principal oauth:ann --everything  # ann has left",
     ),
     "secret": Help(
         "keep secrets for references of the configuration",

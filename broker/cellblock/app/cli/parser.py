@@ -144,7 +144,7 @@ def _add_brokers(commands: Commands) -> None:
         .common()
     )
     _add(actions, "token list", "token:list_all").common()
-    only = "keep what its holder has, for another token of this name"
+    only = "keep what its holder has, for the next token of this name"
     _add(actions, "token revoke", "token:revoke").value("name", "NAME").flag("--token-only", only).common(
         json=False
     )
@@ -265,9 +265,9 @@ def _add_configuration(commands: Commands) -> None:
     _add(actions, "auth list", "auth:show_logins").common()
     (
         _add(actions, "auth logout", "auth:logout")
-        .value("server", "SERVER", "its name in mcpServers (default, with --principal: all)", nargs="?")
-        .value("--principal", "NAME", "whose login, as cellblock.policy knows clients (default: your own)")
-        .flag("--everything", "with --principal alone: remove all that is kept of it, as `token revoke` does")
+        .value("server", "SERVER", "its name in mcpServers (with --principal default: all)", nargs="?")
+        .value("--principal", "NAME", "whose, as cellblock.policy knows clients (default: your own)")
+        .flag("--everything", "with --principal alone: remove all that it has")
         .common(json=False)
     )
 
