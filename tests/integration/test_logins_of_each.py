@@ -12,6 +12,7 @@ import pytest
 
 from cellblock import Broker
 from cellblock.tools.upstream import persons
+from cellblock.tools.upstream.lifecycle import State
 from support.brokers import ready
 from support.oauth_world import World, world
 from support.responses import error_of, succeeded
@@ -137,7 +138,11 @@ async def test_an_idle_session_rests_and_comes_back_with_the_next_call(
         assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
         await until(lambda: broker.registry.persons.counts("notes") == (1, 0), "the session rests")
         assert "notes" in broker.catalogs_of("team:alice")[0].servers
-        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
+        session = broker.registry.sessions_of("team:alice")["notes"]
+        run = asyncio.create_task(broker.run(WHOAMI, client="team:alice"))
+        await until(lambda: session.state is State.CONNECTING, "it comes back", pause=0)
+        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice", "in its midst"
+        assert succeeded(await within(run)) == "alice"
 
 
 async def test_one_more_connection_than_there_may_be_ends_the_one_that_is_idle_longest(

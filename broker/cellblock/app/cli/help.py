@@ -153,7 +153,7 @@ HELP: Final = {
         "Revokes a named token: each later request with it is refused. Removes what its holder has: logins, kept "
         "outputs and runs, and what was learnt. A run in flight ends by itself.",
         "cellblock token revoke ci  # at once, without a restart",
-        "cellblock token revoke ci --token-only  # its holder gets another one",
+        "cellblock token revoke reader --token-only  # its holder gets another one",
     ),
     "dashboard": Help(
         "open the page of a running daemon in the browser",

@@ -455,13 +455,14 @@ class UpstreamSession:
             await asyncio.wait(tasks, timeout=CLOSE_BOUND_SECONDS)
 
     async def _follow_login(self, link: Link) -> None:
-        """Ends a connection at once whose login has ended, and, when it is idle, one whose person has logged in anew:
-        what its server holds for it may be of another account."""
+        """Ends a connection whose login has ended. What the server holds for a person may be of another account after
+        another login, so such a connection ends, too, when it is idle."""
         login, before = self._server.login, ""
         assert link.connection is not None
         while login is not None and login.is_given:
             mark = await login.mark()
-            if before and mark != before and not (mark and self._at_work):
+            is_idle = self._rests_after is not None and not self._at_work
+            if before and mark != before and (is_idle or not mark):
                 if self._rests_after is not None:
                     self.rest()
                 link.connection.end(LOGIN_ENDED)
