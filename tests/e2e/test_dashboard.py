@@ -1,7 +1,5 @@
 """The dashboard of a real daemon in a real browser: signing in, looking, keys, colours, and hostile texts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

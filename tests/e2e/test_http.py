@@ -1,11 +1,8 @@
 """The SDK's own client against `cellblock serve --http`, in both generations of the protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +21,8 @@ MODES = ("auto", "legacy")
 NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
-@pytest.fixture(scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    """One daemon for the tests that leave it as it was."""
-    async with daemon(tmp_path_factory.mktemp("served")) as running:
-        yield running
-
-
 def result_of(result: CallToolResult) -> Any:
     assert not result.is_error, result.content
-    assert result.structured_content is not None
     assert result.structured_content["diagnostics"] == [], result.structured_content
     return result.structured_content["result"]
 
@@ -165,33 +154,28 @@ async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: 
         writer.close()
 
 
-async def test_a_second_signal_kills(tmp_path: Path) -> None:
-    """But the run's client is told, and stderr has no traceback."""
+@pytest.mark.parametrize(("mode", "pauses"), [("auto", True), ("legacy", False)])
+async def test_a_second_signal_kills(tmp_path: Path, mode: str, pauses: bool) -> None:
+    """But the run's client is told, and stderr has no traceback, also where signals come without a pause."""
     async with daemon(tmp_path, http={"drain_ms": 600_000}) as running:
         family = running.family()
-        async with running.client("auto") as client:
+        async with running.client(mode) as client:
             call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
             await until(lambda: running.recorded("tool", "never"), "the script is in its call")
             running.process.terminate()
-            await running.until_status("/readyz", 503)
-            assert running.process.returncode is None
-            running.process.terminate()
-            with pytest.raises(MCPError, match="the time that runs had to end by themselves is over"):
-                await within(call)
-            assert await within(running.process.wait()) == 128 + signal.SIGTERM
-            await until(lambda: not any(map(alive, family)), "no process is left")
-    assert "Traceback" not in "".join(running.said)
-
-
-async def test_signals_without_a_pause_kill_without_a_traceback(tmp_path: Path) -> None:
-    async with daemon(tmp_path, http={"drain_ms": 600_000}) as running:
-        family = running.family()
-        async with running.client("legacy") as client:
-            call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-            await until(lambda: running.recorded("tool", "never"), "the script is in its call")
-            for _ in range(3):
+            if pauses:
+                await running.until_status("/readyz", 503)
+                assert running.process.returncode is None
                 running.process.terminate()
-                await asyncio.sleep(0.01)
+                with pytest.raises(MCPError, match="the time that runs had to end by themselves is over"):
+                    await within(call)
+            else:
+                # Those that come at the same moment are one.
+                await until(
+                    lambda: running.process.terminate() or running.process.returncode is not None,
+                    "it ends",
+                    pause=0.01,
+                )
             assert await within(running.process.wait()) == 128 + signal.SIGTERM
             await until(lambda: not any(map(alive, family)), "no process is left")
             call.cancel()

@@ -1,8 +1,6 @@
 """What a server asks during a call parks the run: who is away answers later, over another connection, as a task, or by
 hand; the call stays with its broker."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -26,7 +24,6 @@ SECTION: dict[str, Any] = {
     "typecheck": "off",
     # Its runs may ask for approval, so they may park.
     "policy": {"default": {"approve": ["plain.give"]}},
-    "pool": {"warm": 1},
 }
 
 

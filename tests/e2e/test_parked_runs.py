@@ -1,7 +1,5 @@
 """Runs that wait for a person outlive their process, their daemon, and the connection they came by."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import AsyncGenerator
@@ -10,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.base.state_dir import JOURNALS
-from support.cellblock_zygote import with_constants
+from support.cellblock_zygote import forked_cellblock, with_constants
 from support.commands import cellblock
-from support.entries import CELLBLOCK, ledger
+from support.entries import ledger
 from support.http_daemon import Daemon, daemon
 from support.modern_client import ModernClient
 from support.parked_runs import no_process, until_parked
@@ -24,7 +22,6 @@ SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}},
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "pool": {"warm": 1},
 }
 
 SCRIPT = """import { echo, give } from "@codemode/servers/plain";
@@ -134,7 +131,9 @@ async def test_a_parked_run_has_no_process_and_goes_on_when_it_is_approved_elsew
         first = next(iter(questions)).removeprefix("question-")
         # On a terminal a person sees the input, and is asked.
         words = ("runs", "approve", run_id, "--config", str(tmp_path / "cellblock.json"))
-        async with in_terminal(str(CELLBLOCK), *words, "--state-dir", str(tmp_path / "s")) as terminal:
+        async with in_terminal(
+            str(forked_cellblock()), *words, "--state-dir", str(tmp_path / "s")
+        ) as terminal:
             await until(lambda: "Allow this? [y/N]" in terminal.text, "it asks", 60)
             shown = terminal.text.replace('": ', '":')
             assert 'input: {"text":"one"}' in shown and 'input: {"text":"two"}' in shown

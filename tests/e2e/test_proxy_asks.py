@@ -1,8 +1,6 @@
 """In the profile `proxy` a call asks its client, in both generations of the protocol: for approval, and what its server
 asks. Its client's answer finds it at its broker, once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -32,9 +30,7 @@ async def serving(folder: Path) -> AsyncGenerator[Daemon]:
         for name, options in (("older", ["--older"]), ("newer", []))
     }
     policy = {"default": {"approve": ["plain.give"]}}
-    async with daemon(
-        folder, "--profile", "proxy", servers=servers, policy=policy, pool={"warm": 1}
-    ) as served:
+    async with daemon(folder, "--profile", "proxy", servers=servers, policy=policy) as served:
         yield served
 
 

@@ -5,8 +5,6 @@ eras of the protocol. The Python SDK's client is in `test_mcp_client.py` and `te
 inspector in `test_inspector.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -70,7 +68,6 @@ class Driven:
 
     async def read(self) -> None:
         """Reads until the client's stdout ends."""
-        assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
             said = json.loads(line)
             if "progress" in said:
@@ -83,7 +80,6 @@ class Driven:
 
     async def write(self, **line: Any) -> None:
         """Sends one line."""
-        assert self.process.stdin is not None
         self.process.stdin.write((json.dumps(line) + "\n").encode())
         await self.process.stdin.drain()
 
@@ -155,7 +151,6 @@ async def driven(
         everything = descendants(process.pid)
         if not running:
             everything += [psutil.Process(client.server), *descendants(client.server)]
-        assert process.stdin is not None
         process.stdin.close()
         assert await within(process.wait()) == 0
         await gone(everything)

@@ -1,7 +1,5 @@
 """Several brokers behind HAProxy: it finds the broker of a session by the session's id, and any of them has a run."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -438,7 +436,7 @@ async def test_a_server_that_must_exist_once_runs_once_behind_http(
 
 async def test_at_its_end_a_broker_parks_what_waits_for_a_person(tmp_path: Path) -> None:
     """Of a client that is there: its form may be open until then."""
-    settings: dict[str, Any] = {**section(), "auth": {"keyring": "off"}, "pool": {"warm": 1}}
+    settings: dict[str, Any] = {**section(), "auth": {"keyring": "off"}}
     async with daemon(tmp_path, http={"drain_ms": 300}, **settings) as served:
         mine = await opened(served, elicitation={})
         durable = message("tools/call", 5, name=TOOL, arguments={"code": GIVE, "durable": True})

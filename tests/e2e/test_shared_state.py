@@ -1,7 +1,5 @@
 """A daemon and a command line of other state directories share a PostgreSQL; `/readyz` says when it is away."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path
@@ -32,7 +30,7 @@ async def command(folder: Path, *words: str) -> str:
 def sections(url: str, **more: Any) -> dict[str, Any]:
     """What brokers that share a PostgreSQL are told."""
     state = {"url": url, "key": KEY}
-    return {"state": state, "auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 1}, **more}
+    return {"state": state, "auth": {"keyring": "off"}, "typecheck": "off", **more}
 
 
 async def test_a_run_is_answered_elsewhere_and_a_probe_hears_that_postgresql_is_away(

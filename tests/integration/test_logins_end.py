@@ -10,6 +10,7 @@ import pytest
 from cellblock.app.cli.removal import remove_all_of
 from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.service import Owner
+from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from support.brokers import begun, ready
 from support.oauth_world import World, world
 from support.responses import error_of, succeeded
@@ -158,6 +159,7 @@ async def test_all_that_a_principal_has_is_removed(tmp_path: Path) -> None:
         made = place.settings
         async with ready(made) as broker, keeping(broker.front_config.outputs, broker.store) as outputs:
             for one, name in (("team:alice", "alice"), ("team:bob", "bob")):
+                OwnSecrets(broker.store, one).put("KEY", "k")
                 await outputs.keep(Owner(one, "client"), [Output("result", "text/plain", b"secret")])
                 assert succeeded(await within(broker.run(WHOAMI, client=one))) == name
                 assert (await within(broker.run(forever, client=one, durable=True), 60)).parked
@@ -168,8 +170,14 @@ async def test_all_that_a_principal_has_is_removed(tmp_path: Path) -> None:
 
             said = await place.run("auth", "logout", "--principal", "team:alice", "--everything")
             assert said.code == 0 and "The login of team:alice to notes is revoked" in said.out, said
-            counts = "3 kept runs, 1 kept outputs, and what was learnt of 2 tools"
-            assert f"Removed of team:alice: {counts}.\n" in said.out
+            assert (
+                "Removed of team:alice: 1 secrets, 3 kept runs, 1 kept outputs, and what was learnt of "
+                in said.out
+            )
+            assert [OwnSecrets(broker.store, one).get("KEY") for one in ("team:alice", "team:bob")] == [
+                None,
+                "k",
+            ]
             await until(lambda: not broker.running, "the run that went on has ended")
             assert [run.principal for run in await broker.parked()] == ["team:bob"]
             assert not await outputs.listed(Owner("team:alice", "client"))
@@ -178,6 +186,6 @@ async def test_all_that_a_principal_has_is_removed(tmp_path: Path) -> None:
             told = error_of(await within(broker.run(WHOAMI, client="team:alice")), "IMPORT_FAILURE")
             assert "it needs a login of your own" in told.message
         again = await remove_all_of(made, "team:alice")
-        assert "0 kept runs, 0 kept outputs, and what was learnt of 0 tools" in again
+        assert "0 secrets, 0 kept runs, 0 kept outputs, and what was learnt of 0 tools" in again
     lines = [json.loads(line) for line in (place.state / "audit.jsonl").read_text().splitlines()]
     assert {line["client"] for line in lines if line["event"] == "call"} == {"team:alice", "team:bob"}

@@ -1,7 +1,5 @@
 """A server of `"login": "each"`: everybody's own session, tools and knowledge, with a real authorization server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,10 +9,15 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
+from cellblock.base.errors import ConfigError
+from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import persons
+from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.lifecycle import State
 from support.brokers import ready
+from support.entries import http_server, settings
 from support.oauth_world import World, world
+from support.parked_runs import response_of
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
@@ -51,7 +54,7 @@ async def test_who_has_no_login_is_told_how_to_log_in_and_sees_nothing_of_others
         assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
         diagnostic = error_of(await within(broker.run(WHOAMI, client="team:eve")), "IMPORT_FAILURE")
         assert "it needs a login of your own" in diagnostic.message
-        how = "log in and run the script again: run: cellblock auth login notes."
+        how = "log in (run: cellblock auth login notes) and run the script again."
         assert diagnostic.hint == f"Do without it, or {how}"
         now, known = broker.catalogs_of("team:eve")
         assert "notes" not in now.servers and "notes" not in known.servers
@@ -159,8 +162,101 @@ async def test_one_more_connection_than_there_may_be_ends_the_one_that_is_idle_l
 
 
 async def test_a_server_that_is_started_cannot_be_each_persons(tmp_path: Path) -> None:
-    from cellblock.base.errors import ConfigError
-    from support.entries import settings
-
     with pytest.raises(ConfigError, match="`login` is for servers with a `url`"):
         settings(tmp_path, {"files": {"command": "true", "login": "each"}})
+
+
+CAUGHT = """
+    import { whoami } from "@codemode/servers/notes";
+    export default await whoami({}).catch((error) => [error.name, error.certainty]);
+"""
+
+
+async def test_a_parked_run_goes_on_with_its_own_persons_login_and_with_no_other(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", login="each-public-tools") as (place, broker):
+        await within(broker.run(WHOAMI, client="team:alice"))
+        response = await within(broker.run(CAUGHT, client="team:eve", durable=True), 60)
+        assert response.parked and response.usage.run_id is not None, response
+        run_id = response.usage.run_id
+        # Somebody else's login is none of hers.
+        await place.log_in_for("team:bob", "bob")
+        await place.log_in_for("team:alice", "alice")
+        assert succeeded(await within(broker.run(WHOAMI, client="team:bob"))) == "bob"
+        assert [one.id for one in await broker.parked("team:eve")] == [run_id]
+        assert await broker.parked("team:bob") == []
+        await broker.__aexit__(None, None, None)
+        # In another broker, which has no session of hers yet.
+        async with ready(place.settings) as other:
+            await place.log_in_for("team:eve", "eve")
+            assert succeeded(await response_of(other, run_id, "team:eve")) == "eve"
+    assert {event["person"] for event in place.events("call")} == {"alice", "bob", "eve"}
+
+
+async def test_a_server_that_is_changed_begins_everybodys_session_anew(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", "team:bob") as (place, broker):
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+        before = broker.catalogs_of("team:alice")[0].servers["notes"].session
+        # Another list of tools needs no other session.
+        place.entry = {"login": "each", "disabledTools": ["slow"]}
+        broker.reconfigure(place.settings)
+        ruled = broker.catalogs_of("team:alice")[0].servers["notes"]
+        assert ruled.session == before and "slow" not in {tool.tool_name for tool in ruled.tools}
+        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
+        place.entry = {"login": "each", "headers": {"X-Other": "1"}}
+        broker.reconfigure(place.settings)
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+        assert broker.catalogs_of("team:alice")[0].servers["notes"].session != before
+        # From one login for all to each one's own, and back.
+        place.entry = {}
+        broker.reconfigure(place.settings)
+        assert error_of(await within(broker.run(WHOAMI, client="team:bob")), "IMPORT_FAILURE")
+        place.entry = {"login": "each"}
+        broker.reconfigure(place.settings)
+        assert succeeded(await within(broker.run(WHOAMI, client="team:bob"))) == "bob"
+
+
+async def test_a_server_that_is_restarted_is_connected_anew_for_everybody(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", "team:bob") as (_, broker):
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+        assert broker.restart_server("notes")
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+
+
+async def test_headers_hold_each_persons_own_secret_as_it_is_now(tmp_path: Path) -> None:
+    headers = {"login": "each", "headers": {"X-Key": "key ${secret:NOTES}"}}
+    show = (
+        'import { headers } from "@codemode/servers/keyed"; export default await headers({ name: "x-key" });'
+    )
+    policy = {"clients": {one: {} for one in PEOPLE}}
+    with http_server("--tools", "1") as url:
+        made = settings(tmp_path / "state", {"keyed": {"url": url, **headers}}, policy=policy)
+        store = LocalStore(made.state_dir)
+        async with ready(made) as broker:
+            diagnostic = error_of(await within(broker.run(show, client="team:alice")), "IMPORT_FAILURE")
+            assert "ask whoever runs Cellblock to set your own NOTES" in diagnostic.hint
+            for one, key in (("team:alice", "alices-secret"), ("team:bob", "bobs-secret")):
+                OwnSecrets(store, one).put("NOTES", key)
+                assert succeeded(await within(broker.run(show, client=one))) == f"key {key}"
+            OwnSecrets(store, "team:alice").put("NOTES", "alices-other")
+            assert succeeded(await within(broker.run(show, client="team:alice"))) == "key alices-other"
+            OwnSecrets(store, "team:alice").remove("NOTES")
+            assert succeeded(await within(broker.run(show, client="team:alice"))) == "None"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"url": "https://a.example/mcp", "headers": {"X-Key": "${secret:NOTES}"}},
+        {"url": "https://a.example/${secret:NOTES}", "login": "each"},
+        {"command": "true", "args": ["${secret:NOTES}"]},
+    ],
+)
+async def test_a_principals_secret_stands_in_headers_of_everybodys_own_servers_alone(
+    tmp_path: Path, entry: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="secret:NAME"):
+        settings(tmp_path, {"keyed": entry})

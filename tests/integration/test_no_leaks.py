@@ -1,7 +1,5 @@
 """After many runs of every kind nothing is left: no process, no descriptor, no file."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -99,7 +97,6 @@ async def one_round(broker: Broker, runs: int) -> list[RunResponse]:
 async def at_rest(broker: Broker) -> None:
     """Waits until the pool is as full as it keeps itself and nothing boots or dies."""
     await warmed(broker)
-    assert broker.host_pid is not None
     host = broker.host_pid
     # As many as after any burst.
     warm = MAX_WARM_SHARE * broker.settings.cellblock.pool.warm
@@ -125,7 +122,6 @@ async def settled_in(broker: Broker) -> None:
         return
 
     def all_in() -> bool:
-        assert broker.host_pid is not None
         workers = workers_of(broker.host_pid)
         try:
             mounts = [Path(f"/proc/{worker.pid}/mountinfo").read_text() for worker in workers]
@@ -144,7 +140,6 @@ async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> No
         await one_round(broker, 2 * len(SCRIPTS))  # first uses: threads, caches
         await within(settled_in(broker))
         await at_rest(broker)
-        assert broker.host_pid is not None
         processes = {process.pid for process in descendants(os.getpid())} - {
             process.pid for process in descendants(broker.host_pid)
         }

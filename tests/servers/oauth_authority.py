@@ -1,7 +1,5 @@
 """The authorization server's clients, codes and tokens, in memory, and its pages; see `oauth_server.py`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64
@@ -82,7 +80,7 @@ class Authority:
             claims = jwt.decode(
                 assertion,
                 self.client_key,
-                algorithms=["RS256", "ES256"],
+                algorithms=["RS256", "ES256", "EdDSA"],
                 audience=self.issuer,
                 issuer="signer",
                 options=options,

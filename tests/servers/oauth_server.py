@@ -9,8 +9,6 @@ Run as ``python oauth_server.py [--life SECONDS] [--transport http|sse] [--moder
 [--slow-token MS]``.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import socket

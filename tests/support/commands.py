@@ -1,7 +1,5 @@
 """`cellblock` as a user runs it: to its end, in a process of its own or in this one, or at its pipes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io
@@ -60,18 +58,15 @@ class Piped:
 
     def send(self, *messages: Any) -> None:
         """Writes messages; bytes are written as they are."""
-        assert self.process.stdin is not None
         for one in messages:
             self.process.stdin.write(one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n")
 
     async def answer(self) -> Any:
         """The next message."""
-        assert self.process.stdout is not None
         return json.loads(await within(self.process.stdout.readline(), BOUND_SECONDS))
 
     def close(self) -> None:
         """Closes its standard input."""
-        assert self.process.stdin is not None
         self.process.stdin.close()
 
     async def end(self) -> int:

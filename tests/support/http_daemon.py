@@ -3,8 +3,6 @@
 The process begins by a fork (`cellblock_zygote`), or as a user's does (`console_script=True`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -238,7 +236,6 @@ async def daemon(
     else:
         process = await started(*words, **streams, env=with_constants(constants or {}))
     family: list[psutil.Process] = []
-    assert process.stderr is not None
     said: list[str] = []
     try:
         while not said or "serving" not in said[-1]:

@@ -4,8 +4,6 @@ A test gives the host an async function that plays one run: what the worker and 
 with what faults. Real are the link's codec, the pool, the executor and everything that it uses.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -45,7 +43,7 @@ AskingTool = Callable[[dict[str, Any], CallOrigin], Awaitable[Any]]
 class HostedRun:
     """One run as the host sees it."""
 
-    def __init__(self, host: ScriptedHost, token: bytes, message: protocol.Run, body: bytes) -> None:
+    def __init__(self, host: "ScriptedHost", token: bytes, message: protocol.Run, body: bytes) -> None:
         self.host, self.token, self.message, self.body = host, token, message, body
         self.cancelled = asyncio.Event()
         self.clock: list[str] = []

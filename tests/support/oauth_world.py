@@ -1,7 +1,5 @@
 """A real authorization server with an MCP server that it protects, the command line, and a browser that logs in."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -134,7 +132,6 @@ async def world(
         stdout=PIPE,
     )
     try:
-        assert process.stdout is not None
         issuer_port, mcp_port = map(int, (await within(process.stdout.readline(), 60)).split())
         issuer = f"http://127.0.0.1:{issuer_port}/"
         sections = {"auth": {"keyring": "off", **_for(auth or {}, issuer)}, **cellblock}

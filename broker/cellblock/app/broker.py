@@ -106,6 +106,7 @@ class Broker:
         self.front_config = front_config(settings)
         self._tools = tools_of(settings.cellblock.tools, tools)
         self.store = store_of(settings)
+        self.login_pages: str | None = None
         self.tokens = NamedTokens(self.store)
         self.counts = Counts(self.store)
         self.policy = policy_of(settings, self.tokens, self.counts)
@@ -635,7 +636,9 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
-        reach = await start_reach(self._settings, self.store, self._tools, self.events, notify, stack)
+        reach = await start_reach(
+            self._settings, self.store, self._tools, self.events, notify, stack, self.login_pages
+        )
         self.counts.start()
         stack.push_async_callback(self.counts.close)
         self._reach, self._outputs = reach, reach.outputs

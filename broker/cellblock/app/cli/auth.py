@@ -26,6 +26,7 @@ from cellblock.base.settings.settings import Settings
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import harmless
 from cellblock.tools.upstream.auth.login import held_logins, log_in, log_out, status_of, whose_login
+from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock.tools.upstream.server_logins import can_log_in
 
@@ -164,6 +165,12 @@ def put(parsed: argparse.Namespace) -> int:
         KeyringError: No keyring keeps it.
     """
     name = _checked(parsed.name)
+    if parsed.principal is not None:
+        _own_secrets(parsed).put(name, _value(name))
+        sys.stdout.write(
+            f"{name} of {parsed.principal} is kept. Refer to it in headers with ${{secret:{name}}}.\n"
+        )
+        return EXIT_OK
     secrets = NamedSecrets()
     # Asked before the person is: there may be no keyring to keep it.
     replaced = secrets.get(name) is not None
@@ -195,6 +202,11 @@ def show(parsed: argparse.Namespace) -> int:
 def remove(parsed: argparse.Namespace) -> int:
     """Forgets a secret. Raises KeyringError, and ConfigError where the configuration cannot be read."""
     name = _checked(parsed.name)
+    if parsed.principal is not None:
+        was_there = _own_secrets(parsed).remove(name)
+        said = "is removed" if was_there else "was not there"
+        sys.stdout.write(f"{name} of {parsed.principal} {said}.\n")
+        return EXIT_OK if was_there else EXIT_NO
     secrets = NamedSecrets()
     uses = _uses(parsed.config).get(name, [])
     if not secrets.remove(name):
@@ -205,6 +217,10 @@ def remove(parsed: argparse.Namespace) -> int:
     if uses:
         say(f"warning: {parsed.config} still refers to {name}: {', '.join(uses)}")
     return EXIT_OK
+
+
+def _own_secrets(parsed: argparse.Namespace) -> OwnSecrets:
+    return OwnSecrets(store_to_read(with_state_dir(parsed)), person_of(parsed.principal))
 
 
 def _checked(name: str) -> str:

@@ -278,9 +278,12 @@ def _add_configuration(commands: Commands) -> None:
             secret.flag("--json", "print JSON")
         else:
             secret.value("name", "NAME", "letters, digits, `_`, `-` and `.`")
-        if action != "set":
-            where = "cellblock.json in your settings folder, if it is there"
-            secret.value("--config", "FILE", f"whose references are looked at (default: {where})")
+        if action != "list":
+            secret.value(
+                "--principal", "NAME", "whose it is, for headers of servers with `login`"
+            ).state_dir()
+        where = "cellblock.json in your settings folder, if it is there"
+        secret.value("--config", "FILE", f"whose references are looked at (default: {where})")
 
     actions = _add_actions(commands, "config")
     _add(actions, "config check", "config_check:check").common()

@@ -1,4 +1,4 @@
-"""Removes what a principal has: its token, logins, kept outputs and runs, and what its own servers have taught."""
+"""Removes what a principal has: token, secrets, logins, kept outputs and runs, and what its own servers have taught."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from cellblock.app.cli.loading import opened, store_to_read
+from cellblock.base.errors import ConfigError
 from cellblock.base.settings.policy import NAMED
 from cellblock.base.settings.settings import Settings
 from cellblock.base.store import Store
@@ -19,6 +20,7 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.serve import kept_outputs
 from cellblock.tools.upstream.auth import flow
 from cellblock.tools.upstream.auth.login import held_logins, log_out, whose_login
+from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.persons import learnt_as
 from cellblock.types.learning import store as learning
 from cellblock.types.learning.store import Observations
@@ -38,6 +40,11 @@ async def remove_all_of(settings: Settings, principal: str) -> str:
     if name != principal and any(one.name == name for one in tokens.all()):
         tokens.revoke(name)
     _forget_begun(store, principal)
+    try:
+        secrets = OwnSecrets(store, principal).remove_all()
+    except OSError as error:
+        why = f"The secrets of {principal} cannot be removed: {error.strerror}."
+        raise ConfigError(why, hint="Try again.") from None
     logins = [one for one in await held_logins(store, auth) if one.person == principal]
     said = [await log_out(one.store, whose_login(one.server, principal)) for one in logins]
     runs = outputs = tools = 0
@@ -56,7 +63,9 @@ async def remove_all_of(settings: Settings, principal: str) -> str:
         ) as seen:
             own = {key.server for key in seen.load() if key.server.endswith(learnt_as("", principal))}
             tools = sum(map(seen.clear, own))
-    counts = f"{runs} kept runs, {outputs} kept outputs, and what was learnt of {tools} tools"
+    counts = (
+        f"{secrets} secrets, {runs} kept runs, {outputs} kept outputs, and what was learnt of {tools} tools"
+    )
     return "".join(f"{line}\n" for line in [*said, f"Removed of {principal}: {counts}."])
 
 

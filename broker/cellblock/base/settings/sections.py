@@ -12,6 +12,7 @@ from pydantic.config import JsonDict
 
 from cellblock.base.json import is_object
 from cellblock.base.settings.policy import Reuse
+from cellblock.base.settings.secret_places import Secret
 
 MIB = 1024 * 1024
 
@@ -356,6 +357,13 @@ class OAuthSettings(Section):
     scopes: list[str] = Field(default_factory=list[str])
     """Lists the scopes that a token must have, all of them."""
 
+    client_id: str | None = None
+    """Names Cellblock's own registration at the issuer: with it, people say there who they are, and log in to servers
+    with `"login": "each"` at `/login/SERVER`. Its redirect is `/login/callback` at the origin of `audience`."""
+
+    client_secret: Secret | None = None
+    """Holds that client's secret, if it has one: itself, or `{"env": NAME}` or `{"file": PATH}`."""
+
 
 class HttpSettings(Section):
     """Bounds the resources that clients of `cellblock serve --http` may use."""
@@ -429,6 +437,3 @@ class TraceSettings(Section):
     endpoint: HttpUrl | None = None
     """Names a collector for OTLP over HTTP, with its whole path, such as `http://127.0.0.1:4318/v1/traces`. Absent:
     no traces."""
-
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
-    """Holds the headers that are sent along, such as an API key."""

@@ -184,7 +184,7 @@ class Catalog:
     def may_come(self, server_id: str) -> str:
         """Says whether an unavailable server may be there later, for a hint."""
         if server_id in self.logins:
-            return f"log in and run the script again: {self.logins[server_id]}."
+            return f"log in ({self.logins[server_id]}) and run the script again."
         if server_id in self.starting:
             return "try again in a moment: it is still starting."
         if server_id in self.lacking:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.settings.sections import OF_PERSON
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts
 from cellblock.tools.upstream.session import UpstreamSession
@@ -147,9 +148,10 @@ class Persons:
 
     def held_once(self, name: str, facts: ServerFacts) -> ServerFacts:
         """Returns what equals a server's facts and is held already for another person, or the facts themselves."""
-        used = {id(one.session.facts) for one in self._of_server(name) if one.session is not None}
-        kept = self._entries[name] = [held for held in self._entries.get(name, ()) if id(held[0]) in used]
-        return next((held for held, _ in kept if held == facts), facts)
+        known = (one.session.facts for one in self._of_server(name) if one.session is not None)
+        listed = {id(one): one for one in known if one is not None}
+        self._entries[name] = [one for one in self._entries.get(name, ()) if id(one[0]) in listed]
+        return next((held for held in listed.values() if held == facts), facts)
 
     def forget(self, name: str | None = None) -> None:
         """Has the entries of a server made anew, or all."""
@@ -217,12 +219,12 @@ class Persons:
     ) -> tuple[Catalog, Catalog]:
         servers, shown = {**shared.servers}, {**known.servers}
         away, never = {**shared.unavailable}, {**known.unavailable}
-        starting, lacking = set(shared.starting), set[str]()
+        starting, lacking = set(shared.starting), dict[str, str]()
         for name, own in sessions.items():
             path, session = paths[name], own.session
             entry, state = self._entry(name, own, person), None if session is None else session.state
             if session is None:
-                lacking.add(path)
+                lacking[path] = own.login.hint if own.login is not None else login_hint(name)
             elif session.starting:
                 starting.add(path)
             reason = session.reason if session is not None else ""
@@ -237,7 +239,7 @@ class Persons:
                 del away[path]
         about: dict[str, Any] = {
             "starting": frozenset(starting),
-            "logins": {path: how for path, how in shared.logins.items() if path in lacking},
+            "logins": lacking,
         }
         now = replace(shared, servers=_in_order(servers, paths), unavailable=away, **about)
         return now, replace(known, servers=_in_order(shown, paths), unavailable=never, **about)

@@ -459,7 +459,7 @@ class UpstreamSession:
         another login, so such a connection ends, too, when it is idle."""
         login, before = self._server.login, ""
         assert link.connection is not None
-        while login is not None and login.is_given:
+        while login is not None:
             mark = await login.mark()
             is_idle = self._rests_after is not None and not self._at_work
             if before and mark != before and (is_idle or not mark):

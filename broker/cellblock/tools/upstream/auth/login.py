@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.browser import open_privately
-from cellblock.base.redaction import Redactor, guard_loggers
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.shelf import Stamp
 from cellblock.base.store import Store
@@ -45,7 +45,6 @@ async def log_in(
         LoginError: It did not succeed.
         ConfigError: A client secret cannot be read.
     """
-    guard_loggers()
     refused = await challenge_of(target, TOKEN_SECONDS)
     if refused is None:
         return f"{target.name} asks for no login."
@@ -69,7 +68,8 @@ async def log_in(
         if browser is not None:
             (browser / _PAGE).unlink(missing_ok=True)
     begun = await taken(target.kept, answer.state or "", bound_to, answer.iss)
-    return await finish(target, begun, answer.code)
+    where, less = await finish(target, begun, answer.code)
+    return f"Logged in to {target.name}; the login is kept {where}.{less}"
 
 
 async def log_out(store: LoginStore, whose: str) -> str:
