@@ -244,7 +244,12 @@ async def test_headers_hold_each_persons_own_secret_as_it_is_now(tmp_path: Path)
             OwnSecrets(store, "team:alice").put("NOTES", "alices-other")
             assert succeeded(await within(broker.run(show, client="team:alice"))) == "key alices-other"
             OwnSecrets(store, "team:alice").remove("NOTES")
-            assert succeeded(await within(broker.run(show, client="team:alice"))) == "None"
+            assert (
+                "set your own NOTES"
+                in error_of(await within(broker.run(show, client="team:alice")), "IMPORT_FAILURE").hint
+            )
+            await until(lambda: broker.registry.persons.counts("keyed") == (1, 1), "her session has ended")
+            assert succeeded(await within(broker.run(show, client="team:bob"))) == "key bobs-secret"
 
 
 @pytest.mark.parametrize(
