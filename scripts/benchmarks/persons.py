@@ -8,35 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
-import time
-from collections.abc import AsyncGenerator, Sequence
-from subprocess import DEVNULL, PIPE
+from collections.abc import Sequence
 
 from mcp import Client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from benchmarks.harness import BOUND_SECONDS, ROOT, broker, parser, say
+from benchmarks.harness import BOUND_SECONDS, broker, parser
 from benchmarks.processes import private_bytes
 from cellblock.app.process_memory import give_back_free_memory
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
-
-SERVER = ROOT / "tests" / "servers" / "sdk_server.py"
-
-
-@contextlib.asynccontextmanager
-async def serving(tools: int) -> AsyncGenerator[str]:
-    """The URL of one server with so many tools."""
-    command = (sys.executable, str(SERVER), "http", "--tools", str(tools))
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
-    assert process.stdout is not None
-    try:
-        port = (await asyncio.wait_for(process.stdout.readline(), BOUND_SECONDS)).split()[1].decode()
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.kill()
-        await process.wait()
+from support.entries import http_server
 
 
 def kib(what: str, before: int, sessions: int) -> int:
@@ -47,25 +29,23 @@ def kib(what: str, before: int, sessions: int) -> int:
     return taken
 
 
-async def measured(persons: int, servers: int, tools: int) -> None:
+async def measured(persons: int, servers: int) -> None:
     sessions, names = persons * servers, [f"team:{number}" for number in range(persons)]
     async with contextlib.AsyncExitStack() as stack:
-        urls = [await stack.enter_async_context(serving(tools)) for _ in range(servers)]
+        urls = [stack.enter_context(http_server("--tools", "30")) for _ in range(servers)]
         entries = {f"s{number}": {"url": url, "login": "each"} for number, url in enumerate(urls)}
         made = await stack.enter_async_context(broker(entries))
         client, tokens = OAuthClientInformationFull(client_id="c"), OAuthToken(access_token="t")
         for name, entry in entries.items():
-            record = LoginRecord(
-                server_url=str(entry["url"]), client=client, tokens=tokens, since=time.time()
-            )
+            record = LoginRecord(server_url=str(entry["url"]), client=client, tokens=tokens, since=1.0)
             for person in names:
                 auth = made.settings.cellblock.auth
                 await LoginStore(made.store, name, record.server_url, auth, person=person).save(record)
-        before = kib("a broker without them", 0, 1)
+        before = private_bytes(os.getpid())
         for person in names:
             made.catalogs_of(person)
             await made.registry.settled(principal=person, bound=BOUND_SECONDS)
-        say(f"{sum(made.registry.persons.counts(name)[1] for name in entries)} of {sessions} are connected")
+        assert all(made.registry.persons.counts(name)[1] == persons for name in entries)
         kib("connected", before, sessions)
         for name in entries:
             made.registry.persons.rest(name)
@@ -81,6 +61,5 @@ def main(arguments: Sequence[str]) -> int:
     options = parser("bench persons", __doc__)
     options.add_argument("--persons", type=int, default=100)
     options.add_argument("--servers", type=int, default=5)
-    options.add_argument("--tools", type=int, default=30)
     asyncio.run(measured(**vars(options.parse_args(arguments))))
     return 0

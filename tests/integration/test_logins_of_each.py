@@ -13,6 +13,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import persons
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets
+from cellblock.tools.upstream.lifecycle import State
 from support.brokers import ready
 from support.entries import http_server, settings
 from support.oauth_world import World, world
@@ -140,7 +141,11 @@ async def test_an_idle_session_rests_and_comes_back_with_the_next_call(
         assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
         await until(lambda: broker.registry.persons.counts("notes") == (1, 0), "the session rests")
         assert "notes" in broker.catalogs_of("team:alice")[0].servers
-        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
+        session = broker.registry.sessions_of("team:alice")["notes"]
+        run = asyncio.create_task(broker.run(WHOAMI, client="team:alice"))
+        await until(lambda: session.state is State.CONNECTING, "it comes back", pause=0)
+        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice", "in its midst"
+        assert succeeded(await within(run)) == "alice"
 
 
 async def test_one_more_connection_than_there_may_be_ends_the_one_that_is_idle_longest(
@@ -239,7 +244,12 @@ async def test_headers_hold_each_persons_own_secret_as_it_is_now(tmp_path: Path)
             OwnSecrets(store, "team:alice").put("NOTES", "alices-other")
             assert succeeded(await within(broker.run(show, client="team:alice"))) == "key alices-other"
             OwnSecrets(store, "team:alice").remove("NOTES")
-            assert succeeded(await within(broker.run(show, client="team:alice"))) == "None"
+            assert (
+                "set your own NOTES"
+                in error_of(await within(broker.run(show, client="team:alice")), "IMPORT_FAILURE").hint
+            )
+            await until(lambda: broker.registry.persons.counts("keyed") == (1, 1), "her session has ended")
+            assert succeeded(await within(broker.run(show, client="team:bob"))) == "key bobs-secret"
 
 
 @pytest.mark.parametrize(

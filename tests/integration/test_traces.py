@@ -71,9 +71,10 @@ def collector() -> Iterator[Collector]:
 
 @pytest.mark.parametrize("mode", mostly(["auto"], ["auto", "legacy"]))
 async def test_one_trace_from_the_client_to_the_server(
-    collector: Collector, tmp_path: Path, mode: str
+    collector: Collector, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traces = {"endpoint": collector.endpoint, "headers": {"x-api-key": "k-e-y"}}
+    traces = {"endpoint": collector.endpoint}
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=k-e-y")
     async with daemon(tmp_path, traces=traces) as served:
         async with served.client(mode) as client:
             meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}

@@ -351,7 +351,7 @@ async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(
             assert "the login is kept in" in await place.log_in()
             assert place.tokens()[-1] in file.read_text()
             ring.free.set()
-            assert "revoked and forgotten" in await log_out(place.place())
+            assert "revoked and forgotten" in await log_out(place.place().store(), "notes")
             assert not file.exists()
 
             keyring.set_keyring(null.Keyring())

@@ -1,10 +1,7 @@
 """The pages that lead to a server's login: whose login it becomes, and who tries to get another's."""
 
 import base64
-import contextlib
 import signal
-import socket
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urljoin, urlsplit
@@ -17,25 +14,9 @@ from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from support.http_daemon import daemon
 from support.identity_provider import CLIENT_ID, CLIENT_SECRET, Provider, provider
-from support.login_site import Browser, Site, site
+from support.login_site import Browser, site, team
 from support.shared_rows import KEY
 from support.waits import within
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-@contextlib.asynccontextmanager
-async def team(folder: Path, idp: Provider, **http: Any) -> AsyncGenerator[Site]:
-    """The same, with an identity provider that says who people are."""
-    port = free_port()
-    oauth = idp.oauth(f"http://127.0.0.1:{port}/mcp")
-    options = ("--http", f"127.0.0.1:{port}")
-    async with site(folder, *options, http={"oauth": {**oauth, **http}}) as made:
-        yield made
 
 
 @pytest.fixture

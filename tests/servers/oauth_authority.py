@@ -80,7 +80,7 @@ class Authority:
             claims = jwt.decode(
                 assertion,
                 self.client_key,
-                algorithms=["RS256", "ES256"],
+                algorithms=["RS256", "ES256", "EdDSA"],
                 audience=self.issuer,
                 issuer="signer",
                 options=options,

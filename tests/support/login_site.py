@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 from support.commands import cellblock
 from support.http_daemon import Daemon, daemon
+from support.identity_provider import Provider
 from support.oauth_world import World, world
 
 LINK = re.compile(r'id="allow" href="([^"]+)"')
@@ -123,3 +125,19 @@ async def site(
         yield made
         for browser in made.browsers:
             await browser.http.aclose()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@contextlib.asynccontextmanager
+async def team(folder: Path, idp: Provider, **http: Any) -> AsyncGenerator[Site]:
+    """The same, with an identity provider that says who people are."""
+    port = free_port()
+    oauth = idp.oauth(f"http://127.0.0.1:{port}/mcp")
+    options = ("--http", f"127.0.0.1:{port}")
+    async with site(folder, *options, http={"oauth": {**oauth, **http}}) as made:
+        yield made

@@ -572,7 +572,8 @@ class Broker:
         reach = _running(self._reach)
         from cellblock.observe.facts import BrokerFacts
 
-        return BrokerFacts(self._settings.cellblock.pool, reach.workers.pool, reach.registry, reach.outputs)
+        section = self._settings.cellblock
+        return BrokerFacts(section, reach.workers.pool, reach.registry, reach.outputs, self.store)
 
     @property
     @internal

@@ -144,7 +144,10 @@ def _add_brokers(commands: Commands) -> None:
         .common()
     )
     _add(actions, "token list", "token:list_all").common()
-    _add(actions, "token revoke", "token:revoke").value("name", "NAME").common(json=False)
+    only = "keep what its holder has, for the next token of this name"
+    _add(actions, "token revoke", "token:revoke").value("name", "NAME").flag("--token-only", only).common(
+        json=False
+    )
 
     actions = _add_actions(commands, "runs")
     (
@@ -259,7 +262,14 @@ def _add_configuration(commands: Commands) -> None:
         .value("server", "SERVER", "all servers with a url when none is named", nargs="?")
         .common()
     )
-    _add(actions, "auth logout", "auth:logout").server().common(json=False)
+    _add(actions, "auth list", "auth:show_logins").common()
+    (
+        _add(actions, "auth logout", "auth:logout")
+        .value("server", "SERVER", "its name in mcpServers (with --principal default: all)", nargs="?")
+        .value("--principal", "NAME", "whose, as cellblock.policy knows clients (default: your own)")
+        .flag("--everything", "with --principal alone: remove all that it has")
+        .common(json=False)
+    )
 
     actions = _add_actions(commands, "secret")
     for action, work in (("set", "put"), ("list", "show"), ("remove", "remove")):

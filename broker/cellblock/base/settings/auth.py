@@ -11,10 +11,6 @@ from cellblock.base.settings.sections import HttpUrl, Section
 
 Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")]
 
-KeyAlgorithm = Literal[
-    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
-]
-
 
 class ServerAuthSettings(Section):
     """Configures OAuth for one upstream server. None of it is needed where the authorization server registers clients
@@ -40,9 +36,6 @@ class ServerAuthSettings(Section):
         "client_secret_basic"
     )
     """Says how the secret is shown to the token endpoint; a private key is not, but signs (RFC 7523, section 2.2)."""
-
-    client_key_algorithm: KeyAlgorithm = "RS256"
-    """Names what the private key signs with (RFC 7518, section 3.1; RFC 8037)."""
 
     client_metadata_url: Annotated[str, Field(pattern=r"^https://[^\s/]+/[^\s]+$")] | None = None
     """Names a client id metadata document by its URL, which is the client id where the authorization server takes

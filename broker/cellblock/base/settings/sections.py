@@ -437,6 +437,3 @@ class TraceSettings(Section):
     endpoint: HttpUrl | None = None
     """Names a collector for OTLP over HTTP, with its whole path, such as `http://127.0.0.1:4318/v1/traces`. Absent:
     no traces."""
-
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
-    """Holds the headers that are sent along, such as an API key."""

@@ -101,8 +101,8 @@ class Persons:
             known = self._persons[person] = _Person()
             if len(self._persons) > MAX_PERSONS:
                 for own in self._persons.popitem(last=False)[1].own.values():
-                    if own.session is not None:
-                        self._close(self._by_number.pop(own.number))
+                    if (session := self._by_number.pop(own.number, None)) is not None:
+                        self._close(session)
         self._persons.move_to_end(person)
         for name, config in self.servers.items():
             own = known.own.get(name)
@@ -110,7 +110,12 @@ class Persons:
                 own = PersonalSession(self._logins(name, config, person), next(self._numbers))
                 known.own[name] = own
             has_login = own.login is None or own.login.stamp() is not None
+            if own.session is not None and not (has_login or config.login == "each-public-tools"):
+                # Runs that have begun may go on to ask for it, and are told that a login is needed.
+                own.session, known.catalogs = None, None
             if own.session is None and (has_login or config.login == "each-public-tools"):
+                if (ended := self._by_number.get(own.number)) is not None:
+                    self._close(ended)
                 session = own.session = self._by_number[own.number] = self._make(
                     name, person, own.login, own.number
                 )
@@ -164,9 +169,9 @@ class Persons:
         ended: list[tuple[str, int, UpstreamSession]] = []
         for person in self._persons.values():
             for name in person.own.keys() - kept:
-                own = person.own.pop(name)
-                if own.session is not None:
-                    ended.append((name, own.number, self._by_number.pop(own.number)))
+                number = person.own.pop(name).number
+                if (session := self._by_number.pop(number, None)) is not None:
+                    ended.append((name, number, session))
         self.forget()
         return ended
 

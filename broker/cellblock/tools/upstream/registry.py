@@ -351,11 +351,12 @@ class Registry:
         reading = {
             name: asyncio.create_task(one.tools.fresh()) for name, one in shown.items() if one.tools.stale
         }
-        # One that is away is tried at once where a script names it (section 3.2.3).
+        # One that is away is tried at once where a script names it (section 3.2.3), or is being tried.
         away = [
             session
             for name, session in named.items()
             if session.state is State.WAITING
+            or (session.state is State.CONNECTING and session.facts is not None)
             or (session.state is State.RESTING and session.facts is not None and self.persons.has_room(name))
         ]
         awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
+POLL_SECONDS: Final = 1.0
+"""Sets how soon a session that is connected sees that its login has ended."""
+
+LOGIN_ENDED: Final = "its login has ended, or is another one now"
+
 CLOSE_BOUND_SECONDS: Final = 8.0
 """Bounds the time from the order to close to giving up; the SDK allows a process 6 s to exit and be killed."""
 
@@ -431,7 +436,8 @@ class UpstreamSession:
     async def _serve(self, link: Link) -> None:
         """Keeps what is known of the server current until the connection ends."""
         keeping = asyncio.create_task(self.tools.keep(link))
-        tasks = [keeping, *map(asyncio.create_task, (self.tools.listen(link), self.resources.follow(link)))]
+        beside = self.tools.listen(link), self.resources.follow(link), self._follow_login(link)
+        tasks = [keeping, *map(asyncio.create_task, beside)]
         over = asyncio.create_task(link.ended.wait())
         try:
             while not (over.done() or keeping.done()):
@@ -447,6 +453,22 @@ class UpstreamSession:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=CLOSE_BOUND_SECONDS)
+
+    async def _follow_login(self, link: Link) -> None:
+        """Ends a connection whose login has ended. What the server holds for a person may be of another account after
+        another login, so such a connection ends, too, when it is idle."""
+        login, before = self._server.login, ""
+        assert link.connection is not None
+        while login is not None:
+            mark = await login.mark()
+            is_idle = self._rests_after is not None and not self._at_work
+            if before and mark != before and (is_idle or not mark):
+                if self._rests_after is not None:
+                    self.rest()
+                link.connection.end(LOGIN_ENDED)
+                return
+            before = before or mark
+            await asyncio.sleep(POLL_SECONDS)
 
     def _until_rest(self) -> float | None:
         """Returns the seconds until an idle session rests; None for one that never does."""

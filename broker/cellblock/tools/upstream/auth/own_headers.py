@@ -57,6 +57,16 @@ class OwnSecrets:
             return True
         return False
 
+    def remove_all(self) -> int:
+        """Forgets all secrets of the person, and says how many there were. Raises OSError."""
+        found = 0
+        for key in self._shelf.names():
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                if json.loads(self._shelf.read(key))["person"] == self._person:
+                    self._shelf.remove(key)
+                    found += 1
+        return found
+
     def _key(self, name: str) -> str:
         return file_stem(name, f"{name}\0{self._person}", HASH_CHARS)
 
@@ -81,6 +91,11 @@ class OwnHeaders(Login):
         stamps = [self._secrets.stamp(name) for name in self._names]
         known = [one for one in stamps if one is not None]
         return tuple(known) if len(known) == len(stamps) else None
+
+    async def mark(self) -> str:
+        """Returns what names the secrets that there are; empty where one is not there."""
+        stamp = self.stamp()
+        return "" if stamp is None else str(stamp)
 
     async def async_auth_flow(
         self, request: httpx2.Request
