@@ -280,7 +280,7 @@ class Registry:
         """Waits until those servers are connected that their programs install when they start (`npx`, `uvx`).
 
         Args:
-            tell: Told a sentence of each, every `TELL_SECONDS`.
+            tell: Told a sentence of each, after pauses that grow from `TELL_SECONDS`.
             code: Only the servers that this script names are waited for; None: all.
         """
         named = {
@@ -295,7 +295,7 @@ class Registry:
             for name in names:
                 since = now() - began.setdefault(name, now())
                 if since >= due.get(name, QUIET_SECONDS):
-                    due[name] = since + TELL_SECONDS
+                    due[name] = since + max(since, TELL_SECONDS)
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
                     tell(f"server {name} is being installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
