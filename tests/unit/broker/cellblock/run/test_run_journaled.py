@@ -18,7 +18,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
 from support.memory_host import HostedRun, Play, World, codes, echo, hold, turns
 from support.memory_keeper import MemoryKeeper, Park, begin
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import in_virtual_time
 from support.waits import within
 
 MakeWorld = Callable[..., World]
@@ -238,9 +238,7 @@ def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
         keeper.close()
         return [run.message for run in host.runs]
 
-    loop = VirtualTimeLoop()
-    first, second, third = loop.run_until_complete(three_parks())
-    loop.close()
+    first, second, third = in_virtual_time(three_parks())
     assert used_ms == [400, 650, 660]
     assert (first.cpu_ms, first.replay_ms, first.timeout_ms) == (1000, 0, 5000)
     assert (second.cpu_ms, second.replay_ms) == (600, 1000 + REPLAY_CPU_MS)
