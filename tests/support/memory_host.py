@@ -350,6 +350,10 @@ class World:
         self.link.close()
 
 
+MakeWorld = Callable[..., World]
+"""Makes worlds for a test, which are closed after it."""
+
+
 async def turns(count: int = 5) -> None:
     """Lets the loop deliver what is under way; every step of the wire is one turn."""
     for _ in range(count):

@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,7 @@ from cellblock.observe.traces import make_exporter
 from cellblock.run.board import MAX_LOGS, MAX_SCRIPT_CHARS, Board
 from cellblock.run.events import RunFacts
 from support.entries import settings
-from support.memory_host import HostedRun, World, hold, turns
-
-MakeWorld = Callable[..., World]
+from support.memory_host import HostedRun, MakeWorld, hold, turns
 
 
 async def play(run: HostedRun) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -12,10 +11,8 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.pool import pool as pool_module
 from cellblock.pool.pool import Lease
 from cellblock_worker.wire import protocol
-from support.memory_host import BOUND, ScriptedHost, World, hold, turns
+from support.memory_host import BOUND, MakeWorld, ScriptedHost, World, hold, turns
 from support.waits import until
-
-MakeWorld = Callable[..., World]
 
 DONE = protocol.Ended(reason="finished", outcome="done")
 

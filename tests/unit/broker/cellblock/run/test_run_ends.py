@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,10 +15,8 @@ from cellblock.run.run_log import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
-from support.memory_host import BOUND, HostedRun, Play, World, codes, hold, succeed, turns
+from support.memory_host import BOUND, HostedRun, MakeWorld, Play, World, codes, hold, succeed, turns
 from support.waits import within
-
-MakeWorld = Callable[..., World]
 
 
 async def test_a_call_that_comes_as_its_run_is_stopped_was_never_sent(world: World) -> None:

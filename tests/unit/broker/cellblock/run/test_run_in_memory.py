@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,10 +13,8 @@ from cellblock.run import queries
 from cellblock.run.events import Observer, RunFacts, Watcher
 from cellblock.run.response import LogEntry, TraceEntry
 from cellblock_worker.wire import protocol
-from support.memory_host import HostedRun, World, codes, hold, turns
+from support.memory_host import HostedRun, MakeWorld, World, codes, hold, turns
 from support.waits import until
-
-MakeWorld = Callable[..., World]
 
 
 async def test_a_run_from_request_to_response(world: World) -> None:

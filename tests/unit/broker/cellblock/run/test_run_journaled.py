@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,12 +15,10 @@ from cellblock.run.policy.asking import Verdict
 from cellblock.run.run import REPLAY_CPU_MS
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
-from support.memory_host import HostedRun, Play, World, codes, echo, hold, turns
+from support.memory_host import HostedRun, MakeWorld, Play, World, codes, echo, hold, turns
 from support.memory_keeper import MemoryKeeper, Park, begin
 from support.virtual_time import in_virtual_time
 from support.waits import within
-
-MakeWorld = Callable[..., World]
 
 LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
 
