@@ -138,30 +138,6 @@ async def test_a_kill_says_what_is_certain_of_the_calls(make_world: MakeWorld) -
     assert [entry.ok for entry in response.tool_trace] == [True, False]
 
 
-async def test_the_call_over_the_cap_kills_and_is_not_made(world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        for call_id in (1, 2):
-            await run.call(call_id)
-        run.call(3)
-        await run.cancelled.wait()
-
-    host = await world.host(play)
-    response = await world.run(limits={"maxToolCalls": 2})
-    (found,) = response.diagnostics
-    assert (found.code, found.error_class) == ("SANDBOX_LIMIT", "SandboxLimitError")
-    assert "maxToolCalls = 2" in found.message and "2 completed" in found.message
-    assert len(response.tool_trace) == 2
-    assert host.runs[0].cancelled.is_set()
-
-
-async def test_no_calls_at_all(world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        run.call(1)
-        await run.cancelled.wait()
-
-    assert codes(await world.played(play, limits={"maxToolCalls": 0})) == ["SANDBOX_LIMIT"]
-
-
 async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> None:
     made: list[Any] = []
 
