@@ -285,23 +285,6 @@ def test_a_document_that_nests_too_deeply_is_no_value() -> None:
         value_of(result(text(f"[{fits}]")), parse_text=True)
 
 
-AUDIO = {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}
-
-
-@pytest.mark.parametrize("said", ["hello", "", '{"a": 1}', "0"])
-def test_a_single_text_is_that_text_unparsed(said: str) -> None:
-    assert value_of(result(text(said))) == said
-
-
-@pytest.mark.parametrize(
-    "blocks",
-    [[], [text("a"), text("b")], [IMAGE], [text("a"), AUDIO]],
-    ids=["none", "two texts", "an image", "a text and a sound"],
-)
-def test_everything_else_gives_the_whole_result(blocks: list[Any]) -> None:
-    assert value_of(result(*blocks)) == {"content": blocks, "isError": False}
-
-
 def test_an_error_is_raised_with_its_text_and_the_whole_result() -> None:
     made = result(text("no such"), IMAGE, text("file"), isError=True, structuredContent={"a": 1})
     with pytest.raises(ToolCallError) as caught:

@@ -13,7 +13,7 @@ from cellblock.run import queries
 from cellblock.run.events import Observer, RunFacts, Watcher
 from cellblock.run.response import LogEntry, TraceEntry
 from cellblock_worker.wire import protocol
-from support.memory_host import HostedRun, MakeWorld, World, codes, hold, turns
+from support.memory_host import HostedRun, MakeWorld, World, codes, turns
 from support.waits import until
 
 
@@ -52,16 +52,6 @@ async def test_an_observer_sees_things_while_they_happen(world: World) -> None:
 
     await world.played(play, observer=Observer(on_log=seen.append, on_call=seen.append))
     assert len(seen) == 2
-
-
-async def test_a_failed_script(world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        run.log("before")
-        run.ended(outcome="module", body=b'{"name": "TypeError", "message": "no"}')
-
-    response = await world.played(play)
-    assert codes(response) == ["UNCAUGHT_EXCEPTION"] and response.result is None
-    assert [log.message for log in response.logs] == ["before"]
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b'"x"', b"1e999", b"[" * 5000])
@@ -229,25 +219,6 @@ async def test_only_the_first_outcome_counts(world: World) -> None:
     assert (response.result, response.ok) == ("first", True)
     assert response.tool_trace == [] and response.logs == []
     await turns()
-
-
-async def test_runs_cannot_speak_for_each_other(world: World) -> None:
-    victim_host = await world.host(hold, identity=b"a")
-    victim = world.begin()
-    await victim_host.until_runs(1)
-    token = victim_host.runs[0].token
-
-    async def attack(run: HostedRun) -> None:
-        forged = protocol.Ended(reason="finished", outcome="done")
-        run.say(forged, b'"forged"', token=token)
-        run.call(1)
-        run.done("own")
-
-    await world.host(attack, identity=b"b", capacity=50)
-    assert (await world.run()).result == "own"
-    assert not victim.done()
-    victim_host.runs[0].done("real")
-    assert (await victim).result == "real"
 
 
 async def test_the_time_in_the_queue_counts_where_the_client_chose_none(world: World) -> None:

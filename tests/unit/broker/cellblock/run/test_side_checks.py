@@ -324,20 +324,6 @@ def test_positions_of_absurd_length_are_text() -> None:
     assert in_script_terms(text, SCRIPT).startswith("script.js:111")
 
 
-def test_an_exception() -> None:
-    failure = {"name": "TypeError", "message": "x is not a function", "stack": f"TypeError\n at {URL}:1:3"}
-    found = diagnosed(failure)
-    assert (found.severity, found.code) == ("error", "UNCAUGHT_EXCEPTION")
-    assert found.message == "TypeError: x is not a function"
-    assert found.path == "script.js:1:3"
-    assert found.hint and found.error_class is None
-
-
-def test_an_error_of_codemode_keeps_its_class_and_hint() -> None:
-    found = diagnosed({"name": "ToolCallError", "message": "m", "hint": "Do this."}, "module")
-    assert (found.error_class, found.hint, found.code) == ("ToolCallError", "Do this.", "UNCAUGHT_EXCEPTION")
-
-
 @pytest.mark.parametrize("cause", ["", "\n", 0, None, [], {}])
 def test_causes_of_any_kind(cause: object) -> None:
     found = diagnosed({"name": "Error", "message": "m", "causes": [cause]})
@@ -382,13 +368,6 @@ def test_an_error_without_frames_may_be_another_one() -> None:
         {"name": "Error", "message": "m", "hint": "Do this."},
     ):
         assert "error.stack" not in (diagnosed(failure, "module").hint or "")
-
-
-def test_a_rejection_and_a_thrown_value() -> None:
-    assert (
-        diagnosed({"name": "Error", "message": "m"}, "rejection").message == "Unhandled rejection: Error: m"
-    )
-    assert diagnosed({"name": "Thrown value", "message": "3"}).message == "3"
 
 
 def test_syntax_and_import_failures() -> None:
