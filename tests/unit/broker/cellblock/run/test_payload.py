@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from cellblock.run.call_results import MAX_ERROR_TEXT, unwrap
 from cellblock.run.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
 from cellblock.tools.upstream.wire.numbers import inexact
 from cellblock.tools.upstream.wire.results import ToolResult
+from support.nesting import listed, nested
 
 plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain
@@ -26,13 +28,6 @@ values = st.recursive(
     max_leaves=30,
 )
 any_text = st.text(st.characters(), max_size=20)
-
-
-def nested(depth: int, wrap: str = "[") -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value] if wrap == "[" else {"a": value}
-    return value
 
 
 @given(values)
@@ -83,14 +78,17 @@ def test_a_depth_over_the_cap_is_told_as_such(depth: int, pair: bytes) -> None:
         decode(start * depth + b"1" + end * depth)
 
 
-@pytest.mark.parametrize("wrap", ["[", "{"])
-def test_depth_is_capped_the_same_both_ways(wrap: str) -> None:
-    deepest = nested(MAX_DEPTH, wrap)
+@pytest.mark.parametrize(
+    ("around", "opening", "closing"),
+    [(listed, "[", "]"), (lambda inner: {"a": inner}, '{"a":', "}")],
+    ids=["lists", "objects"],
+)
+def test_depth_is_capped_the_same_both_ways(around: Callable[[Any], Any], opening: str, closing: str) -> None:
+    deepest = nested(MAX_DEPTH, around)
     assert decode(encode(deepest)) == deepest
     for depth in (MAX_DEPTH + 1, 150, 199, 201, 255, 256, 1000, 20_000):
         with pytest.raises(PayloadError):
-            encode(nested(depth, wrap))
-        opening, closing = ("[", "]") if wrap == "[" else ('{"a":', "}")
+            encode(nested(depth, around))
         with pytest.raises(PayloadError):
             decode((opening * depth + "1" + closing * depth).encode())
 
@@ -175,11 +173,8 @@ def test_in_steps_it_has_the_same_bounds() -> None:
         assert encode_in_steps(awkward, 10**9) == encode(awkward)
         with pytest.raises(PayloadError):
             encode_in_steps([[0] * 9, object()], 10**9)
-        deep: Any = [0] * 9
-        for _ in range(MAX_DEPTH + 1):
-            deep = [deep]
         with pytest.raises(PayloadError, match="nested deeper"):
-            encode_in_steps(deep, 10**9)
+            encode_in_steps(nested(MAX_DEPTH + 1, listed, [0] * 9), 10**9)
         with pytest.raises(TooLong):
             encode_in_steps([0] * 99, 50)
 
@@ -188,13 +183,9 @@ def test_in_steps_it_has_the_same_bounds() -> None:
 @pytest.mark.parametrize("beside", [[], [0] * 20_000])
 def test_in_steps_levels_count_from_the_top(beside: list[int]) -> None:
     """Where a part of large data is small, it has the levels that are left."""
-    inner: Any = 0
-    for _ in range(MAX_DEPTH - 20):
-        inner = [inner]
+    inner = nested(MAX_DEPTH - 20, listed, 0)
     for above in (18, 19):
-        value: Any = [beside, inner, {"a": inner}]
-        for _ in range(above - 1):
-            value = [value]
+        value = nested(above - 1, listed, [beside, inner, {"a": inner}])
         assert encode_in_steps(value, 10**9) == encode(value)
     with pytest.raises(PayloadError, match="nested deeper"):
         encode_in_steps([value], 10**9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 import tracemalloc
 from typing import Any
@@ -22,6 +21,7 @@ from cellblock_worker.wire.frames import (
     pack_header,
     unpack_header,
 )
+from support.nesting import listed, nested
 
 CAP = 64 * 1024
 
@@ -170,7 +170,7 @@ def test_a_failed_stream_gives_nothing_more_and_holds_nothing() -> None:
         {"a": object()},
         {"a": "\ud800"},
         {"a": "x" * MAX_HEADER_BYTES},
-        {"a": functools.reduce(lambda inner, _: [inner], range(2000), 0)},
+        {"a": nested(2000, listed, 0)},
     ],
     ids=["over 64 bits", "under 64 bits", "an object", "a lone surrogate", "over the cap", "too deep"],
 )

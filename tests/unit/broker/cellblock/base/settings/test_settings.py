@@ -372,16 +372,22 @@ def test_a_brokers_name_goes_into_ids_and_into_rules_of_a_balancer(name: str) ->
         parse_settings({"cellblock": {"state": {"broker": name}}})
 
 
-def test_a_broker_has_the_hosts_name_where_it_is_given_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def named(host: str, **state: str) -> str:
-        monkeypatch.setattr("cellblock.base.settings.state.gethostname", lambda: host)
-        return parse_settings({"cellblock": {"state": state}}).cellblock.state.broker_name
-
-    assert named("db1", broker="a-b_C") == "a-b_C"
-    assert named("cellblock-broker-0") == "cellblock-broker-0"
-    assert named("pod.ns.svc") == "pod-ns-svc"
-    assert named("-._ä!-" + "x" * 80) == "x" * 63
-    assert named("…") == "broker"
+@pytest.mark.parametrize(
+    ("host", "state", "name"),
+    [
+        ("db1", {"broker": "a-b_C"}, "a-b_C"),
+        ("cellblock-broker-0", {}, "cellblock-broker-0"),
+        ("pod.ns.svc", {}, "pod-ns-svc"),
+        ("-._ä!-" + "x" * 80, {}, "x" * 63),
+        ("…", {}, "broker"),
+    ],
+    ids=["given", "a host's", "with dots", "long", "nothing of it"],
+)
+def test_a_broker_has_the_hosts_name_where_it_is_given_none(
+    host: str, state: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.base.settings.state.gethostname", lambda: host)
+    assert parse_settings({"cellblock": {"state": state}}).cellblock.state.broker_name == name
 
 
 PAGE = Path(__file__).parents[6] / "docs" / "howto-big-outputs.md"

@@ -18,6 +18,7 @@ from cellblock.types.learning.shape import (
     join,
     shape_of,
 )
+from support.nesting import nested
 
 
 def schema(*samples: Any) -> dict[str, Any]:
@@ -113,10 +114,7 @@ def test_what_was_stored_by_kinds_of_objects_is_read_as_one() -> None:
 
 
 def test_deep_values_end_in_anything() -> None:
-    value: Any = {"end": 1}
-    for _ in range(MAX_DEPTH * 3):
-        value = {"next": value}
-    shape = shape_of([value])
+    shape = shape_of([nested(MAX_DEPTH * 3, lambda value: {"next": value}, {"end": 1})])
     assert decode_shape(encode_shape(shape)) == shape
     assert to_schema(shape)["properties"]["next"]["type"] == "object"
 
@@ -165,8 +163,5 @@ def test_foreign_data_in_the_store_is_refused(data: Any) -> None:
 
 
 def test_stored_data_that_nests_without_end_is_refused() -> None:
-    data: dict[str, Any] = {"z": 1}
-    for _ in range(MAX_DEPTH * 2):
-        data = {"i": data}
     with pytest.raises(ValueError, match="deeply"):
-        decode_shape(data)
+        decode_shape(nested(MAX_DEPTH * 2, lambda data: {"i": data}, {"z": 1}))
