@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.harness import BOUND_SECONDS, ROOT, broker, warmed
+from benchmarks.harness import BOUND_SECONDS, ROOT, broker, parser, warmed
 
 SCRIPT = 'import { add } from "@codemode/servers/local"; globalThis.__codemode_result__ = await add({ a: 1, b: 2 });'
 
@@ -54,7 +54,7 @@ def host(into: Path) -> None:
         entered.files.clear()
 
     signal.signal(signal.SIGUSR1, write)
-    sys.argv = sys.argv[3:]
+    sys.argv = sys.argv[4:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
@@ -72,7 +72,7 @@ async def main(folder: Path) -> None:
     """Starts a broker whose host is `host`, runs the script, and prints the files."""
     into, wrapper = folder / "files.json", folder / "python"
     wrapper.write_text(
-        f'#!/bin/sh\nPYTHONPATH="{ROOT / "scripts"}" exec "{sys.executable}" "{__file__}" "{into}" "$@"\n'
+        f'#!/bin/sh\nPYTHONPATH="{ROOT / "scripts"}" exec "{sys.executable}" "{__file__}" --host "{into}" "$@"\n'
     )
     wrapper.chmod(0o700)
     sys.executable = str(wrapper)
@@ -91,7 +91,8 @@ async def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        host(Path(sys.argv[1]))
+    if sys.argv[1:2] == ["--host"]:
+        host(Path(sys.argv[2]))
+    parser("run_files", __doc__).parse_args()
     with tempfile.TemporaryDirectory(prefix="run-files-") as own:
         asyncio.run(main(Path(own)))

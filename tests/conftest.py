@@ -1,7 +1,5 @@
 """Fixtures that every folder of tests may use. The public MCP servers are in `support/public_servers.py`."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import sys

@@ -15,6 +15,7 @@ NAMES: Final = (
     "durable",
     "feedback",
     "options",
+    "persons",
     "search",
     "start",
     "tokens",

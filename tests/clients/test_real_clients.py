@@ -1,7 +1,5 @@
 """What real clients show their models of Cellblock: those that `bash scripts/clients` has installed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -62,7 +62,6 @@ def auth_section(scenario: str, context: dict[str, Any], url: str) -> dict[str, 
         own |= {
             "client_auth_method": "private_key_jwt",
             "client_secret": context["private_key_pem"],
-            "client_key_algorithm": context.get("signing_algorithm", "RS256"),
             "issuer": issuer_of(url),
         }
     if "client-credentials" in scenario:

@@ -16,7 +16,7 @@ from mcp.client.stdio import stdio_client
 from cellblock import Broker, RunResponse, tool
 from support.brokers import ready
 from support.cellblock_zygote import forked_cellblock
-from support.entries import SERVERS, Entry, entry, forked_server, settings, write_config
+from support.entries import SERVERS, WARM, Entry, entry, forked_server, settings, write_config
 from support.responses import succeeded
 from support.reused import Tally, reusing
 from support.waits import within
@@ -110,7 +110,7 @@ class Agent:
 @asynccontextmanager
 async def agent_with(folder: Path, servers: Mapping[str, Any], **cellblock: Any) -> AsyncIterator[Agent]:
     """An agent whose Cellblock has these servers."""
-    config = write_config(folder, servers, **cellblock)
+    config = write_config(folder, servers, pool={"warm": WARM}, **cellblock)
     command = ["serve", "--stdio", "--config", str(config), "--state-dir", str(folder / "state")]
     parameters = StdioServerParameters(command=str(forked_cellblock()), args=command)
     async with Client(stdio_client(parameters)) as client:

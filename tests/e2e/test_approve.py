@@ -1,7 +1,5 @@
 """The command `cellblock pins approve`: what it shows, what it records, and how it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.commands import Said, cellblock, in_this_process
-from support.entries import CELLBLOCK, plain_server, write_config
+from support.entries import plain_server, write_config
 
 Command = Callable[..., Said]
 
@@ -66,10 +64,9 @@ def test_from_first_use_to_approval(
     tmp_path: Path, config: Path, command: Command, definitions: Callable[..., None]
 ) -> None:
     definitions(READ, tool("gone", "Will vanish"))
-    # A whole command in its own process.
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     words = ("pins", "approve", "files", "--all", "--config", config)
-    first = asyncio.run(cellblock(*words, program=CELLBLOCK, env=environment))
+    first = asyncio.run(cellblock(*words, env=environment))
     assert (first.code, "approved: read_file, gone" in first.out) == (0, True), first
 
     definitions(TRAP, tool("steal", "Is new"))

@@ -1,7 +1,5 @@
 """One-shot commands ask a daemon of the same configuration, and start servers of their own where none runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
@@ -9,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support.cellblock_zygote import forked_cellblock
 from support.commands import cellblock, piped
-from support.entries import CELLBLOCK, plain_server
+from support.entries import plain_server
 from support.http_daemon import daemon
 from support.pseudo_terminal import in_terminal
 from support.waits import until, within
@@ -112,17 +111,16 @@ async def test_a_daemon_asks_the_person_at_the_command_and_ends_the_run_of_one_t
         options = ["--config", str(tmp_path / "cellblock.json"), "--state-dir", str(tmp_path / "s")]
         asked = ["run", str(asks), *options]
         async with in_terminal(
-            str(CELLBLOCK), *asked, streams=(0, 2), stdout=asyncio.subprocess.PIPE
+            str(forked_cellblock()), *asked, streams=(0, 2), stdout=asyncio.subprocess.PIPE
         ) as terminal:
             await until(lambda: "Allow it? [y/N] " in terminal.text, "the question", bound=60)
             terminal.press(b"y\n")
-            assert terminal.process.stdout is not None
             assert json.loads(await within(terminal.process.stdout.read(), 60))["result"] == "a"
         async with piped("run", waits, *options) as command:
-            await until(lambda: running.recorded("tool", "never") == 1, "the call is made", bound=60)
+            await until(lambda: running.recorded(tool="never") == 1, "the call is made", bound=60)
             command.process.terminate()
             assert await within(command.process.wait()) == 143
-        await until(lambda: running.recorded("event", "cancelled") == 1, "the run has ended", bound=60)
+        await until(lambda: running.recorded(event="cancelled") == 1, "the run has ended", bound=60)
 
 
 async def test_a_server_that_is_being_installed_still_starts(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Large results and logs with the SDK's real client: over stdio, over HTTP and through `cellblock connect`, in both
 generations of the protocol."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal
@@ -91,7 +89,6 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
 
 async def run(client: Client, code: str) -> types.CallToolResult:
     result = await within(client.call_tool(TOOL, {"code": code}), 60)
-    assert isinstance(result, types.CallToolResult)
     assert not result.is_error, result.content
     return result
 
@@ -112,9 +109,7 @@ async def pages_of(client: Client, uri: str) -> list[str]:
     following: str | None = uri
     while following is not None:
         (contents,) = (await within(client.read_resource(following))).contents
-        assert isinstance(contents, types.TextResourceContents)
         assert contents.uri == following
-        assert contents.meta is not None
         texts.append(contents.text)
         following = contents.meta["cellblock/page"].get("next")
     return texts

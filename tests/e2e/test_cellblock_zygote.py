@@ -1,7 +1,5 @@
 """A forked `cellblock` does what the console script does, and no more of it is shared than the zygote says."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The `cellblock` command: options, exit codes, and what is on standard output."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -15,13 +13,15 @@ import pytest
 
 from cellblock import __version__
 from support.cellblock_zygote import forked_cellblock
-from support.entries import CELLBLOCK, plain_server, write_config
+from support.entries import plain_server, write_config
+from support.http_daemon import Daemon
 
 BOUND_SECONDS = 60
 
 ONE = "globalThis.__codemode_result__ = 1;"
 
 Outcome = subprocess.CompletedProcess[str]
+Place = tuple[object, ...]
 
 
 @pytest.fixture
@@ -36,14 +36,9 @@ def home(tmp_path: Path) -> Path:
 def command(home: Path) -> Any:
     """Runs `cellblock` with arguments; `code` is its standard input."""
 
-    def run(
-        *arguments: object,
-        code: str = "",
-        env: Mapping[str, str] | None = None,
-        program: Path | None = None,
-    ) -> Outcome:
+    def run(*arguments: object, code: str = "", env: Mapping[str, str] | None = None) -> Outcome:
         return subprocess.run(
-            [str(program or forked_cellblock()), *map(str, arguments)],
+            [str(forked_cellblock()), *map(str, arguments)],
             input=code,
             env={"PATH": os.environ["PATH"], "HOME": str(home), **(env or {})},
             cwd=home,
@@ -53,6 +48,12 @@ def command(home: Path) -> Any:
         )
 
     return run
+
+
+@pytest.fixture
+def place(served: Daemon) -> Place:
+    """The options of a command that asks the daemon of all tests."""
+    return ("--config", served.folder / "cellblock.json", "--state-dir", served.folder / "s")
 
 
 def response_of(outcome: Outcome) -> dict[str, Any]:
@@ -112,13 +113,10 @@ def test_config_servers_and_require(command: Any, tmp_path: Path) -> None:
         globalThis.__codemode_result__ = await echo({ a: 1 });
     """
     common = ("run", "-", "--config", config, "--state-dir", tmp_path / "s")
-    fine = command(*common, "--require", "Plain One", code=code)
+    fine = command(*common, "--require", "Plain One", "--require", "plain-one", code=code)
     assert fine.returncode == 0, fine.stderr
     assert response_of(fine)["result"] == '{"a": 1}'
-    by_path = command(*common, "--require", "plain-one", code=code)
-    assert by_path.returncode == 0, by_path.stderr
-    for name in ("Not There", "not-there"):
-        fails(command(*common, "--require", name, code=code), 2, name, "not connected", "no-such-program")
+    fails(command(*common, "--require", "not-there", code=code), 2, "not connected", "no-such-program")
     fails(command(*common, "--require", "other", code=code), 2, "other", "not in the configuration")
 
 
@@ -157,18 +155,17 @@ def test_toml_configuration_with_defaults_for_limits(command: Any, tmp_path: Pat
     ids=["timeout", "cpu", "memory", "calls"],
 )
 def test_every_limit_has_an_option(
-    command: Any, tmp_path: Path, options: tuple[object, ...], code: str, said: str
+    command: Any, place: Place, options: tuple[object, ...], code: str, said: str
 ) -> None:
-    config = write_config(tmp_path, {"plain": plain_server()})
-    outcome = command("run", "-", "--config", config, *options, code=code)
+    outcome = command("run", "-", *place, *options, code=code)
     assert outcome.returncode == 1
     first = response_of(outcome)["diagnostics"][0]
     assert (first["code"], first["errorClass"]) == ("SANDBOX_LIMIT", "SandboxLimitError")
     assert said in first["message"]
 
 
-def test_the_log_limit_has_an_option(command: Any) -> None:
-    outcome = command("run", "-", "--max-log-bytes", 5, code="console.log('123456789');")
+def test_the_log_limit_has_an_option(command: Any, place: Place) -> None:
+    outcome = command("run", "-", *place, "--max-log-bytes", 5, code="console.log('123456789');")
     assert outcome.returncode == 0
     logs = response_of(outcome)["logs"]
     # A part is for the last entries.
@@ -206,7 +203,7 @@ def test_python_tools_of_a_module(command: Any, tmp_path: Path) -> None:
         globalThis.__codemode_result__ = (await double({ n: 21 })).result;
     """
     env = {"PYTHONPATH": str(tmp_path)}
-    outcome = command("run", "-", "--config", config, code=code, env=env, program=CELLBLOCK)
+    outcome = command("run", "-", "--config", config, code=code, env=env)
     assert outcome.returncode == 0, outcome.stderr
     assert response_of(outcome)["result"] == 42
 
@@ -258,16 +255,15 @@ def on_a_terminal(*arguments: object, home: Path, **env: str) -> tuple[int, str]
     return process.returncode, said.decode().replace("\r\n", "\n")
 
 
-def test_people_get_text_and_colour_and_machines_json(command: Any, home: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"plain": plain_server()})
-    code, shown = on_a_terminal("inspect", "plain.echo", "--config", config, home=home)
+def test_people_get_text_and_colour_and_machines_json(command: Any, home: Path, place: Place) -> None:
+    words = ("inspect", "plain.echo", *place)
+    code, shown = on_a_terminal(*words, home=home)
     assert code == 0 and "\x1b[1;36mplain.echo\x1b[0m" in shown and "import { echo }" in shown
-    _, plain = on_a_terminal("inspect", "plain.echo", "--config", config, home=home, NO_COLOR="1")
+    _, plain = on_a_terminal(*words, home=home, NO_COLOR="1")
     assert "\x1b" not in plain and "import { echo }" in plain
-    _, machine = on_a_terminal("inspect", "plain.echo", "--json", "--config", config, home=home)
+    _, machine = on_a_terminal(*words, "--json", home=home)
     assert json.loads(machine)["toolName"] == "echo"
-    piped = command("inspect", "plain.echo", "--config", config)
-    assert json.loads(piped.stdout) == json.loads(machine)
+    assert json.loads(command(*words).stdout) == json.loads(machine)
 
 
 def test_the_response_of_a_run_is_json_on_a_terminal_too(home: Path, tmp_path: Path) -> None:
@@ -277,13 +273,12 @@ def test_the_response_of_a_run_is_json_on_a_terminal_too(home: Path, tmp_path: P
     assert code == 0 and json.loads(shown)["result"] == 1
 
 
-def test_lists_for_machines(command: Any, tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"plain": plain_server()})
-    types = json.loads(command("types", "--json", "--config", config).stdout)
+def test_lists_for_machines(command: Any, place: Place) -> None:
+    types = json.loads(command("types", "--json", *place).stdout)
     assert list(types) == ["plain"] and 'module "@codemode/servers/plain"' in types["plain"]
-    found = json.loads(command("search", "echo", "--json", "--config", config).stdout)
+    found = json.loads(command("search", "echo", "--json", *place).stdout)
     assert found[0]["toolName"] == "echo"
-    pins = json.loads(command("pins", "approve", "plain", "--show", "--json", "--config", config).stdout)
+    pins = json.loads(command("pins", "approve", "plain", "--show", "--json", *place).stdout)
     assert pins["server"] == "plain" and pins["approved"] == []
 
 
@@ -306,7 +301,7 @@ def test_without_servers_the_configuration_is_what_is_missing(command: Any) -> N
         fails(command(*words), 2, "No server is connected", "--config FILE")
 
 
-def test_all_places_name_the_file_that_was_run(command: Any, tmp_path: Path, home: Path) -> None:
+def test_all_places_name_the_file_that_was_run(command: Any, place: Place, home: Path) -> None:
     script = home / "my script.js"
     script.write_text(
         "function f() {\n  console.log(new Error('seen').stack);\n  return null.x;\n}\n"
@@ -321,8 +316,8 @@ def test_all_places_name_the_file_that_was_run(command: Any, tmp_path: Path, hom
     response = response_of(command("run", "my script.js"))
     assert "my script.js:5:34" in response["result"]
     script.write_text("const a = ;")
-    (failed,) = response_of(command("run", "my script.js"))["diagnostics"]
+    (failed,) = response_of(command("run", "my script.js", *place))["diagnostics"]
     assert failed["path"] == "my script.js:1:11" and "script.js" not in failed["message"]
     quoted = home / 'quo"ted.js'
     quoted.write_text("globalThis.__codemode_result__ = new Error('kept').stack;")
-    assert "at script.js:1:34" in response_of(command("run", quoted))["result"]
+    assert "at script.js:1:34" in response_of(command("run", quoted, *place))["result"]

@@ -3,8 +3,6 @@
 They are the console script, but where no signal comes, or none before the daemon serves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -138,7 +136,6 @@ async def serving(
 
 async def hears(process: asyncio.subprocess.Process | Command, said: list[str], wanted: str) -> None:
     """Reads what the daemon says until it has said this."""
-    assert process.stderr is not None
     while not any(wanted in line for line in said):
         line = (await within(process.stderr.readline(), 60)).decode()
         assert line, f"it ended: {said}"

@@ -3,8 +3,6 @@
 `run` and `--version` are the console script, which Python starts with such streams; the other commands are forked.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

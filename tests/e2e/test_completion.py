@@ -1,7 +1,5 @@
 """Completion: what bash, zsh and fish are given works in each of them, where it is installed, and asks this program."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -73,7 +71,7 @@ def run(command: list[str], folder: Path) -> str:
     done = subprocess.run(
         command,
         env={
-            "PATH": f"{CELLBLOCK.parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{forked_cellblock().parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
             "ZDOTDIR": str(folder),
         },

@@ -1,7 +1,5 @@
 """`cellblock connect` where no daemon runs: it starts one for all, which outlives it and ends when nobody is there."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

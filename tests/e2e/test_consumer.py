@@ -1,7 +1,5 @@
 """A program that embeds Cellblock passes both type checkers at their strictest, and runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,17 +1,21 @@
 """The dashboard of a real daemon in a real browser: signing in, looking, keys, colours, and hostile texts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from cellblock.base.browser import open_privately
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.store import LocalStore
+from cellblock.tools.upstream.auth.record import LoginRecord
+from cellblock.tools.upstream.auth.store import LoginStore
 from support.browser import WHERE_FROM, browser, browser_path
 from support.commands import cellblock
 from support.entries import plain_server
@@ -114,6 +118,36 @@ async def test_signing_in_and_seeing_a_run(served: Daemon, page: Any) -> None:
     assert (await page.request.get(url)).status == 403
     (cookie,) = await page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/dashboard")
+
+
+async def test_who_decides_sees_who_is_logged_in_where(served: Daemon, page: Any) -> None:
+    for person, scope in (("", "read"), ("oauth:ann", f"read {ATTACK}"), ("token:ci", "")):
+        record = LoginRecord(
+            server_url="https://notes.example/mcp",
+            client=OAuthClientInformationFull(client_id="c", client_secret="s3cr3t-c"),
+            since=time.time() - 7200,
+        )
+        tokens = OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60, scope=scope)
+        settings, store = AuthSettings(keyring="off"), LocalStore(served.folder / "s")
+        login = LoginStore(store, "notes", record.server_url, settings, person=person)
+        await login.save(record.with_tokens(tokens) if person != "token:ci" else record)
+    await signed_in(served, page)
+    rows = page.locator("#logins tr")
+    await rows.nth(2).wait_for()
+    shown = [" | ".join(await row.locator("td").all_inner_texts()) for row in await rows.all()]
+    assert shown == [
+        "notes | all | logged in | 2 h ago | now | read",
+        f"notes | oauth:ann | logged in | 2 h ago | now | read {ATTACK}",
+        "notes | token:ci | ended | 2 h ago | – | –",
+    ]
+    for width in (390, 1440):
+        await page.set_viewport_size({"width": width, "height": 900})
+        assert await page.evaluate("document.documentElement.scrollWidth") == width
+    # The cookie alone does not decide.
+    answer = await page.request.get(f"{page.url.partition('/dashboard')[0]}/dashboard/logins")
+    assert await answer.json() == {"logins": []}
+    listed = await served.ask("GET", "/dashboard/logins", headers=served.auth)
+    assert len(json.loads(listed.body)["logins"]) == 3 and b"s3cr3t" not in listed.body
 
 
 async def test_it_says_that_processes_are_reused_and_what_that_means(tmp_path: Path, page: Any) -> None:

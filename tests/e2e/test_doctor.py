@@ -1,7 +1,5 @@
 """`cellblock doctor`: says what is in force and what does not work; its exit code tells which."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

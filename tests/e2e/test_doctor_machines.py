@@ -1,7 +1,5 @@
 """What `cellblock doctor` says of the cgroups on machines as they are: of root, of another user, without any."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -10,8 +10,6 @@ A comment right before a block says more of it: `<!-- fails: CODE -->` for a scr
 `<!-- in: cellblock.auth.servers -->` for a piece of a configuration.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import base64
@@ -157,7 +155,7 @@ async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest
     # `cellblock` for the client that starts it; what it keeps stays here.
     monkeypatch.setenv("PATH", str(DENO.parent), prepend=os.pathsep)
     monkeypatch.setenv("HOME", str(tmp_path))
-    write_config(tmp_path, {}, state_dir=str(tmp_path / "state"), pool={"warm": 1})
+    write_config(tmp_path, {}, state_dir=str(tmp_path / "state"))
     if example.text.startswith("# app.py"):
         (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
         await serve_and_ask(example)
@@ -187,9 +185,8 @@ async def serve_and_ask(example: Example) -> None:
     """Serves `app.py` as the page says, and sends it the script of the page."""
     (request,) = re.findall(r"^(\{\"user\".*\})$", example.page.read_text(encoding="utf-8"), re.MULTILINE)
     process = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-m", "uvicorn", "app:app", "--port", "0"], stderr=PIPE
+        *[str(forked_python()), "-c", "import uvicorn; uvicorn.main()", "app:app", "--port", "0"], stderr=PIPE
     )
-    assert process.stderr is not None
     try:
         port = None
         while port is None:

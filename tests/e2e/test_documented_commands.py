@@ -5,8 +5,6 @@ a certificate …), with the ports that the pages name: in a network of their ow
 serves goes on beside the lines below it; what speaks MCP over its standard input is asked for its name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -236,7 +234,6 @@ class World:
     def asks_its_name(self, command: str) -> None:
         """What serves MCP over stdio says its name, and ends with its standard input."""
         process = self.started(command)
-        assert process.stdin is not None
         process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
         process.stdin.flush()
         said = line_of(process.stdout)
@@ -259,7 +256,6 @@ class World:
 
 def line_of(stream: IO[bytes] | None) -> str:
     """The next line of a program, within the bound."""
-    assert stream is not None
     deadline = time.monotonic() + BOUND_SECONDS
     said = b""
     while not said.endswith(b"\n"):

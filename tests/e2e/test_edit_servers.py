@@ -1,7 +1,5 @@
 """`cellblock add`, `remove`, `enable` and `disable` on files that people write, with their comments."""
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

@@ -1,20 +1,15 @@
 """What is imported before a client's `initialize` is answered: the client waits for each package of it."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from cellblock.app.assembly import FIRST, SECOND
 from support.entries import plain_server, write_config
-from support.http_daemon import INITIALIZE, Daemon, daemon
+from support.http_daemon import INITIALIZE, Daemon
 from support.waits import within
 
 REQUEST = json.dumps(INITIALIZE).encode() + b"\n"
@@ -42,7 +37,6 @@ async def imported(*arguments: str) -> tuple[list[str], dict[str, object] | None
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-X", "importtime", *arguments, stdin=PIPE, stdout=PIPE, stderr=STDOUT, limit=2**20
     )
-    assert process.stdin is not None and process.stdout is not None
     process.stdin.write(REQUEST)
     names: list[str] = []
     try:
@@ -66,12 +60,6 @@ async def packages(names: list[str], *, beside: tuple[str, ...]) -> set[str]:
     # Python names those, too, that it did not find.
     found = {top for top in tops - sys.stdlib_module_names if importlib.util.find_spec(top) is not None}
     return {top for top in found if not top.startswith("_sysconfigdata")}
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Daemon]:
-    async with daemon(tmp_path) as running:
-        yield running
 
 
 async def test_serve_imports_the_sdk_and_the_configuration(tmp_path: Path) -> None:

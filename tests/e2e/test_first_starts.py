@@ -1,7 +1,5 @@
 """Servers whose program installs them first, as `npx` does: no command breaks an installation by its end."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

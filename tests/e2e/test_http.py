@@ -1,11 +1,8 @@
 """The SDK's own client against `cellblock serve --http`, in both generations of the protocol."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +21,8 @@ MODES = ("auto", "legacy")
 NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
-@pytest.fixture(scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    """One daemon for the tests that leave it as it was."""
-    async with daemon(tmp_path_factory.mktemp("served")) as running:
-        yield running
-
-
 def result_of(result: CallToolResult) -> Any:
     assert not result.is_error, result.content
-    assert result.structured_content is not None
     assert result.structured_content["diagnostics"] == [], result.structured_content
     return result.structured_content["result"]
 
@@ -53,7 +42,7 @@ def host_of(served: Daemon) -> int:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon, mode: str) -> None:
-    before = served.recorded("event", "start")
+    before = served.recorded(event="start")
     async with served.client(mode) as one, served.client(mode) as two:
         results = await asyncio.gather(
             *(
@@ -62,12 +51,12 @@ async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon
             )
         )
         assert [result_of(result) for result in results] == list(range(6))
-    assert served.recorded("event", "start") == before
+    assert served.recorded(event="start") == before
 
 
 async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
     """Also in a session, where the protocol would let it come back for the answer: there is nothing to come back to."""
-    calls, cancelled = served.recorded("tool", "never"), served.recorded("event", "cancelled")
+    calls, cancelled = served.recorded(tool="never"), served.recorded(event="cancelled")
     opened = await served.ask(headers={**MCP_HEADERS, **served.auth})
     assert opened.status == 200
     session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "Mcp-Protocol-Version": "2025-06-18"}
@@ -78,9 +67,9 @@ async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
     body = json.dumps({**call, "params": {"name": TOOL, "arguments": {"code": NEVER}}}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(served.request("POST", "/mcp", headers=headers, body=body))
-    await until(lambda: served.recorded("tool", "never") > calls, "the script is in its call")
+    await until(lambda: served.recorded(tool="never") > calls, "the script is in its call")
     writer.transport.abort()
-    await until(lambda: served.recorded("event", "cancelled") > cancelled, "a cancel notification upstream")
+    await until(lambda: served.recorded(event="cancelled") > cancelled, "a cancel notification upstream")
     assert (await served.ask("DELETE", headers=headers)).status == 200
     assert (await served.ask(headers=headers, body=body)).status == 404
     del reader
@@ -135,7 +124,7 @@ async def test_a_run_in_flight_ends_before_the_daemon_does(tmp_path: Path) -> No
             family = running.family()
             await within(client.list_tools())
             call = asyncio.create_task(run(client, code))
-            await until(lambda running=running: running.recorded("tool", "wait"), "the run is in its call")
+            await until(lambda running=running: running.recorded(tool="wait"), "the run is in its call")
             running.process.terminate()
             await running.until_status("/readyz", 503)
             assert (await running.ask("GET", "/livez")).status == 200
@@ -157,7 +146,7 @@ async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: 
         writer.write(running.request("GET", "/mcp", headers={**session, **running.auth}))
         assert b" 200 " in await within(reader.readline())
         call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: running.recorded("tool", "never"), "the script is in its call")
+        await until(lambda: running.recorded(tool="never"), "the script is in its call")
         running.process.terminate()
         with pytest.raises(MCPError, match="stopping"):
             await within(call)
@@ -165,33 +154,28 @@ async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: 
         writer.close()
 
 
-async def test_a_second_signal_kills(tmp_path: Path) -> None:
-    """But the run's client is told, and stderr has no traceback."""
+@pytest.mark.parametrize(("mode", "pauses"), [("auto", True), ("legacy", False)])
+async def test_a_second_signal_kills(tmp_path: Path, mode: str, pauses: bool) -> None:
+    """But the run's client is told, and stderr has no traceback, also where signals come without a pause."""
     async with daemon(tmp_path, http={"drain_ms": 600_000}) as running:
         family = running.family()
-        async with running.client("auto") as client:
+        async with running.client(mode) as client:
             call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-            await until(lambda: running.recorded("tool", "never"), "the script is in its call")
+            await until(lambda: running.recorded(tool="never"), "the script is in its call")
             running.process.terminate()
-            await running.until_status("/readyz", 503)
-            assert running.process.returncode is None
-            running.process.terminate()
-            with pytest.raises(MCPError, match="the time that runs had to end by themselves is over"):
-                await within(call)
-            assert await within(running.process.wait()) == 128 + signal.SIGTERM
-            await until(lambda: not any(map(alive, family)), "no process is left")
-    assert "Traceback" not in "".join(running.said)
-
-
-async def test_signals_without_a_pause_kill_without_a_traceback(tmp_path: Path) -> None:
-    async with daemon(tmp_path, http={"drain_ms": 600_000}) as running:
-        family = running.family()
-        async with running.client("legacy") as client:
-            call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-            await until(lambda: running.recorded("tool", "never"), "the script is in its call")
-            for _ in range(3):
+            if pauses:
+                await running.until_status("/readyz", 503)
+                assert running.process.returncode is None
                 running.process.terminate()
-                await asyncio.sleep(0.01)
+                with pytest.raises(MCPError, match="the time that runs had to end by themselves is over"):
+                    await within(call)
+            else:
+                # Those that come at the same moment are one.
+                await until(
+                    lambda: running.process.terminate() or running.process.returncode is not None,
+                    "it ends",
+                    pause=0.01,
+                )
             assert await within(running.process.wait()) == 128 + signal.SIGTERM
             await until(lambda: not any(map(alive, family)), "no process is left")
             call.cancel()

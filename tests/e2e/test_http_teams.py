@@ -1,7 +1,5 @@
 """`cellblock serve --http` with TLS and tokens of an authorization server."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from collections.abc import Iterator
@@ -38,7 +36,6 @@ async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -
             async with running.client(mode) as client:
                 code = {"code": "globalThis.__codemode_result__ = 1;"}
                 result = await within(client.call_tool(TOOL, code), 60)
-                assert result.structured_content is not None
                 assert result.structured_content["result"] == 1
 
         refused = await running.ask(headers=MCP_HEADERS)

@@ -1,7 +1,5 @@
 """`cellblock import` on a made-up home: what is found, what is written, and that secrets stay where they were."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

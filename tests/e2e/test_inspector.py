@@ -1,27 +1,23 @@
 """The command line of the MCP inspector against `cellblock serve`, over stdio and over HTTP with the token.
 
-It has no cancel of its own and prints no progress (docs/clients.md). Shown instead: with a progress token given by hand
-the server sends progress and the call is answered as ever, and Ctrl-C while a script runs ends the run, since a client
-that goes away takes its runs with it.
+It has no cancel of its own and prints no progress (docs/clients.md; `test_reference_clients.py` has both). Shown
+instead: Ctrl-C while a script runs ends the run, since a client that goes away takes its runs with it.
 """
-
-from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
 import os
-import shlex
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.cellblock_zygote import forked_cellblock
-from support.entries import CELLBLOCK, Entry, ledger, plain_server, tracker, write_config
+from support.entries import CELLBLOCK, Entry, plain_server, recorded, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import descendants, gone
 from support.public_servers import NODE, NODE_SERVERS, require
@@ -70,10 +66,10 @@ class Connection:
             self.command = [str(program or forked_cellblock()), "serve", "--stdio", *options]
 
     @contextlib.asynccontextmanager
-    async def started(self, *arguments: str, command: Sequence[str] = ()) -> AsyncGenerator[Process]:
+    async def started(self, *arguments: str) -> AsyncGenerator[Process]:
         """The inspector with one request; it does not outlive the block."""
         require(NODE, INSPECTOR)
-        behind = ["--", *(command or self.command)] if self.command else []
+        behind = ["--", *self.command] if self.command else []
         options = ["--cli", "--protocol-era", self.era, "--format", "json", "--quiet", *self.target]
         options += ["--connect-timeout", "60000"]
         process = await asyncio.create_subprocess_exec(
@@ -93,9 +89,9 @@ class Connection:
                 await process.wait()
                 await gone(family)
 
-    async def ask(self, *arguments: str, command: Sequence[str] = ()) -> dict[str, Any]:
+    async def ask(self, *arguments: str) -> dict[str, Any]:
         """What it prints for one request."""
-        async with self.started(*arguments, command=command) as process:
+        async with self.started(*arguments) as process:
             out, errors = await within(process.communicate(), 90)
             assert process.returncode == 0, errors.decode()
             read = json.loads(out)
@@ -135,100 +131,21 @@ async def test_it_completes_a_run(connection: Connection) -> None:
     assert result["content"][0]["text"].startswith('{"total":7}')
 
 
-SLOW = "await new Promise((done) => setTimeout(done, 2500)); globalThis.__codemode_result__ = 'slow';"
-TOKEN = ["--tool-metadata", "progressToken=by-hand"]
-
-
-def check_progress(messages: list[dict[str, Any]]) -> None:
-    """What the server has sent has progress for the token in it."""
-    told = [message["params"] for message in messages if message.get("method") == "notifications/progress"]
-    assert len(told) >= 2
-    assert {report["progressToken"] for report in told} == {"by-hand"}
-    assert all("0 tool calls" in report["message"] for report in told)
-
-
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_progress_is_sent_for_its_token(tmp_path: Path, era: str) -> None:
-    """Seen on the pipe, because the inspector prints none."""
-    connection = Connection("stdio", era, tmp_path, None)
-    wire = tmp_path / "wire.jsonl"
-    piped = f"{shlex.join(connection.command)} | tee {shlex.quote(str(wire))}"
-    result = await connection.ask(*call(SLOW), *TOKEN, command=["sh", "-c", piped])
-    assert result["structuredContent"]["result"] == "slow"
-    check_progress([json.loads(line) for line in wire.read_text().splitlines()])
-
-
-@contextlib.asynccontextmanager
-async def tapped() -> AsyncGenerator[Tap]:
-    """A port of the loopback that passes everything on, and keeps what the server sends."""
-    tap = Tap()
-    server = await asyncio.start_server(tap.serve, "127.0.0.1", 0)
-    tap.port = server.sockets[0].getsockname()[1]
-    try:
-        yield tap
-    finally:
-        server.close()
-        for task in tap.tasks:
-            task.cancel()
-        await asyncio.gather(*tap.tasks, return_exceptions=True)
-
-
-class Tap:
-    """Between a client and a server."""
-
-    def __init__(self) -> None:
-        self.port = self.behind = 0
-        self.heard = bytearray()
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.behind)
-        for pair in ((reader, up_writer, None), (up_reader, writer, self.heard)):
-            self.tasks.add(asyncio.create_task(self._relay(*pair)))
-
-    async def _relay(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, copy: bytearray | None
-    ) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await source.read(65536):
-                if copy is not None:
-                    copy += data
-                sink.write(data)
-                await sink.drain()
-        sink.close()
-
-    def events(self) -> list[dict[str, Any]]:
-        """The messages in the streams that the server has sent."""
-        lines = bytes(self.heard).decode().split("\r\n")
-        return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
-
-
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_progress_is_sent_over_http_too(tmp_path: Path, era: str) -> None:
-    async with tapped() as tap:
-        ours = {"allowed_hosts": [f"127.0.0.1:{tap.port}"]}
-        async with daemon(tmp_path, http=ours) as running:
-            tap.behind = running.port
-            connection = Connection("http", era, tmp_path, running)
-            connection.target[3] = f"http://127.0.0.1:{tap.port}/mcp"
-            result = await connection.ask(*call(SLOW), *TOKEN)
-    assert result["structuredContent"]["result"] == "slow"
-    check_progress(tap.events())
-
-
 @pytest.mark.parametrize(("front", "era"), CONNECTIONS)
 async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, era: str) -> None:
     connection = Connection(front, era, tmp_path, running if front == "http" else None, program=CELLBLOCK)
 
-    def recorded(key: str, value: str) -> int:
-        return sum(event.get(key) == value for event in ledger(connection.ledger))
-
-    calls, cancels = recorded("tool", "never"), recorded("event", "cancelled")
+    calls, cancels = recorded(connection.ledger, tool="never"), recorded(connection.ledger, event="cancelled")
     async with connection.started(*call(ENDLESS)) as process:
-        await until(lambda: recorded("tool", "never") > calls, "the script is in its call", 60)
+        await until(
+            lambda: recorded(connection.ledger, tool="never") > calls, "the script is in its call", 60
+        )
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
         await within(process.wait(), 60)
         await gone(family, 20)
         if front == "http":
-            await until(lambda: recorded("event", "cancelled") > cancels, "a cancel notification upstream")
+            await until(
+                lambda: recorded(connection.ledger, event="cancelled") > cancels,
+                "a cancel notification upstream",
+            )

@@ -1,7 +1,5 @@
 """README's lines that install Cellblock, on the system's own Python in an empty home, until a client gets an answer."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -104,7 +102,6 @@ def test_the_lines_install_it_and_a_client_gets_an_answer(root: list[str]) -> No
     asked = "".join(json.dumps({"jsonrpc": "2.0", **one}) + "\n" for one in messages)
     command = [*root, entry["command"], *entry["args"]]
     with subprocess.Popen(command, env=env, stdin=PIPE, stdout=PIPE, text=True) as client_end:
-        assert client_end.stdin is not None and client_end.stdout is not None
         client_end.stdin.write(asked)
         client_end.stdin.flush()
         answers = (json.loads(line) for line in client_end.stdout)

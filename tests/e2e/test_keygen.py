@@ -1,7 +1,5 @@
 """`cellblock keygen` as a user runs it."""
 
-from __future__ import annotations
-
 import stat
 import subprocess
 from pathlib import Path

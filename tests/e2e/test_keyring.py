@@ -1,7 +1,5 @@
 """Logins and named secrets in a real Secret Service: a session bus and a GNOME keyring of the test's own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """What the manifests start, started here: two brokers at addresses of their own, a host, and what a cluster asks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -159,7 +157,6 @@ async def brokers(
                 str(CELLBLOCK), *arguments, stderr=PIPE, env=environment, cwd=place.folder
             )
             started.append(process)
-            assert process.stderr is not None
             while b"serving" not in (line := await within(process.stderr.readline())):
                 assert line, "it did not start"
             found.append(Daemon(process, place.ports["7433"], place.folder, TOKEN, trusted, host=address))

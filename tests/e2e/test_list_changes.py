@@ -1,7 +1,5 @@
 """Clients are told when the tools behind a daemon change: by a server that says so, and by a changed configuration."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
@@ -140,7 +138,7 @@ def add_server(file: Path) -> None:
 
 @pytest.mark.parametrize("mode", mostly(["auto"], ["auto", "legacy"]))
 async def test_over_stdio(tmp_path: Path, mode: str) -> None:
-    config = write_config(tmp_path, {"plain": plain_server()}, pool={"warm": 1})
+    config = write_config(tmp_path, {"plain": plain_server()})
     async with told(stdio(config, tmp_path / "s"), mode) as asked:
         await check(config, asked)
 
@@ -148,7 +146,7 @@ async def test_over_stdio(tmp_path: Path, mode: str) -> None:
 async def test_over_http_and_through_connect(tmp_path: Path) -> None:
     """Each of four clients is told, and streams that stay open hold neither readiness nor the end up."""
     async with (
-        daemon(tmp_path, http={"drain_ms": 60_000}, pool={"warm": 1}) as running,
+        daemon(tmp_path, http={"drain_ms": 60_000}) as running,
         over_http(running) as modern,
         over_http(running) as older,
         # The others join when it listens, after the start.

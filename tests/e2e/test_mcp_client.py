@@ -3,8 +3,6 @@
 It starts the console script, but where a connection of the other era has shown the same, and in the test of cancelling.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -18,10 +16,10 @@ from typing import Any
 import psutil
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult
 
 from support.cellblock_zygote import forked_cellblock, pid_of
-from support.entries import CELLBLOCK, WARM, ledger, plain_server, write_config
+from support.entries import CELLBLOCK, WARM, plain_server, recorded, write_config
 from support.params import mostly
 from support.processes import alive, command_line, descendants, gone, workers_of
 from support.waits import steady, until, within
@@ -58,7 +56,7 @@ class Served:
 async def serving(folder: Path, mode: str, *, forked: bool = False) -> AsyncGenerator[Served]:
     """`cellblock serve --stdio` in front of one plain server."""
     record = folder / "ledger.jsonl"
-    config = write_config(folder, {"plain": plain_server("--ledger", record)})
+    config = write_config(folder, {"plain": plain_server("--ledger", record)}, pool={"warm": WARM})
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(folder / "s")]
     program = forked_cellblock() if forked else CELLBLOCK
     before = set(descendants(os.getpid()))
@@ -74,7 +72,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     """One connection for the tests that leave it as it was."""
     folder = tmp_path_factory.mktemp("served")
-    async with serving(folder, request.param, forked=request.param == "legacy") as connection:
+    async with serving(folder, request.param, forked=True) as connection:
         yield connection
 
 
@@ -82,8 +80,6 @@ def response_of(result: CallToolResult) -> dict[str, Any]:
     """The structured response, whose result the text block begins with."""
     assert not result.is_error, result.content
     (block,) = result.content
-    assert isinstance(block, TextContent)
-    assert result.structured_content is not None
     given = result.structured_content["result"]
     shown = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, separators=(",", ":"))
     assert block.text.startswith(("error ", shown))
@@ -187,7 +183,6 @@ async def test_an_invalid_request_is_refused_before_a_worker_is_used(
     result = await within(served.client.call_tool(TOOL, arguments))
     assert result.is_error
     (block,) = result.content
-    assert isinstance(block, TextContent)
     assert named in block.text
     assert any(word in block.text for word in ("Give", "Use", "Move")), "a hint"
     # One more than a full pool has may have ended meanwhile.
@@ -223,18 +218,14 @@ async def test_runs_of_one_client_go_on_at_the_same_time(served: Served) -> None
 async def test_a_cancelled_call_ends_the_run_and_its_upstream_call(tmp_path: Path, mode: str) -> None:
     """Section 7.4, from the client's notification to the upstream server's."""
     async with serving(tmp_path, mode, forked=True) as served:
-
-        def recorded(key: str, value: str) -> bool:
-            return any(event.get(key) == value for event in ledger(served.ledger))
-
         code = 'import { never } from "@codemode/servers/plain"; await never({});'
         call = asyncio.create_task(served.client.call_tool(TOOL, {"code": code}))
-        await until(lambda: recorded("tool", "never"), "the script is in its call")
+        await until(lambda: recorded(served.ledger, tool="never"), "the script is in its call")
         workers = workers_of(served.host.pid)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await within(call)
-        await until(lambda: recorded("event", "cancelled"), "a cancel notification upstream")
+        await until(lambda: recorded(served.ledger, event="cancelled"), "a cancel notification upstream")
         await until(lambda: sum(not alive(worker) for worker in workers) == 1, "its worker is killed")
         # And the connection is still of use.
         response = response_of(await served.run("globalThis.__codemode_result__ = 'still here';"))
@@ -251,9 +242,7 @@ async def test_a_client_that_leaves_in_the_middle_leaves_nothing_running(tmp_pat
                 'import { never } from "@codemode/servers/plain"; await never({});',
             )
         ]
-        await until(
-            lambda: any(event.get("tool") == "never" for event in ledger(served.ledger)), "a call upstream"
-        )
+        await until(lambda: recorded(served.ledger, tool="never"), "a call upstream")
         everything = [served.process, *descendants(served.process.pid)]
         assert len(everything) >= 4
     await gone(everything)
@@ -292,8 +281,6 @@ async def test_nothing_but_the_protocol_is_on_stdout(tmp_path: Path) -> None:
         stdout=PIPE,
         stderr=PIPE,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(b"\n".join(lines) + b"\n")
     answered: dict[int, dict[str, Any]] = {}
     while len(answered) < 5:

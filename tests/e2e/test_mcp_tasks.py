@@ -1,18 +1,15 @@
 """MCP tasks of 2025-11-25 are not offered, because the SDK's server has none (docs/clients.md); those of 2026-07-28 are
 in `test_tasks.py`."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from mcp.server.lowlevel import Server
 
-from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon
 
 
 def test_the_sdk_still_has_no_tasks() -> None:
@@ -35,22 +32,21 @@ async def asked(served: Daemon, session: str | None, number: int, method: str, p
 
 
 @pytest.mark.timeout(60)
-async def test_a_client_that_asks_for_a_task_gets_its_answer(tmp_path: Path) -> None:
-    async with daemon(tmp_path, pool={"warm": 1}) as served:
-        hello = {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {"tasks": {"list": {}, "cancel": {}}},
-            "clientInfo": {"name": "test", "version": "1"},
-        }
-        opened, session = await asked(served, None, 1, "initialize", hello)
-        assert opened["result"]["protocolVersion"] == "2025-11-25"
-        assert "tasks" not in opened["result"]["capabilities"]
-        call = {
-            "name": TOOL,
-            "arguments": {"code": "globalThis.__codemode_result__ = 42;"},
-            "task": {"ttl": 60_000},
-        }
-        answered, _ = await asked(served, session, 2, "tools/call", call)
-        assert answered["result"]["structuredContent"]["result"] == 42
-        refused, _ = await asked(served, session, 3, "tasks/list", {})
-        assert refused["error"]["code"] == -32601
+async def test_a_client_that_asks_for_a_task_gets_its_answer(served: Daemon) -> None:
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tasks": {"list": {}, "cancel": {}}},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    opened, session = await asked(served, None, 1, "initialize", hello)
+    assert opened["result"]["protocolVersion"] == "2025-11-25"
+    assert "tasks" not in opened["result"]["capabilities"]
+    call = {
+        "name": TOOL,
+        "arguments": {"code": "globalThis.__codemode_result__ = 42;"},
+        "task": {"ttl": 60_000},
+    }
+    answered, _ = await asked(served, session, 2, "tools/call", call)
+    assert answered["result"]["structuredContent"]["result"] == 42
+    refused, _ = await asked(served, session, 3, "tasks/list", {})
+    assert refused["error"]["code"] == -32601

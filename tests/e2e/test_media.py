@@ -1,7 +1,5 @@
 """Images of tools reach clients as content blocks, small and large; structured content has the result as it is."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """tests/fixtures/model-feedback.md has what Cellblock answers today."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

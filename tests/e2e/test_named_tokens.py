@@ -1,7 +1,5 @@
 """Named tokens at a daemon that runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace
@@ -76,7 +74,10 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
         assert page.code == 3 and "a named one does not open it" in page.err
 
         # A session that is open ends with its token.
-        await asyncio.to_thread(token, tmp_path, "revoke", "ann")
+        place = ("--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s")
+        said = await cellblock("token", "revoke", "ann", *place)
+        nothing = "0 secrets, 0 kept runs, 0 kept outputs, and what was learnt of 0 tools"
+        assert said.out == f"revoked ann\nRemoved of token:ann: {nothing}.\n"
         assert (await ann.ask(headers=session, body=ping)).status == 401
         assert (await bob.ask("GET", "/metrics", headers=bob.auth)).status == 200
     lines = [json.loads(line) for line in (tmp_path / "s" / "audit.jsonl").read_text().splitlines()]
@@ -119,4 +120,4 @@ def test_what_is_said_of_them(tmp_path: Path) -> None:
     code, listed, _ = said("list")
     assert "ends 2099-01-31T00:00:00Z; with grants of its own" in listed and output.strip() not in listed
     assert json.loads(said("list", "--json")[1])[0]["grants"] == {"readOnly": True}
-    assert said("create", "ci")[0] == 2 and said("revoke", "ci")[:2] == (0, "revoked ci\n")
+    assert said("create", "ci")[0] == 2 and said("revoke", "ci", "--token-only")[:2] == (0, "revoked ci\n")

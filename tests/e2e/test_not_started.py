@@ -1,7 +1,5 @@
 """What a daemon's environment lacks is told by every command that speaks with the daemon, and shown on its pages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """What commands start that run one script, or none: no more than they use."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from asyncio.subprocess import DEVNULL

@@ -1,7 +1,5 @@
 """Runs that wait for a person, answered on the dashboard of a real daemon: by raw HTTP, and in a real browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What a server asks during a call parks the run: who is away answers later, over another connection, as a task, or by
 hand; the call stays with its broker."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -12,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from support.commands import cellblock
+from support.commands import command
 from support.entries import entry, forked_server, ledger
 from support.http_daemon import Daemon, daemon
 from support.modern_client import FORMS, TASKS, ModernClient
@@ -26,7 +24,6 @@ SECTION: dict[str, Any] = {
     "typecheck": "off",
     # Its runs may ask for approval, so they may park.
     "policy": {"default": {"approve": ["plain.give"]}},
-    "pool": {"warm": 1},
 }
 
 
@@ -49,12 +46,6 @@ async def serving(folder: Path, **more: Any) -> AsyncGenerator[Daemon]:
 
 def events(served: Daemon, event: str) -> list[Any]:
     return [one for one in ledger(served.folder / "asking.jsonl") if one["event"] == event]
-
-
-async def command(folder: Path, *words: str, code: int = 0) -> str:
-    done = await cellblock(*words, "--config", folder / "cellblock.json", "--state-dir", folder / "s")
-    assert done.code == code, done
-    return done.out if code == 0 else done.err
 
 
 async def questions_of(client: ModernClient, task: str) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Grants with real clients: what a client may not use it is not shown in any place, and cannot reach by any name."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

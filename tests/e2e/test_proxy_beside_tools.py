@@ -1,7 +1,5 @@
 """What the profile `proxy` passes on beside tools: resources, prompts, completions, and what of them it does not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,6 @@ from mcp_types import (
     ResourceUpdatedNotification,
     SubscribeRequest,
     SubscribeRequestParams,
-    TextContent,
-    TextResourceContents,
     UnsubscribeRequest,
     UnsubscribeRequestParams,
 )
@@ -63,13 +59,11 @@ def asked(folder: Path, name: str) -> list[dict[str, Any]]:
 
 async def read(client: Client, uri: str) -> str:
     (content,) = (await within(client.read_resource(uri), 60)).contents
-    assert isinstance(content, TextResourceContents)
     return content.text
 
 
 async def got(client: Client, name: str) -> str:
     (message,) = (await within(client.get_prompt(name, {"who": "you"}), 60)).messages
-    assert isinstance(message.content, TextContent)
     return message.content.text
 
 

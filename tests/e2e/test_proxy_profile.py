@@ -1,7 +1,5 @@
 """The profile `proxy` through the SDK's client: the servers' own tools, one by one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -12,7 +10,6 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import (
     CallToolResult,
     LoggingMessageNotificationParams,
-    TextContent,
     ToolListChangedNotification,
 )
 
@@ -30,7 +27,6 @@ async def call(client: Client, tool: str, **arguments: Any) -> CallToolResult:
 
 def text_of(result: CallToolResult) -> str:
     (block,) = result.content
-    assert isinstance(block, TextContent)
     return block.text
 
 

@@ -1,7 +1,5 @@
 """`cellblock record` and `cellblock replay`: files, exit codes, and what is on standard output."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -156,20 +154,20 @@ def test_trace_until_and_another_script(
     recorded: tuple[Path, dict[str, Any]], command: Any, tmp_path: Path
 ) -> None:
     file, _ = recorded
-    traced = json.loads(command("replay", file, "--values").stdout)["replay"]["trace"]
+    beyond = command("replay", file, "--values", "--until", 3)
+    assert beyond.returncode == 0
+    assert "it was not stopped: the script made 2 calls" in beyond.stderr
+    traced = json.loads(beyond.stdout)["replay"]["trace"]
     assert [(call["name"], call["place"]) for call in traced] == [
         ("plain.echo", "script.js:2:39"),
         ("plain.echo", "script.js:2:55"),
     ]
     assert [call["input"] for call in traced] == [{"a": 1}, {"a": "two", "big": 1234567890123456789}]
-    hidden = json.loads(command("replay", file, "--trace").stdout)["replay"]["trace"]
-    assert "input" not in hidden[0]
-    stopped = command("replay", file, "--until", 2)
+    stopped = command("replay", file, "--trace", "--until", 2)
     assert stopped.returncode == 0
-    assert json.loads(stopped.stdout)["diagnostics"][0]["code"] == "REPLAY_STOPPED"
-    beyond = command("replay", file, "--until", 3)
-    assert beyond.returncode == 0
-    assert "it was not stopped: the script made 2 calls" in beyond.stderr
+    response = json.loads(stopped.stdout)
+    assert response["diagnostics"][0]["code"] == "REPLAY_STOPPED"
+    assert "input" not in response["replay"]["trace"][0]
     (tmp_path / "other.js").write_text(SCRIPT.replace("id: crypto.randomUUID()", "id: 7"))
     tried = command("replay", file, "--script", "other.js")
     assert tried.returncode == 0, tried.stdout

@@ -1,7 +1,5 @@
 """Real daemons that follow their configuration file: over HTTP and stdio, by looking and at SIGHUP."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -42,7 +40,6 @@ def rewrite(file: Path, servers: dict[str, Any], **cellblock: Any) -> None:
 
 
 async def heard(running: Daemon, wanted: str) -> str:
-    assert running.process.stderr is not None
     said: list[str] = []
     while True:
         line = (await within(running.process.stderr.readline(), 30)).decode()

@@ -1,7 +1,5 @@
 """`cellblock restart` and `cellblock logs` against a real daemon, with a server that hangs and does not want to end."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from pathlib import Path
@@ -48,7 +46,6 @@ async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_pat
         options = ["--state-dir", str(tmp_path / "s"), "--url", running.url]
 
         follower = (await stack.enter_async_context(piped("logs", "hangs", "-f", *options))).process
-        assert follower.stdout is not None
         # What a terminal would obey is not passed on.
         assert b"I hang" in (line := await within(follower.stdout.readline())) and b"\x1b" not in line
 

@@ -1,7 +1,5 @@
 """`cellblock run` asks about calls on a terminal, and nowhere else; and narrows what a script may call."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from asyncio.subprocess import DEVNULL, PIPE
@@ -30,7 +28,7 @@ globalThis.__codemode_result__ = said;
 def command(folder: Path, *options: str, script: str | None = None, **policy: Any) -> list[str]:
     (folder / "script.js").write_text(CODE)
     servers = {"plain": plain_server("--ledger", folder / "ledger")}
-    config = write_config(folder, servers, pool={"warm": 1}, policy=policy)
+    config = write_config(folder, servers, policy=policy)
     place = ["--config", str(config), "--state-dir", str(folder / "s")]
     return ["run", script or str(folder / "script.js"), *place, *options]
 
@@ -58,7 +56,6 @@ async def test_a_person_at_the_terminal_is_asked(tmp_path: Path) -> None:
         terminal.press(b"\x04")
         await question(terminal, 5)
         terminal.press(b"YES\n")
-        assert terminal.process.stdout is not None
         response = json.loads(await within(terminal.process.stdout.read(), 60))
         assert response["result"] == ["first", "APPROVAL_DECLINED", "APPROVAL_CANCELLED", "fourth"], response
         assert response["usage"]["approvalWaitMs"] >= 2500
@@ -72,12 +69,10 @@ async def test_nobody_is_asked_where_nobody_sits(tmp_path: Path, script: str) ->
     asked = command(tmp_path, script=None if script == "file" else "-", default={"approve": ["plain.give"]})
     if script == "file":
         async with in_terminal(str(CELLBLOCK), *asked, streams=(2,), stdin=DEVNULL, stdout=PIPE) as terminal:
-            assert terminal.process.stdout is not None
             out = await within(terminal.process.stdout.read(), 60)
     else:
         async with in_terminal(str(CELLBLOCK), *asked, streams=(0, 2), stdout=PIPE) as terminal:
             terminal.press(CODE.encode() + b"\x04")
-            assert terminal.process.stdout is not None
             out = await within(terminal.process.stdout.read(), 60)
     assert json.loads(out)["result"] == ["APPROVAL_UNAVAILABLE"] * 4
     assert "Allow it?" not in terminal.text

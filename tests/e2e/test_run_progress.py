@@ -1,7 +1,5 @@
 """`cellblock run` at work: a line on a terminal's stderr, nothing elsewhere, and JSON alone on stdout."""
 
-from __future__ import annotations
-
 import json
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
@@ -24,7 +22,7 @@ console.log("\\x9b2J\\u202e");
 
 def command(folder: Path) -> list[str]:
     (folder / "script.js").write_text(CODE)
-    config = write_config(folder, {"plain": plain_server()}, pool={"warm": 1})
+    config = write_config(folder, {"plain": plain_server()})
     return [
         str(forked_cellblock()),
         "run",
@@ -35,7 +33,6 @@ def command(folder: Path) -> list[str]:
 
 async def test_a_terminal_sees_the_run_go_on(tmp_path: Path) -> None:
     async with in_terminal(*command(tmp_path), streams=(2,), stdin=DEVNULL, stdout=PIPE) as terminal:
-        assert terminal.process.stdout is not None
         out = await within(terminal.process.stdout.read(), 60)
         assert await within(terminal.process.wait(), 60) == 0
         assert json.loads(out)["result"] == 7

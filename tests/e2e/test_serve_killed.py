@@ -1,7 +1,5 @@
 """A served process that is killed takes its servers with it, those too that ignore the end of their input."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

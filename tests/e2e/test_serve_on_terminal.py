@@ -1,7 +1,5 @@
 """`cellblock serve` started by hand: a person is told what it waits for, and how to put it into an editor."""
 
-from __future__ import annotations
-
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
@@ -22,7 +20,6 @@ async def test_serve_on_a_terminal_says_what_it_waits_for(tmp_path: Path) -> Non
         assert f"configuration: {config}" in said
         assert f"`cellblock install CLIENT --config {config}` puts it into one" in said
         terminal.press(END_OF_INPUT)
-        assert terminal.process.stdout is not None
         # What a client reads is MCP alone.
         assert await within(terminal.process.stdout.read(), 60) == b""
         assert await within(terminal.process.wait(), 60) == 0

@@ -1,15 +1,14 @@
 """A daemon and a command line of other state directories share a PostgreSQL; `/readyz` says when it is away."""
 
-from __future__ import annotations
-
 import base64
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from support.commands import cellblock
+from support import commands
 from support.entries import ledger
 from support.http_daemon import daemon
 from support.parked_runs import ended, parked
@@ -21,18 +20,13 @@ globalThis.__codemode_result__ = (await give({ text: "one" })).text;
 """
 
 
-async def command(folder: Path, *words: str) -> str:
-    """What a command says, on a state directory of its own."""
-    options = ("--config", folder / "cellblock.json", "--state-dir", folder / "elsewhere")
-    done = await cellblock(*words, *options)
-    assert done.code == 0, done
-    return done.out
+command = partial(commands.command, state="elsewhere")
 
 
 def sections(url: str, **more: Any) -> dict[str, Any]:
     """What brokers that share a PostgreSQL are told."""
     state = {"url": url, "key": KEY}
-    return {"state": state, "auth": {"keyring": "off"}, "typecheck": "off", "pool": {"warm": 1}, **more}
+    return {"state": state, "auth": {"keyring": "off"}, "typecheck": "off", **more}
 
 
 async def test_a_run_is_answered_elsewhere_and_a_probe_hears_that_postgresql_is_away(

@@ -1,7 +1,5 @@
 """State directories with other people's things in them: real commands and daemons leave every one as it is."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -30,7 +28,6 @@ LARGE = "globalThis.__codemode_result__ = 'x'.repeat(5000);"
 
 SECTION: dict[str, Any] = {
     "frontend": {"inline_bytes": 1024},
-    "pool": {"warm": 1},
     "auth": {"keyring": "off"},
     "policy": {"default": {"approve": ["plain.echo"]}},
 }

@@ -1,7 +1,5 @@
 """One script over three public servers, from the shell and through an MCP client: the same script, the same counts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Typical mistakes of a new user, and the sentence that each gets: whose fault it is, what is certain, one hint."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """A stdio client whose lines are no messages is told so, and served on: by `serve --stdio` and by `connect`."""
 
-from __future__ import annotations
-
 import json
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """`bash scripts/upgrade` from this version to itself: draining, handing on and coming back, under load."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

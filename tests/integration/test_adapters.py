@@ -3,8 +3,6 @@
 What stands for a model answers as one of that framework does; all else is real.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The caps of one run, kept by killing: each ends in a structured response, and the next run is unharmed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 
@@ -9,7 +7,7 @@ import pytest
 
 from cellblock import Broker, RunResponse
 from support.brokers import ready
-from support.entries import plain_server, settings
+from support.entries import WARM, plain_server, settings
 from support.params import mostly
 from support.responses import error_of, succeeded
 from support.waits import warmed, within
@@ -23,7 +21,7 @@ ATTEMPTS = 8
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     """A broker with one plain server."""
-    config = settings(tmp_path_factory.mktemp("caps"), {"plain": plain_server()})
+    config = settings(tmp_path_factory.mktemp("caps"), {"plain": plain_server()}, pool={"warm": WARM})
     async with ready(config) as started:
         yield started
 

@@ -1,7 +1,5 @@
 """The cap over all workers together, kept by the real kernel; skipped where no cgroup can be made."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +12,7 @@ from cellblock.run.response import RunResponse
 from cellblock_worker.confinement.cgroup import HOST_PREFIX, MIB
 from cellblock_worker.confinement.cgroup_files import read_memberships
 from cellblock_worker.confinement.confinement import OOM_SCORE_ADJ
+from support.brokers import host_of
 from support.entries import settings
 from support.processes import alive, workers_of
 from support.responses import error_of, succeeded
@@ -67,8 +66,7 @@ def groups_of(pid: int, part: int = -1) -> set[str]:
 
 async def test_host_and_workers_are_in_the_group_and_the_broker_is_not(broker: Broker) -> None:
     runs = [await held(broker, 1) for _ in range(2)]
-    host = broker.host_pid
-    assert host is not None
+    host = host_of(broker).pid
     ours = {name for name in groups_of(host) if name.startswith(HOST_PREFIX)}
     assert ours
     # No two workers are in one group.
@@ -87,8 +85,7 @@ async def test_host_and_workers_are_in_the_group_and_the_broker_is_not(broker: B
 
 async def test_memory_past_the_total_ends_one_run_as_the_machines_fault_and_no_other(broker: Broker) -> None:
     """Each stays within its own limit; the second is too much for both."""
-    assert broker.host_pid is not None
-    host = psutil.Process(broker.host_pid)
+    host = host_of(broker)
     # The one that asks for too much is the larger one, which is ended: it asks for no more while its memory is freed.
     runs = [await held(broker, 110), await held(broker, 230)]
     done, going_on = await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED, timeout=WAIT_BOUND_SECONDS)

@@ -1,7 +1,5 @@
 """`cellblock schemas`: from a new overlay file to what agents are told, and forgetting what was observed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

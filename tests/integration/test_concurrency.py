@@ -1,7 +1,5 @@
 """Calls of one script at the same time, runs at the same time, and what one run can leave for the next: nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator
@@ -13,7 +11,7 @@ from cellblock import Broker, tool
 from support.brokers import ready
 from support.entries import plain_server, settings
 from support.responses import error_of, succeeded
-from support.waits import warmed, within
+from support.waits import until, warmed, within
 
 ATTEMPTS = 8
 """Tries for a claim about time; other work on the machine may spoil some, a defect spoils all."""
@@ -189,7 +187,8 @@ async def test_a_broker_that_closes_starts_none_of_the_runs_that_wait(tmp_path: 
         await warmed(broker, 1)
         code = 'import {{ effect }} from "@codemode/servers/local"; await effect({{ number: {} }});'
         waiting = [asyncio.create_task(broker.run(code.format(number))) for number in range(6)]
-        await asyncio.sleep(0.2)
+        pool = broker._reach and broker._reach.workers.pool
+        await until(lambda: pool.queued == len(waiting), "they wait")
     for task in held:
         await within(task)
     for task in waiting:

@@ -1,7 +1,5 @@
 """Results that are exported or returned, and scripts that give none: one real run for each."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

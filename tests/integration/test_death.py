@@ -1,7 +1,5 @@
 """Death of any part, by SIGKILL unless said otherwise: what is told, what recovers, and that nothing is left."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -21,7 +19,7 @@ import pytest
 from cellblock import Broker
 from cellblock.run.calls import ToolCalls
 from support.brokers import begun, host_of, ready
-from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
+from support.entries import CELLBLOCK, WARM, ledger, plain_server, settings, write_config
 from support.params import mostly
 from support.processes import alive, command_line, descendants, gone, workers_of
 from support.public_servers import node_entry
@@ -41,7 +39,7 @@ IN_A_CALL = """
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker of its own for each test: its host is going to die. No run goes on elsewhere (`test_going_on.py`)."""
     plain = plain_server("--ledger", tmp_path / "ledger.jsonl")
-    config = settings(tmp_path, {"plain": plain}, journal="off")
+    config = settings(tmp_path, {"plain": plain}, journal="off", pool={"warm": WARM})
     async with ready(config) as started:
         yield started
 
@@ -333,8 +331,6 @@ async def test_the_end_of_cellblock_serve_leaves_nothing(
     config = write_config(tmp_path, plain(tmp_path))
     arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s")]
     async with cellblock(*arguments) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         client = {"name": "test", "version": "1"}
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
         process.stdin.write(request(1, "initialize", hello))

@@ -1,7 +1,5 @@
 """Errors as large or as deep as scripts and servers can make them: they are told, and cost nobody else anything."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 
@@ -30,7 +28,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     config = settings(
         tmp_path_factory.mktemp("sizes"),
         {"plain": plain_server()},
-        pool={"warm": 1, "capacity": 4},
+        pool={"capacity": 4},
         max_message_bytes=MESSAGE_BYTES,
         limits={"max_log_bytes": {"default": 65_536, "maximum": 65_536}},
     )

@@ -1,7 +1,5 @@
 """The first seconds of a broker: who waits for servers that are slow to start, hang or are dead, and for how long."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The fleet that load tests, the soak and the demo are made of: parts die and come back, links do as they are told."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

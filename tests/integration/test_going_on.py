@@ -1,7 +1,5 @@
 """Runs whose host, worker or broker is lost go on elsewhere: nothing is lost, and nothing is done twice."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,17 +1,15 @@
 """Hosts that refuse to serve: at the broker's start that is an error, later it is one more death."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from cellblock import Broker
 from cellblock.base.errors import HostUnavailable
+from support.brokers import host_of
 from support.entries import settings
 from support.responses import succeeded
 from support.waits import until, within
@@ -49,8 +47,7 @@ async def test_a_host_that_refuses_after_one_has_served_is_started_again(
     """The soak found it: a self-test that was killed left the broker without a host for ever."""
     starts = refusing(2, 3)
     async with Broker(settings(tmp_path / "state")) as broker:
-        assert broker.host_pid is not None
-        psutil.Process(broker.host_pid).kill()
+        host_of(broker).kill()
         await until(lambda: not broker.hosts, "the death is noticed")
         response = await within(broker.run("globalThis.__codemode_result__ = 1;"))
         assert succeeded(response) == 1

@@ -1,7 +1,5 @@
 """The systemd template of worker hosts: its commands, run as systemd would run them, against a real broker."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Journals of runs with the public servers: what is recorded is replayed and gone on with, and nothing called twice."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random
@@ -10,13 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock.app.replay import replay
 from cellblock.record.journal import Journal
-from support.brokers import ready
+from support.brokers import host_of, ready
 from support.cellblock_zygote import forked_python, started
 from support.entries import settings
 from support.processes import kill_family
@@ -179,8 +176,7 @@ async def _survives(files: ServerEntry, memory: ServerEntry, folder: Path, chanc
     made = settings(folder / "s", servers, auth={"keyring": "off"}, typecheck="off")
     async with Broker(made) as broker:
         await until(lambda: came(ledger).total() >= second, f"{second} calls have come")
-        assert broker.host_pid is not None
-        psutil.Process(broker.host_pid).kill()
+        host_of(broker).kill()
         (head,) = await broker.keeper.recent()
         response = await within(broker.parked_runs.outcome(head["id"]), 60)
     assert isinstance(response, RunResponse) and response.ok, response

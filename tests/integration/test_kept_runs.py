@@ -1,7 +1,5 @@
 """Runs that are kept after their end: which, whose, what of them is shown, and what becomes of a full disk."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

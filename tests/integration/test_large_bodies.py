@@ -1,7 +1,5 @@
 """Bodies that are too large for the broker's loop: the same to scripts, servers and clients, and no loop is held."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess
@@ -43,7 +41,6 @@ def served(form: str) -> Generator[dict[str, Any]]:
     command = [sys.executable, "-I", str(SERVERS / "large_server.py"), form]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             place = f"http://127.0.0.1:{process.stdout.readline().strip()}"
             yield {"url": f"{place}/sse", "type": "sse"} if form == "sse" else {"url": f"{place}/mcp"}
         finally:
@@ -181,7 +178,6 @@ async def test_a_run_is_billed_for_what_is_read_for_it(
 async def billed(broker: Broker, code: str) -> int:
     """CPU time of a run, in milliseconds."""
     usage = (await within(broker.run_request({"code": code, "limits": LIMITS}))).usage
-    assert usage is not None
     return usage.cpu_ms
 
 

@@ -1,8 +1,6 @@
 """A machine that fails around a running broker: each run still has one response, each call is made at most once, and
 capacity comes back by itself."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

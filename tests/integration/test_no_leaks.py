@@ -1,7 +1,5 @@
 """After many runs of every kind nothing is left: no process, no descriptor, no file."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -19,7 +17,7 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 from cellblock_worker.host.warm import MAX_WARM_SHARE
 from support.brokers import ready
-from support.entries import CELLBLOCK, plain_server, settings, write_config
+from support.entries import CELLBLOCK, WARM, plain_server, settings, write_config
 from support.processes import descendants, workers_of
 from support.waits import until, warmed, within
 
@@ -99,7 +97,6 @@ async def one_round(broker: Broker, runs: int) -> list[RunResponse]:
 async def at_rest(broker: Broker) -> None:
     """Waits until the pool is as full as it keeps itself and nothing boots or dies."""
     await warmed(broker)
-    assert broker.host_pid is not None
     host = broker.host_pid
     # As many as after any burst.
     warm = MAX_WARM_SHARE * broker.settings.cellblock.pool.warm
@@ -125,7 +122,6 @@ async def settled_in(broker: Broker) -> None:
         return
 
     def all_in() -> bool:
-        assert broker.host_pid is not None
         workers = workers_of(broker.host_pid)
         try:
             mounts = [Path(f"/proc/{worker.pid}/mountinfo").read_text() for worker in workers]
@@ -140,11 +136,10 @@ async def settled_in(broker: Broker) -> None:
 
 
 async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
-    async with ready(settings(tmp_path, {"plain": plain_server()})) as broker:
+    async with ready(settings(tmp_path, {"plain": plain_server()}, pool={"warm": WARM})) as broker:
         await one_round(broker, 2 * len(SCRIPTS))  # first uses: threads, caches
         await within(settled_in(broker))
         await at_rest(broker)
-        assert broker.host_pid is not None
         processes = {process.pid for process in descendants(os.getpid())} - {
             process.pid for process in descendants(broker.host_pid)
         }
@@ -168,7 +163,7 @@ async def test_start_and_stop_leave_no_process_and_no_descriptor(tmp_path: Path)
     mine: Kinds | None = None
     for _ in range(4):
         before = set(descendants(os.getpid()))
-        async with ready(settings(tmp_path, {"plain": plain_server()})) as broker:
+        async with ready(settings(tmp_path, {"plain": plain_server()}, pool={"warm": WARM})) as broker:
             await within(broker.run("globalThis.__codemode_result__ = 1;"))
         assert set(descendants(os.getpid())) - before == set()
         assert list((tmp_path / "run").glob("*")) == []

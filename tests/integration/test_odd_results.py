@@ -1,7 +1,5 @@
 """Results that the SDK's models refuse, or that are large or deep, reach scripts by the rules of section 5.3.2."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final

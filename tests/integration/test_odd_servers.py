@@ -1,28 +1,28 @@
 """Servers that are odd in one way: what they do otherwise is not lost, and what is odd is told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cellblock import Broker
+from cellblock import Broker, RunResponse
 from cellblock.types.typescript.modules import declare_server
+from support.brokers import ready
 from support.entries import SERVERS, plain_server, settings
+from support.log_records import log_records
 from support.responses import succeeded
 from support.waits import until, within
 
 COMMAND = [sys.executable, "-I", str(SERVERS / "odd_server.py")]
 HELLO = """
-    import * as odd from "@codemode/servers/odd";
+    import * as odd from "@codemode/servers/WAY";
     const out = [];
     for (let k = 0; k < TIMES; k++) {
         await new Promise((done) => setTimeout(done, 300));
@@ -30,6 +30,14 @@ HELLO = """
     }
     globalThis.__codemode_result__ = out;
 """
+OVER_STDIO = ("answers", "closes", "crash", "nan", "pages", "mute", "tasks", "lost", "changed")
+OVER_HTTP: dict[str, dict[str, Any]] = {
+    "moved": {"headers": {"Authorization": "Bearer key"}},
+    "elsewhere": {},
+    "gone": {},
+    "sse": {},
+    "page": {},
+}
 
 
 @contextmanager
@@ -37,7 +45,6 @@ def served(way: str, **entry: Any) -> Generator[dict[str, Any]]:
     """The entry of a server over HTTP; killed at the end."""
     with subprocess.Popen([*COMMAND, way, "http"], stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             yield {"url": f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp", **entry}
         finally:
             process.kill()
@@ -47,46 +54,125 @@ def started(way: str) -> dict[str, Any]:
     return {"command": COMMAND[0], "args": [*COMMAND[1:], way]}
 
 
-async def said_by(tmp_path: Path, entry: dict[str, Any], times: int = 1, **upstream: Any) -> list[Any]:
-    """What some calls of one script give."""
-    async with Broker(settings(tmp_path, {"odd": entry}, upstream=upstream)) as broker:
-        await broker.settled()
-        return succeeded(await within(broker.run(HELLO.replace("TIMES", str(times)))))
+async def run(broker: Broker, way: str, times: int = 1) -> RunResponse:
+    """Calls a server some times."""
+    return await within(broker.run(HELLO.replace("WAY", way).replace("TIMES", str(times))))
 
 
-async def test_a_server_that_ends_after_each_answer_is_started_again_for_the_next(tmp_path: Path) -> None:
-    assert await said_by(tmp_path, started("answers"), 3) == ["hi"] * 3
+@pytest.fixture(scope="module")
+def records() -> Iterator[list[str]]:
+    """Every log record of this process, formatted."""
+    with log_records() as kept:
+        yield kept
+
+
+@pytest.fixture(scope="module")
+async def odd(tmp_path_factory: pytest.TempPathFactory, records: list[str]) -> AsyncIterator[Broker]:
+    """A broker with all that need no settings of their own: none is in the others' way."""
+    with ExitStack() as stack:
+        servers = {way: stack.enter_context(served(way, **entry)) for way, entry in OVER_HTTP.items()}
+        servers |= {"日本": started("letters"), **{way: started(way) for way in OVER_STDIO}}
+        async with ready(settings(tmp_path_factory.mktemp("odd"), servers)) as broker:
+            yield broker
+
+
+@pytest.mark.parametrize(
+    ("way", "answers"),
+    [
+        pytest.param(
+            "answers", ["hi"] * 3, id="it is started again for the next call, where it ends after each"
+        ),
+        pytest.param("pages", ["hi"], id="a page that is refused keeps those before"),
+        # The call, three looks, and the result.
+        pytest.param("tasks", ["hi 5"], id="a tool that must be called as a task is called as one"),
+        pytest.param("moved", ["hi Bearer key"] * 2, id="a redirect within the origin is followed"),
+        pytest.param("gone", ["hi None"] * 3, id="a session that is gone is begun anew for the call"),
+        pytest.param("sse", ["hi None"] * 2, id="a server of the older transport is found by its 405"),
+    ],
+)
+async def test_it_is_called_all_the_same(odd: Broker, way: str, answers: list[str]) -> None:
+    assert succeeded(await run(odd, way, len(answers))) == answers
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        pytest.param("crash", "the licence has expired", id="the last words of a server that dies"),
+        pytest.param("lost", "its task is lost: no such task", id="a task that its server forgets"),
+        pytest.param(
+            "page", "it is text/html: `<html><h1>Log in</h1></html>`", id="a page where an answer belongs"
+        ),
+    ],
+)
+async def test_why_a_call_fails_reaches_the_script(odd: Broker, way: str, said: str) -> None:
+    (failed,) = succeeded(await run(odd, way))
+    assert (failed["name"], failed["certainty"]) == ("ToolCallError", "may_have_run")
+    assert said in failed["message"]
 
 
 async def test_a_server_that_ends_before_it_is_greeted_is_greeted_at_once_at_its_next_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    odd: Broker, records: list[str]
 ) -> None:
-    assert await said_by(tmp_path, started("closes")) == ["hi"]
-    assert "it ended by itself" not in caplog.text
+    assert succeeded(await run(odd, "closes")) == ["hi"]
+    assert not [text for text in records if "closes" in text and "it ended by itself" in text]
+
+
+def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
+    odd: Broker, records: list[str]
+) -> None:
+    mute = odd.catalog.servers["mute"]
+    assert (mute.version, mute.description) == ("1", "Be\nbrief.")
+    assert mute.warnings == (
+        "Of its capabilities some are no objects: tools, prompts.",
+        "It does not say its name and version as texts.",
+        "Its instructions are no text.",
+    )
+    for warning in (
+        *mute.warnings,
+        "Its tool list ends at page 2, which it refused: no such cursor.",
+    ):
+        assert sum(warning in text for text in records) == 1
+
+
+async def test_a_redirect_to_another_origin_is_told(odd: Broker) -> None:
+    why = odd.catalog.unavailable["elsewhere"]
+    assert "HTTP 308" in why and "http://127.0.0.2:9/mcp, which is not followed" in why
+
+
+async def test_letters_of_all_scripts_stay_in_the_names_of_tools(odd: Broker) -> None:
+    code = 'import { créer_é as made } from "@codemode/servers/server"; globalThis.__codemode_result__ = await made();'
+    assert succeeded(await within(odd.run(code))) == "hi"
+    assert "function créer_é(" in declare_server(odd.catalog.servers["server"], reading=False)
 
 
 async def test_a_server_that_sleeps_at_what_is_not_initialize_is_greeted_meanwhile(tmp_path: Path) -> None:
-    assert await said_by(tmp_path, started("sleepy"), connect_timeout_ms=2_900) == ["hi"]
+    made = settings(tmp_path, {"sleepy": started("sleepy")}, upstream={"connect_timeout_ms": 2_900})
+    async with ready(made) as broker:
+        assert succeeded(await run(broker, "sleepy")) == ["hi"]
 
 
-async def test_the_last_words_of_a_server_that_dies_reach_the_script(tmp_path: Path) -> None:
-    (failed,) = await said_by(tmp_path, started("crash"))
-    assert (failed["name"], failed["certainty"]) == ("ToolCallError", "may_have_run")
-    assert "the licence has expired" in failed["message"]
+async def test_progress_extends_the_time_of_a_call_and_a_task_that_is_given_up_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    code = """
+        import { hello, lists } from "@codemode/servers/stuck";
+        const failed = await hello({}).catch((error) => [error.name, error.certainty]);
+        let looks = [];
+        while (!looks.includes("tasks/cancel")) looks = await lists({});
+        globalThis.__codemode_result__ = failed;
+    """
+    servers = {"busy": started("busy"), "stuck": started("stuck")}
+    async with ready(settings(tmp_path, servers, upstream={"call_timeout_ms": 1_000})) as broker:
+        assert succeeded(await run(broker, "busy")) == ["hi"]
+        assert succeeded(await within(broker.run(code))) == ["ToolCallError", "may_have_run"]
 
 
-async def test_progress_extends_the_time_of_a_call(tmp_path: Path) -> None:
-    assert await said_by(tmp_path, started("busy"), call_timeout_ms=1_000) == ["hi"]
-
-
-async def test_what_is_no_json_becomes_null_and_is_told(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path, {"odd": started("nan")})) as broker:
-        await broker.settled()
-        response = await within(broker.run(HELLO.replace("TIMES", "2")))
+async def test_what_is_no_json_becomes_null_and_is_told(odd: Broker) -> None:
+    response = await run(odd, "nan", 2)
     assert succeeded(response) == [{"a": None, "b": 1.5}] * 2
     (told,) = response.diagnostics
     assert told.code == "TOOL_RESULT_NOTE"
-    assert "The result of hello of odd: NaN is no JSON: null stands in its place." in told.message
+    assert "The result of hello of nan: NaN is no JSON: null stands in its place." in told.message
 
 
 @pytest.mark.parametrize("as_text", [False, True])
@@ -103,14 +189,12 @@ async def test_a_long_id_is_passed_on_with_its_digits_or_refused(tmp_path: Path,
     """
     given, other = {"plain": "bigint", "*": "json"}, {"plain": "json"}
     servers = {"plain": plain_server()}
-    async with Broker(settings(tmp_path / "a", servers, schemas={"unwrap": given})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path / "a", servers, schemas={"unwrap": given})) as broker:
         response = await within(broker.run(code))
         assert succeeded(response) == [1234567890123456789, 1234567890123456789, 3]
         assert response.diagnostics == []
         assert response.logs[0].message == '{"count":2,"id":1234567890123456789}'
-    async with Broker(settings(tmp_path / "b", servers, schemas={"unwrap": other})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path / "b", servers, schemas={"unwrap": other})) as broker:
         response = await within(broker.run(code))
     assert [(call.tool_name, call.ok) for call in response.tool_trace] == [("raw", True)]
     (failed,) = [found for found in response.diagnostics if found.severity == "error"]
@@ -133,71 +217,12 @@ async def test_what_a_server_says_at_the_first_start_is_told_while_it_starts_aga
         assert broker.catalog.unavailable["odd"].startswith("still connecting, for the second time: ")
 
 
-async def test_letters_of_all_scripts_stay_in_the_names_of_tools(tmp_path: Path) -> None:
-    code = 'import { créer_é as made } from "@codemode/servers/server"; globalThis.__codemode_result__ = await made();'
-    async with Broker(settings(tmp_path, {"日本": started("letters")})) as broker:
-        await broker.settled()
-        assert succeeded(await within(broker.run(code))) == "hi"
-        assert "function créer_é(" in declare_server(broker.catalog.servers["server"], reading=False)
-
-
-async def test_a_page_that_is_refused_keeps_those_before(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert await said_by(tmp_path, started("pages")) == ["hi"]
-    assert "Its tool list ends at page 2, which it refused: no such cursor." in caplog.text
-
-
-async def test_an_odd_introduction_is_told_where_warnings_of_servers_are(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with Broker(settings(tmp_path, {"odd": started("mute")})) as broker:
-        await broker.settled()
-        assert succeeded(await within(broker.run(HELLO.replace("TIMES", "1")))) == ["hi"]
-        odd = broker.catalog.servers["odd"]
-    assert (odd.version, odd.description) == ("1", "Be\nbrief.")
-    assert odd.warnings == (
-        "Of its capabilities some are no objects: tools, prompts.",
-        "It does not say its name and version as texts.",
-        "Its instructions are no text.",
-    )
-    for warning in odd.warnings:
-        assert caplog.text.count(warning) == 1
-
-
-async def test_a_tool_that_must_be_called_as_a_task_is_called_as_one(tmp_path: Path) -> None:
-    # The call, three looks, and the result.
-    assert await said_by(tmp_path, started("tasks")) == ["hi 5"]
-
-
-async def test_of_a_task_that_its_server_forgets_it_is_not_known_whether_it_ran(tmp_path: Path) -> None:
-    (failed,) = await said_by(tmp_path, started("lost"))
-    assert failed["certainty"] == "may_have_run"
-    assert "its task is lost: no such task" in failed["message"]
-
-
-async def test_a_task_that_is_given_up_is_cancelled(tmp_path: Path) -> None:
-    code = """
-        import { hello, lists } from "@codemode/servers/odd";
-        const failed = await hello({}).catch((error) => [error.name, error.certainty]);
-        let looks = [];
-        while (!looks.includes("tasks/cancel")) looks = await lists({});
-        globalThis.__codemode_result__ = failed;
-    """
-    async with Broker(
-        settings(tmp_path, {"odd": started("stuck")}, upstream={"call_timeout_ms": 1_000})
-    ) as broker:
-        await broker.settled()
-        assert succeeded(await within(broker.run(code))) == ["ToolCallError", "may_have_run"]
-
-
 async def test_changes_that_are_announced_in_a_loop_cost_a_list_a_second(tmp_path: Path) -> None:
     code = """
         import { lists } from "@codemode/servers/odd";
         globalThis.__codemode_result__ = await lists({});
     """
-    async with Broker(settings(tmp_path, {"odd": started("loop")})) as broker:
-        await broker.settled()
+    async with ready(settings(tmp_path, {"odd": started("loop")})) as broker:
         lists = first = succeeded(await within(broker.run(code)))
         began = time.monotonic()
         for _ in range(3):
@@ -205,50 +230,16 @@ async def test_changes_that_are_announced_in_a_loop_cost_a_list_a_second(tmp_pat
         assert lists - first <= time.monotonic() - began + 2
 
 
-async def test_changed_tools_that_are_not_listed_in_time_fail_the_runs_that_import_them(
-    tmp_path: Path,
-) -> None:
-    call = HELLO.replace("TIMES", "1")
-    async with Broker(settings(tmp_path, {"odd": started("changed")})) as broker:
-        await broker.settled()
-        assert succeeded(await within(broker.run(call))) == ["hi"]
-        began = time.monotonic()
-        other, failed = await asyncio.gather(
-            broker.run('globalThis.__codemode_result__ = "odd";'), within(broker.run(call))
-        )
-        assert succeeded(other) == "odd" and other.usage.wall_ms < 4_000
-        assert time.monotonic() - began > 4
-        (error,) = [one for one in failed.diagnostics if one.severity == "error"]
-        assert (error.code, error.error_class) == ("IMPORT_FAILURE", "ServerNotFoundError")
-        assert "has announced other tools, and has not listed them within 5 s; nothing" in error.message
-        assert error.hint == "Do without it, or run the script again in a moment."
-        assert succeeded(await within(broker.run(call))) == ["hi"]
-
-
-async def test_a_redirect_within_the_origin_is_followed(tmp_path: Path) -> None:
-    with served("moved", headers={"Authorization": "Bearer key"}) as entry:
-        assert await said_by(tmp_path, entry, 2) == ["hi Bearer key"] * 2
-
-
-async def test_a_redirect_to_another_origin_is_told(tmp_path: Path) -> None:
-    with served("elsewhere") as entry:
-        async with Broker(settings(tmp_path, {"odd": entry})) as broker:
-            await broker.settled()
-            why = broker.catalog.unavailable["odd"]
-    assert "HTTP 308" in why and "http://127.0.0.2:9/mcp, which is not followed" in why
-
-
-async def test_a_session_that_is_gone_is_begun_anew_for_the_call(tmp_path: Path) -> None:
-    with served("gone") as entry:
-        assert await said_by(tmp_path, entry, 3) == ["hi None"] * 3
-
-
-async def test_a_server_of_the_older_transport_is_found_by_its_405(tmp_path: Path) -> None:
-    with served("sse") as entry:
-        assert await said_by(tmp_path, entry, 2) == ["hi None"] * 2
-
-
-async def test_a_page_where_an_answer_belongs_is_quoted(tmp_path: Path) -> None:
-    with served("page") as entry:
-        (failed,) = await said_by(tmp_path, entry)
-    assert "it is text/html: `<html><h1>Log in</h1></html>`" in failed["message"]
+async def test_changed_tools_that_are_not_listed_in_time_fail_the_runs_that_import_them(odd: Broker) -> None:
+    assert succeeded(await run(odd, "changed")) == ["hi"]
+    began = time.monotonic()
+    other, failed = await asyncio.gather(
+        odd.run('globalThis.__codemode_result__ = "odd";'), run(odd, "changed")
+    )
+    assert succeeded(other) == "odd" and other.usage.wall_ms < 4_000
+    assert time.monotonic() - began > 4
+    (error,) = [one for one in failed.diagnostics if one.severity == "error"]
+    assert (error.code, error.error_class) == ("IMPORT_FAILURE", "ServerNotFoundError")
+    assert "has announced other tools, and has not listed them within 5 s; nothing" in error.message
+    assert error.hint == "Do without it, or run the script again in a moment."
+    assert succeeded(await run(odd, "changed")) == ["hi"]

@@ -1,7 +1,5 @@
 """Scripts that ask for much at once and come to the answers later: they wait for nobody but themselves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,7 +33,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     config = settings(
         folder,
         {"plain": plain_server(), "many": plain_server("--definitions", definitions)},
-        pool={"warm": 1, "capacity": 4},
+        pool={"capacity": 4},
         max_message_bytes=MESSAGE_BYTES,
         limits={"max_log_bytes": {"default": 65_536, "maximum": 65_536}},
     )

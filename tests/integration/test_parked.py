@@ -1,20 +1,19 @@
 """Parked runs of an embedded broker: what is asked, what an answer is for, what counts over parks."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import support.local_tools
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
-from cellblock.app.config.load import parse_settings
 from cellblock.base.budget import CLIENT_BYTES
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
@@ -25,21 +24,14 @@ from cellblock.record.journals import Journals, open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.recording import Recording
 from cellblock.record.store import JournalStore
+from support.brokers import no_process
 from support.local_tools import IMPORTS, MADE, read, write
-from support.processes import workers_of
 from support.waits import until, until_found, within
 
 ASKS = {"default": {"approve": ["local.write"], "budgets": {"local.*": 4}}}
 
 
-def broker_on(folder: Path, **section: Any) -> Broker:
-    made: dict[str, Any] = {
-        "policy": ASKS,
-        "auth": {"keyring": "off"},
-        "typecheck": "off",
-        **section,
-    }
-    return Broker(parse_settings({"cellblock": made}), tools=[read, write], state_dir=folder)
+broker_on = partial(support.local_tools.broker_on, policy=ASKS)
 
 
 @pytest.fixture
@@ -285,12 +277,9 @@ globalThis.__codemode_result__ = said;
 
 async def test_parked_runs_have_no_process_and_end_when_nobody_answers(tmp_path: Path) -> None:
     MADE.clear()
-    pool = {"warm": 1}
-    async with broker_on(tmp_path, pool=pool, journal={"expire_ms": 3_000}) as made:
+    async with broker_on(tmp_path, journal={"expire_ms": 3_000}) as made:
         runs = [await parked(made, "await write({ n: 1 });") for _ in range(3)]
-        host = made.host_pid
-        assert host is not None
-        await until(lambda: len(workers_of(host)) == 1, "the warm one is left")
+        await no_process(made)
 
         async def none_is_left() -> bool:
             return not await made.parked()
@@ -332,15 +321,14 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
     async with broker_on(tmp_path) as made:
         runs = [await parked(made, f"await write({{ n: {n} }});") for n in range(6)]
     damaged, foreign, late, odd, *others = runs
-    settings = parse_settings({"cellblock": {"auth": {"keyring": "off"}}}).cellblock
-    store = open_store(LocalStore(tmp_path), settings.auth, settings.journal)
+    section = made.settings.cellblock
+    store = open_store(LocalStore(tmp_path), section.auth, section.journal)
     for run_id in runs:
         store.answer(run_id, "accepted")
     dead = {"lost": "recording", "good": "x", "old": "x"}
     for run_id in dead:
         # Of brokers that have died: the first is damaged, the last has been left for longer than a run may wait.
         found = store.read(others[0])
-        assert found is not None
         store.write(replace(found[0], id=run_id, state="running"), found[1], "broker-0000dead")
     store.close()
     with sqlite3.connect(tmp_path / JOURNALS) as database:
@@ -356,7 +344,6 @@ async def test_a_run_that_cannot_be_read_is_in_nobodys_way(
 
     async def state_of(made: Broker, run_id: str) -> tuple[Any, Any]:
         head = await made.keeper._journals.asked(lambda store: store.head(run_id), None)
-        assert head is not None
         return head.state, head.outcome
 
     taken = Keeper.taken
@@ -502,11 +489,8 @@ async def test_a_run_that_another_broker_goes_on_with_is_ended_there(tmp_path: P
         IMPORTS.replace("read,", "hangs, read,")
         + "await write({ n: 1 }); await hangs({}).finally(() => read({ n: 2 }));"
     )
-    made = parse_settings({"cellblock": {"policy": ASKS, "auth": {"keyring": "off"}, "typecheck": "off"}})
-    async with (
-        Broker(made, tools=[read, write, hangs], state_dir=tmp_path) as broker,
-        Broker(made, tools=[read, write, hangs], state_dir=tmp_path) as other,
-    ):
+    tools = (read, write, hangs)
+    async with broker_on(tmp_path, tools) as broker, broker_on(tmp_path, tools) as other:
         response = await within(broker.run(code, durable=True))
         run_id = str(response.usage.run_id)
         assert await other.parked_runs.answer(run_id, "accepted") is not None

@@ -1,7 +1,5 @@
 """What servers ask of runs that can wait: by a program, a client of an older revision, a server of the newer one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator
@@ -21,18 +19,17 @@ from cellblock.record import held_calls
 from cellblock.record.store import JournalStore
 from cellblock.run.questions import MAX_QUESTIONS
 from cellblock.serve.mcp.mcp_server import FrontServer
-from support.brokers import ready
+from support.brokers import no_process, ready
 from support.cellblock_zygote import forked_python, started
 from support.entries import entry, forked_server, ledger, settings
 from support.params import mostly
 from support.parked_runs import response_of
-from support.processes import kill_family, workers_of
+from support.processes import kill_family
 from support.waits import until, until_found, within
 
 SECTION: dict[str, Any] = {
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "pool": {"warm": 1},
 }
 
 
@@ -60,9 +57,7 @@ async def parked(broker: Broker, script: str) -> str:
     assert response.parked and response.usage.run_id is not None, response
     (told,) = response.diagnostics
     assert told.code == "RUN_PARKED" and "what servers ask during calls: asking." in told.message, told
-    assert broker.host_pid is not None
-    host = broker.host_pid
-    await until(lambda: len(workers_of(host)) <= 1 and not broker.running, "its process is gone")
+    await no_process(broker)
     return response.usage.run_id
 
 
@@ -114,7 +109,6 @@ async def test_a_client_that_waits_is_asked_where_it_waits(tmp_path: Path) -> No
         async with Client(server, mode="legacy", elicitation_callback=slow) as client:
             work = client.call_tool("codemode.run", {"code": code("elicit"), "durable": True})
             run = await within(work, 60)
-        assert run.structured_content is not None
         assert run.structured_content["result"] == "accept Ann", run.structured_content
         assert "resumed" not in run.structured_content["usage"]
 
@@ -148,7 +142,6 @@ async def test_a_call_asks_64_questions_when_its_run_is_parked_and_as_many_as_it
         server = FrontServer(broker, version="1").open()
         async with Client(server, mode="legacy", elicitation_callback=answers) as client:
             run = await within(client.call_tool("codemode.run", {"code": script, "durable": True}), 60)
-        assert run.structured_content is not None
         assert json.loads(run.structured_content["result"]) == {"accept Ann": MAX_QUESTIONS + 2}
 
 

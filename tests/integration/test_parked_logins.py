@@ -1,7 +1,5 @@
 """A call that needs a login parks its run, which goes on when somebody has logged in, whichever broker is there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +9,11 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.serve.mcp.mcp_server import FrontServer
-from support.brokers import ready
+from support.brokers import no_process, ready
 from support.oauth_world import World, world
 from support.parked_runs import response_of
-from support.processes import workers_of
 from support.responses import succeeded
-from support.waits import until, until_found, within
+from support.waits import until_found, within
 
 SCRIPT = """
 import { whoami } from "@codemode/servers/notes";
@@ -27,7 +24,6 @@ globalThis.__codemode_result__ = name;
 
 SECTION: dict[str, Any] = {
     "typecheck": "off",
-    "pool": {"warm": 1},
     "policy": {"default": {"approve": ["notes.write"]}},
 }
 
@@ -57,9 +53,7 @@ async def test_a_run_waits_for_a_login_and_goes_on_when_it_is_there(tmp_path: Pa
             name, certainty, _ = succeeded(await within(broker.run(SCRIPT)))
             assert (name, certainty) == ("AuthenticationError", "not_started")
             run_id = await parked(broker)
-            assert broker.host_pid is not None
-            host = broker.host_pid
-            await until(lambda: len(workers_of(host)) <= 1 and not broker.running, "its process is gone")
+            await no_process(broker)
             (waiting,) = await broker.parked()
             (question,) = waiting.questions
             assert question.kind == "login" and "cellblock auth login notes" in question.said
@@ -141,7 +135,6 @@ async def test_a_client_is_asked_to_log_in_and_its_run_goes_on(tmp_path: Path) -
             server = FrontServer(broker, version="1").open()
             async with Client(server, mode="auto", elicitation_callback=logs_in) as client:
                 run = await within(client.call_tool("codemode.run", {"code": SCRIPT}), 60)
-            assert run.structured_content is not None
             assert run.structured_content["result"] == "ada", run.structured_content
             (question,) = asked
             assert "needs a login" in question and "cellblock auth login notes" in question

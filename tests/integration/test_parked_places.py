@@ -1,7 +1,5 @@
 """What a parked run gives back: its place in the pool, its process, and what its journal holds in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from pathlib import Path
@@ -14,10 +12,9 @@ from cellblock.base.settings.sections import MIB
 from cellblock.record import journal
 from cellblock.record import kept as keeping
 from cellblock.record.journal import JournalRoom
-from support.brokers import ready
+from support.brokers import no_process, ready
 from support.entries import entry, for_tests, forked_server
 from support.params import mostly
-from support.processes import workers_of
 from support.waits import until, until_found, within
 
 CAPACITY = 2
@@ -51,7 +48,7 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
         monkeypatch.setattr(module, "ROOM", room)
     section = {
         "policy": {"default": {"approve": ["local.write"]}},
-        "pool": {"warm": 1, "capacity": CAPACITY},
+        "pool": {"capacity": CAPACITY},
         "auth": {"keyring": "off"},
         "typecheck": "off",
     }
@@ -73,9 +70,7 @@ async def test_others_get_the_place_and_the_memory_of_a_parked_run(
             await until_found(are_parked, "it is parked", 60)
             # It is written before this process is done with it.
             await until(lambda: not broker.running, "its memory is given back")
-        host = broker.host_pid
-        assert host is not None
-        await until(lambda: not broker.running and len(workers_of(host)) <= 1, "their processes are gone")
+        await no_process(broker)
         # What is in cycles still counts until the collector comes by.
         gc.collect()
         response = await within(broker.run(code, durable=True, client="other"), 60)

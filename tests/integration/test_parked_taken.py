@@ -1,18 +1,15 @@
 """Parked runs that are taken: at the second try, for nobody who waits any more, and not without their tools."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cellblock import Broker, Grantee
-from cellblock.app.config.load import parse_settings
 from cellblock.base.database import Away
 from cellblock.base.errors import CellblockError
 from cellblock.base.questions import QuestionId
@@ -24,7 +21,7 @@ from cellblock.record.journals import open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.store import JournalStore
 from cellblock.run.policy.asking import Caller
-from support.local_tools import MADE, read, write
+from support.local_tools import MADE, broker_on, read
 from support.params import mostly
 from support.parked_runs import response_of
 from support.waits import until, until_found, within
@@ -32,11 +29,6 @@ from support.waits import until, until_found, within
 CODE = """import { write } from "@codemode/servers/local";
 globalThis.__codemode_result__ = await write({ n: 1 });"""
 CLIENT = Caller("test", Grantee("embedding", returns=True))
-SETTINGS = parse_settings({"cellblock": {"auth": {"keyring": "off"}, "typecheck": "off"}})
-
-
-def broker_on(folder: Path, tools: Sequence[Any] = (read, write)) -> Broker:
-    return Broker(SETTINGS, tools=tools, state_dir=folder)
 
 
 @pytest.fixture
@@ -44,6 +36,12 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     MADE.clear()
     async with broker_on(tmp_path) as made:
         yield made
+
+
+def store_of(broker: Broker) -> JournalStore:
+    """Its store, opened once more."""
+    section = broker.settings.cellblock
+    return open_store(LocalStore(broker.settings.state_dir), section.auth, section.journal)
 
 
 async def parked(broker: Broker) -> str:
@@ -123,8 +121,7 @@ async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left
     MADE.clear()
     async with broker_on(tmp_path) as made:
         run_id = await parked(made)
-    section = SETTINGS.cellblock
-    with contextlib.closing(open_store(LocalStore(tmp_path), section.auth, section.journal)) as store:
+    with contextlib.closing(store_of(made)) as store:
         store.answer(run_id, "accepted")
         if left_by == "a broker":
             assert store.take(run_id, "broker-0000dead") is not None
@@ -152,9 +149,7 @@ async def test_runs_without_room_leave_others_their_turn(
     MADE.clear()
     async with broker_on(tmp_path) as made:
         first, second = await parked(made), await parked(made)
-    with contextlib.closing(
-        open_store(LocalStore(tmp_path), SETTINGS.cellblock.auth, SETTINGS.cellblock.journal)
-    ) as store:
+    with contextlib.closing(store_of(made)) as store:
         for run_id in (first, second):
             store.answer(run_id, "accepted")
     taken, refused = Keeper.taken, 0

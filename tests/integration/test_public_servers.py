@@ -3,8 +3,6 @@
 Spoken to with the MCP SDK alone: when one of these fails, the server or its installation is at fault.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import AsyncIterator
@@ -63,7 +61,6 @@ async def test_memory_keeps_what_it_is_told(server_memory: ServerEntry, tmp_path
     async with connect(server_memory) as client:
         await client.call_tool("create_entities", {"entities": [entity]})
         graph = (await client.call_tool("read_graph", {})).structured_content
-    assert graph is not None
     assert graph["entities"] == [entity]
     stored = (tmp_path / "memory.jsonl").read_bytes()
     assert json.loads(stored.splitlines()[0])["name"] == "Topaz"

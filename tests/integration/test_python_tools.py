@@ -1,7 +1,5 @@
 """Python tools as a script meets them: a real broker and real workers, tools given in code and by module path."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator

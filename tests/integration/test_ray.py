@@ -1,10 +1,9 @@
 """Worker hosts on a Ray cluster of several raylets: placed, killed with a node, scaled, shared, gone at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -234,3 +233,54 @@ async def test_the_broker_is_told_why_a_host_does_not_serve(cluster: RayCluster)
     said = await cluster.job(REFUSED)
     assert said.startswith("1 wanted, 0 there; on ")
     assert "it ended with code 2: cellblock_worker: capacity: " in said
+
+
+IMPOSTOR = """
+import sys
+import ray
+
+ray.init(address=sys.argv[1], namespace="cellblock", logging_level="ERROR", log_to_driver=False)
+
+CODE = f"import os; open({sys.argv[2]!r}, 'a').write(os.environ.get('MARK', 'none') + chr(10))"
+
+class Answer:
+    def __reduce__(self):
+        return exec, (CODE,)
+
+class Fleet:
+    def report(self, broker, load):
+        return Answer()
+
+    def leave(self, broker):
+        ray.actor.exit_actor()
+
+def fleet():
+    return next(name for name in ray.util.list_named_actors() if "/" not in name)
+
+name = fleet()
+while True:
+    try:
+        ray.kill(ray.get_actor(name))
+        made = ray.remote(Fleet).options(name=name, lifetime="detached", num_cpus=0).remote()
+        break
+    except ValueError:
+        pass  # not gone yet, or made anew by the broker already
+print(name)
+"""
+
+
+async def test_whoever_answers_for_the_fleet_is_in_the_process_of_the_command_and_no_further(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """Ray has no boundary between jobs, and unpickles what they answer: the boundary is around what talks to Ray."""
+    command = ["env", "MARK=inside", sys.executable, "-m", "cellblock.fleet.ray"]
+    hosts = section(cluster, min=1, max=1, command=command) | {"local": True}
+    config = settings(tmp_path / "state", hosts=hosts, pool=PATIENT)
+    entered = tmp_path / "entered"
+    async with Broker(config) as broker:
+        await until(lambda: len(pids(broker)) == 2, "the local host, and one on Ray", BOUND)
+        await cluster.job(IMPOSTOR, str(entered))
+        await until(lambda: entered.exists() and entered.read_text(), "an answer was unpickled", BOUND)
+        assert set(entered.read_text().split()) == {"inside"}
+        assert succeeded(await within(broker.run(ANSWER), BOUND)) == 42
+    await gone(hosts_on(cluster), BOUND)

@@ -1,7 +1,5 @@
 """`readResource` of `@codemode/discovery`: what a `resource_link` names, read as a tool call."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """What a reference stood for is a secret wherever a real server quotes it, also under a name that says nothing."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 
 from cellblock.app.config.load import load_settings
 from support.brokers import ready
-from support.entries import SERVERS
+from support.entries import SERVERS, for_tests
 from support.waits import until, within
 
 CODE = """
@@ -33,7 +31,7 @@ async def test_a_server_that_quotes_it_is_not_heard(tmp_path: Path, monkeypatch:
         "env": {"CANARY_PLACE": "${file:file}", "CANARY_OTHER": "a ${env:SOMETHING} b"},
     }
     config = tmp_path / "c.json"
-    cellblock = {"state_dir": str(tmp_path / "s"), "pool": {"warm": 1}}
+    cellblock = for_tests({"state_dir": str(tmp_path / "s")})
     config.write_text(json.dumps({"servers": {"leaky": entry}, "cellblock": cellblock}))
     settings = load_settings(config)
     assert settings.servers["leaky"].args[2:] == ["--where=canary-by-variable-1", "${left} canary-by-file-2"]

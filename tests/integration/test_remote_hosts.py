@@ -1,7 +1,5 @@
 """Worker hosts that dial in over TCP: real processes, real keys, and what becomes of runs when one goes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
@@ -78,7 +76,6 @@ async def start_host(keys: Keys) -> AsyncIterator[StartHost]:
 
 async def until_said(process: Process, words: bytes) -> None:
     """Reads what a host says on stderr, up to a line with these words."""
-    assert process.stderr is not None
     while words not in (line := await within(process.stderr.readline())):
         assert line, "the host has ended"
 
@@ -286,7 +283,6 @@ async def test_the_places_of_a_broker_that_is_killed_go_to_the_other_one(
     section = {"hosts": keys.section(local=False), "state_dir": str(tmp_path / "killed")}
     words = ("-c", LOADED_BROKER, json.dumps({"cellblock": section}), Holding.RUN)
     killed = await started(*words, program=forked_python(), stdout=PIPE)
-    assert killed.stdout is not None
     try:
         endpoint = (await within(killed.stdout.readline(), START_BOUND)).decode().strip()
         async with Broker(settings(tmp_path / "other", hosts=keys.section(local=False))) as broker:
@@ -336,7 +332,6 @@ async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(tmp_path: Path, ke
             sys.executable, "-m", "cellblock_worker", "--connect", broker.hosts_endpoint, "--key", "-",
             "--server-key", keys.broker.public, "--warm", "1", "--drain", "600", stdin=PIPE, stdout=DEVNULL,
         )  # fmt: skip
-        assert process.stdin is not None
         process.stdin.write(line_of(keys.host))
         await hosts(broker, {process.pid})
         held = asyncio.create_task(broker.run(Holding.RUN))
@@ -424,7 +419,6 @@ async def test_a_host_follows_the_addresses_of_a_name(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
-        assert broker.hosts_endpoint is not None
         port = broker.hosts_endpoint.rpartition(":")[2]
         asked = await start_host(f"dns://localhost:{port}")
         await hosts(broker, {asked.pid})

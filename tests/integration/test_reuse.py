@@ -1,7 +1,5 @@
 """Runs of one principal in one process: who shares one, what is counted for each run, and what ends the process."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import AsyncIterator

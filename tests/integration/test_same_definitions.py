@@ -1,7 +1,5 @@
 """A server that is started again with the definitions that it had is known by the same ones: nothing is held twice."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,19 +1,22 @@
 """What tools return is learnt from real runs, reaches the agent by discovery, and outlives the broker."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 
 from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
 from cellblock.run.policy.asking import Grantee
 from cellblock.serve.mcp.context import declarations_in_budget
-from cellblock.serve.mcp.surface import ExtendedTools
+from cellblock.serve.mcp.mcp_server import FrontServer
+from cellblock.serve.mcp.tool_name import TOOL_NAME
+from cellblock.serve.service import Owner
 from cellblock.types.lookup import inspect_tool, show_types
 from support.brokers import ready
 from support.entries import Entry, entry, forked_server, settings
@@ -160,27 +163,40 @@ async def gives(broker: Broker, who: str, given: str) -> None:
     await broker.learnt(30.0)
 
 
-async def test_names_that_one_principal_alone_has_shown_are_shown_to_that_one(tmp_path: Path) -> None:
-    async with ready(settings(tmp_path, {}, typecheck_timeout_ms=20_000), tools=[give]) as broker:
-        (server,) = broker.catalog.servers.values()
-        extended = ExtendedTools(broker)
+@asynccontextmanager
+async def client_of(broker: Broker, principal: str) -> AsyncGenerator[Client]:
+    front = FrontServer(broker, version="1", owner_of=lambda _: Owner(principal, principal))
+    async with Client(front.open()) as client:
+        yield client
 
-        async def told(who: str) -> list[str]:
+
+async def test_names_that_one_principal_alone_has_shown_are_shown_to_that_one(tmp_path: Path) -> None:
+    shown = {"a": {"common", "of_a"}, "b": {"common", "of_b"}, "c": {"common"}}
+    extended, proxy = (
+        settings(tmp_path, {}, frontend={"profile": profile}) for profile in ("extended", "proxy")
+    )
+    async with ready(extended, tools=[give]) as broker:
+        (server,) = broker.catalog.servers.values()
+        for who in "aab":
+            await gives(broker, who, f"{{ common: 1, of_{who}: {{ common: 1 }} }}")
+        for who, names in shown.items():
             principal = f"oauth:{who}"
-            by_script = await within(broker.run(ASKS, client=who, grantee=Grantee(principal)))
+            script = await within(broker.run(ASKS, grantee=Grantee(principal)))
+            told = [*map(json.dumps, succeeded(script))]
             call = {"code": f"{GIVE}give;"}
             answer = await broker.handle_tool_call(
                 "codemode_run", call, client=who, grantee=Grantee(principal)
             )
-            return [
-                *map(json.dumps, succeeded(by_script)),
-                str(await extended.call("inspect_tool", {"tool_name": "give"}, broker.catalog, principal)),
-                str(await extended.call("search_tools", {"query": "give"}, broker.catalog, principal)),
-                answer.text,
-                str(broker.output_of(server, server.by_export["give"], principal)),
-            ]
-
-        for who in "aab":
-            await gives(broker, who, f"{{ common: 1, of_{who}: {{ common: 1 }} }}")
-        for who, shown in (("a", {"common", "of_a"}), ("b", {"common", "of_b"}), ("c", {"common"})):
-            assert [set(NAMES.findall(text)) for text in await told(who)] == [shown] * 7, who
+            told += [answer.text, str(broker.output_of(server, server.by_export["give"], principal))]
+            async with client_of(broker, principal) as client:
+                for tool_name, asked in (
+                    ("inspect_tool", {"tool_name": "give"}),
+                    ("search_tools", {"query": "give"}),
+                    (TOOL_NAME, call),
+                ):
+                    told.append(str(await within(client.call_tool(tool_name, asked))))
+            assert [set(NAMES.findall(text)) for text in told] == [names] * 8, who
+    async with ready(proxy, tools=[give]) as broker:
+        for who, names in shown.items():
+            async with client_of(broker, f"oauth:{who}") as client:
+                assert set(NAMES.findall(str(await within(client.list_tools())))) == names

@@ -1,7 +1,5 @@
 """Right scripts are not told anything, wrong ones are: a sample of the script corpus."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -17,8 +15,8 @@ if compiler.why_absent() is not None:
 async def test_right_scripts_are_told_nothing_and_wrong_ones_the_fix(tmp_path: Path) -> None:
     rng = random.Random(7)
     tools = recorded(rng, ["github", "memory", "time"])
-    right = right_scripts(tools, rng, 18)
-    wrong = wrong_scripts(right, rng, 18)
+    right = right_scripts(tools, rng, 12)
+    wrong = wrong_scripts(right, rng, 12)
     outcomes = await measured(tmp_path, tools, right, wrong)
     assert [one for one in outcomes if one.case.mistake is None and (one.said or one.refused)] == []
     assert [one for one in outcomes if one.case.mistake is not None and not one.fixed] == []

@@ -1,7 +1,5 @@
 """Inputs that cannot be sent: refused before anything is, where the script can catch it, with their place."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

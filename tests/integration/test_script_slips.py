@@ -1,7 +1,5 @@
 """Scripts as models send them: fenced, mangled on the way, or in the style of other systems; one real run for each."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Brokers with state directories of their own share a PostgreSQL: what one leaves, another goes on with."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -19,8 +17,10 @@ from cellblock.fleet import presence
 from cellblock.record import going_on
 from cellblock.record.rows import Head
 from cellblock.run.response import RunResponse
+from support import local_tools
 from support.cellblock_zygote import forked_python, started
-from support.local_tools import IMPORTS, MADE, read, write
+from support.entries import for_tests
+from support.local_tools import IMPORTS, LIGHT, MADE, read, write
 from support.opened_journals import heads_of
 from support.postgresql import Postgres
 from support.waits import until, until_found, within
@@ -75,12 +75,10 @@ def settings_of(url: str, **section: Any) -> dict[str, Any]:
     made: dict[str, Any] = {
         "state": {"url": url, "key": KEY},
         "policy": {"default": {"approve": ["local.write"]}},
-        "auth": {"keyring": "off"},
-        "typecheck": "off",
-        "pool": {"warm": 1},
+        **LIGHT,
         **section,
     }
-    return {"cellblock": made}
+    return {"cellblock": for_tests(made)}
 
 
 def broker_on(url: str, folder: Path, **section: Any) -> Broker:
@@ -208,7 +206,6 @@ async def test_without_postgresql_runs_go_on_and_approvals_are_refused(
     parked = await within(one.run(SCRIPT, durable=True))
     run_id = str(parked.usage.run_id)
     seen = one.presence
-    assert seen is not None
     with caplog.at_level(logging.WARNING):
         postgres.stop()
         try:
@@ -226,7 +223,6 @@ async def test_without_postgresql_runs_go_on_and_approvals_are_refused(
         await until(lambda: seen.trouble is None, "it is back")
     assert "PostgreSQL is away" in caplog.text and "PostgreSQL is there again" in caplog.text
     second = other.presence
-    assert second is not None
     await until(lambda: second.trouble is None, "the other has it back, too")
     response = await within(other.resume(run_id, "accepted"))
     assert response.result == [1, 20] and MADE["write 2"] == 1
@@ -291,13 +287,7 @@ async def test_a_client_has_one_quota_at_all_brokers(
 @pytest.mark.thorough
 async def test_a_quota_without_a_postgresql_is_of_all_brokers_of_a_state_directory(tmp_path: Path) -> None:
     MADE.clear()
-    section: dict[str, Any] = {
-        "policy": {"quotas": {"embedding": {"*": {"calls": 5, "per_ms": DAY, "strict": True}}}},
-        "auth": {"keyring": "off"},
-        "typecheck": "off",
-        "pool": {"warm": 1},
-    }
-    settings = parse_settings({"cellblock": section})
+    policy = {"quotas": {"embedding": {"*": {"calls": 5, "per_ms": DAY, "strict": True}}}}
     for expected in (["made"] * 3, ["made", "made", "QUOTA_USED_UP"]):
-        async with Broker(settings, tools=[read, hold], state_dir=tmp_path) as broker:
+        async with local_tools.broker_on(tmp_path, [read, hold], policy=policy) as broker:
             assert (await within(broker.run(CALLS))).result == expected

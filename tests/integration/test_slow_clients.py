@@ -1,7 +1,5 @@
 """Clients of `cellblock serve --stdio` that read slowly, or not at all, or vanish with their pipe full."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
@@ -48,7 +46,6 @@ async def served(tmp_path: Path, *, console_script: bool = False) -> AsyncIterat
     else:
         process = await started(*words, **streams)
     try:
-        assert process.stdin is not None and process.stdout is not None
         client = {"name": "test", "version": "1"}
         hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
         process.stdin.write(message(1, "initialize", hello))
@@ -73,7 +70,6 @@ def calls(tmp_path: Path) -> list[Any]:
 
 async def read_line(process: Process | Command, rest: bytearray) -> bytes:
     """The next line of stdout, read in small pieces; what follows it stays in `rest`."""
-    assert process.stdout is not None
     while b"\n" not in rest:
         piece = await process.stdout.read(4096)
         assert piece, "stdout has ended"
@@ -85,7 +81,6 @@ async def read_line(process: Process | Command, rest: bytearray) -> bytes:
 
 async def test_a_client_that_reads_late_gets_every_answer_once(tmp_path: Path) -> None:
     async with served(tmp_path) as process:
-        await asyncio.sleep(0.5)
         rest, answered = bytearray(), list[int]()
         while len(answered) < RUNS:
             said = json.loads(await within(read_line(process, rest)))
@@ -94,7 +89,6 @@ async def test_a_client_that_reads_late_gets_every_answer_once(tmp_path: Path) -
                 response = said["result"]["structuredContent"]
                 assert response["result"]["number"] == said["id"] - 100
         assert sorted(answered) == [100 + number for number in range(RUNS)]
-        assert process.stdin is not None
         process.stdin.close()
         assert await within(process.wait()) == 0
     assert len(calls(tmp_path)) == RUNS
@@ -104,7 +98,6 @@ async def test_a_client_that_reads_late_gets_every_answer_once(tmp_path: Path) -
 async def test_a_client_that_never_reads_cannot_keep_anything_alive(tmp_path: Path, way: str) -> None:
     """Its pipe is full, so that nothing more can be written to it, also not by an interpreter that ends."""
     async with served(tmp_path, console_script=way != "closes stdin") as process:
-        assert process.stdin is not None and process.stdout is not None
         left = descendants(process.pid)
         assert left
         if way == "SIGTERM":

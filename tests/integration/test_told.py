@@ -1,7 +1,5 @@
 """What a script and its reader are told: texts as they were, errors whole, the reason of a refused import."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Kinds of wrong scripts that an outsider wrote and nobody was told of, and of right ones that were warned of."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pinned definitions through a whole broker: servers whose tools change between starts, and in the middle of a run."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -122,7 +120,6 @@ async def test_how_a_server_introduces_itself_is_pinned_too(tmp_path: Path) -> N
     assert (succeeded(first)["serverName"], succeeded(first)["description"]) == ("Shifting", "Be kind.")
     pins = PinStore(LocalStore(tmp_path / "state"))
     pinned = pins.load("shifting")
-    assert pinned is not None
     # Pins of 0.1.0 have none: it is taken in when it is seen first.
     of_before = {name: pin for name, pin in pinned.tools.items() if name}
     pins.replace("shifting", Pins(pinned.origin, of_before, pinned.gone))

@@ -1,7 +1,5 @@
 """Type checking through a whole broker: what a response says, and what is not called."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scripts are checked against what was observed of outputs that no one declared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TypeScript through a whole broker: its results, and the exact places of its errors."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What upstream servers ask while they serve a call: it reaches the client whose run made the call, or nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from asyncio.subprocess import DEVNULL, PIPE
@@ -33,7 +31,6 @@ async def asking(folder: Path, *options: str, **upstream: Any) -> AsyncGenerator
     if options[0] == "http":
         process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE)
         try:
-            assert process.stdout is not None
             port = (await within(process.stdout.readline())).split()[1].decode()
             async with started(folder, {"url": f"http://127.0.0.1:{port}/mcp"}, upstream) as broker:
                 yield broker
@@ -137,7 +134,6 @@ class Person:
 async def result_of(client: Client, tool: str, **arguments: Any) -> Any:
     """The result of a script that calls one tool, or its error."""
     run = await within(client.call_tool("codemode.run", {"code": script(tool, **arguments)}), 60)
-    assert run.structured_content is not None
     return run.structured_content["result"]
 
 
@@ -227,7 +223,6 @@ async def test_the_runs_clock_stands_still_while_a_person_thinks(http: Broker, m
         for forever, wanted in (("false", None), ("true", "SANDBOX_LIMIT")):
             arguments = {"code": both.replace("FOREVER", forever), "limits": {"timeoutMs": 2000}}
             run = await within(client.call_tool("codemode.run", arguments), 60)
-            assert run.structured_content is not None
             codes = [found["code"] for found in run.structured_content["diagnostics"]]
             assert codes == ([wanted] if wanted else []), run.structured_content
             if not wanted:

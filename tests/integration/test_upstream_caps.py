@@ -1,12 +1,6 @@
 """What a server may take of the broker: one message, one tool list, one definition; over a cap, only that is lost."""
 
-from __future__ import annotations
-
 import json
-import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +10,7 @@ from cellblock import Broker
 from cellblock.app.cli.asking import Person
 from cellblock.app.cli.doctor import findings
 from support.brokers import ready
-from support.entries import forked_server, plain_server, settings
+from support.entries import http_server, plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
@@ -35,20 +29,6 @@ FLOOD = """
     const after = await server.flood({ bytes: 20_000 });
     globalThis.__codemode_result__ = { big, other, after: after.length };
 """
-
-
-@contextmanager
-def http_server(*options: str) -> Iterator[str]:
-    """The URL of an `sdk_server.py` over streamable HTTP; killed at the end."""
-    command = forked_server("sdk_server.py", "http", "--flood", *options)
-    environment = {"PATH": os.environ["PATH"]}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout is not None
-            port = process.stdout.readline().split()[1]
-            yield f"http://127.0.0.1:{port}/mcp"
-        finally:
-            process.kill()
 
 
 def check_flood(result: Any) -> None:
@@ -80,7 +60,7 @@ async def test_a_message_over_the_cap_fails_its_call_and_no_other_over_http(
     tmp_path: Path, form: str
 ) -> None:
     bounds = {"call_timeout_ms": 60_000}
-    with http_server(*(["--json"] if form == "json" else [])) as url:
+    with http_server("--flood", *(["--json"] if form == "json" else [])) as url:
         servers = {"server": {"url": url}}
         async with ready(settings(tmp_path, servers, max_message_bytes=HALF, upstream=bounds)) as broker:
             check_flood(succeeded(await within(broker.run(FLOOD))))

@@ -1,7 +1,5 @@
 """Upstream servers that fail: at start, in the middle, by silence, or by answers that are none."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Upstream servers that are reached by URL: streamable HTTP and SSE, headers, refusals, loss and return."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
@@ -57,7 +55,6 @@ def sdk_command(transport: str, *args: str) -> list[str]:
 def port_of(process: subprocess.Popen[str]) -> int:
     """The port that `sdk_server.py` says it listens on; pytest's own timeout bounds the wait."""
     output: IO[str] | None = process.stdout
-    assert output is not None
     line = output.readline()
     assert line.startswith("port "), line
     return int(line.split()[1])
@@ -65,7 +62,6 @@ def port_of(process: subprocess.Popen[str]) -> int:
 
 def wait_for_line(process: subprocess.Popen[str], wanted: str) -> None:
     output: IO[str] | None = process.stdout
-    assert output is not None
     assert wanted in iter(output.readline, "")
 
 

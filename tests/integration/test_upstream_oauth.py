@@ -1,7 +1,5 @@
 """Tokens of a real authorization server through a broker: expiry, renewal, revocation, several processes, no leaks."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -14,16 +12,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import keyring
-import psutil
 import pytest
 from keyring.backend import KeyringBackend
 from keyring.backends import null
 
 from cellblock import Broker
 from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
-from support.brokers import ready
+from support.brokers import host_of, ready
 from support.certificates import certificate
-from support.entries import settings
+from support.entries import WARM, settings
 from support.log_records import log_records
 from support.oauth_world import World, world
 from support.postgresql import Postgres
@@ -63,7 +60,7 @@ def records() -> Iterator[list[str]]:
 async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
     tmp_path: Path, records: list[str]
 ) -> None:
-    async with world(tmp_path, "--life", "2") as place:
+    async with world(tmp_path, "--life", "2", pool={"warm": WARM}) as place:
         await place.log_in()
         async with ready(place.settings) as broker:
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"
@@ -94,10 +91,9 @@ async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
             await place.log_in()
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"
 
-            assert broker.host_pid is not None
             await warmed(broker, 1)
-            pid = broker.host_pid
-            host = [psutil.Process(pid), *await steady(lambda: descendants(pid), "the same processes")]
+            own = host_of(broker)
+            host = [own, *await steady(lambda: descendants(own.pid), "the same processes")]
             texts = [text for process in host for text in told_to(process)]
         texts += [json.dumps(leaked), json.dumps(error), *records]
         texts += [
@@ -355,7 +351,7 @@ async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(
             assert "the login is kept in" in await place.log_in()
             assert place.tokens()[-1] in file.read_text()
             ring.free.set()
-            assert "revoked and forgotten" in await log_out(place.place())
+            assert "revoked and forgotten" in await log_out(place.place().store(), "notes")
             assert not file.exists()
 
             keyring.set_keyring(null.Keyring())

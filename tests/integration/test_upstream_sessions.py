@@ -1,7 +1,5 @@
 """Upstream MCP servers over stdio through a whole broker: connecting, listing, results, environments."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import AsyncIterator

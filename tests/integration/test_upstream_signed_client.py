@@ -1,14 +1,12 @@
 """Client credentials with a private key: it signs an assertion for each token and is shown to nobody (RFC 7523)."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from support.brokers import ready
 from support.oauth_world import World, world
@@ -20,7 +18,7 @@ WHOAMI = """
     globalThis.__codemode_result__ = await whoami({});
 """
 
-Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 
 def written(folder: Path, key: Key) -> tuple[Path, Path]:
@@ -66,6 +64,7 @@ async def why_not(place: World) -> str:
     [
         pytest.param("RS256", rsa_key(), id="RS256", marks=pytest.mark.thorough),
         pytest.param("ES256", ec.generate_private_key(ec.SECP256R1()), id="ES256"),
+        pytest.param("EdDSA", ed25519.Ed25519PrivateKey.generate(), id="EdDSA"),
     ],
 )
 async def test_a_key_signs_for_each_token(
@@ -73,8 +72,7 @@ async def test_a_key_signs_for_each_token(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     private, public = written(tmp_path, key)
-    own = auth(private, client_key_algorithm=algorithm)
-    async with world(tmp_path, "--client-key", str(public), auth=own) as place:
+    async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
         async with ready(place.settings) as broker:
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"
         assert place.events("assertion") == [{"event": "assertion", "algorithm": algorithm}]
@@ -97,24 +95,16 @@ async def test_another_key_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "algorithm"),
-    [
-        ("no key", "RS256"),
-        ("-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----", "RS256"),
-        (None, "ES256"),
-    ],
-    ids=["no PEM", "a broken PEM", "of another algorithm"],
+    "content",
+    ["no key", "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----"],
+    ids=["no PEM", "a broken PEM"],
 )
-async def test_a_key_that_cannot_sign_is_said_and_not_shown(
-    tmp_path: Path, content: str | None, algorithm: str
-) -> None:
+async def test_a_key_that_cannot_sign_is_said_and_not_shown(tmp_path: Path, content: str) -> None:
     private, public = written(tmp_path, rsa_key())
-    if content is not None:
-        private.write_text(content, "ascii")
-    own = auth(private, client_key_algorithm=algorithm)
-    async with world(tmp_path, "--client-key", str(public), auth=own) as place:
+    private.write_text(content, "ascii")
+    async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
         refused = await why_not(place)
-        assert f"the client's private key cannot sign with {algorithm}" in refused
+        assert "the client's private key cannot sign" in refused
         assert "cellblock.auth.servers.notes" in refused
         assert place.events("assertion") == place.events("assertion refused") == []
 

@@ -1,7 +1,5 @@
 """HTTP statuses of upstream calls: each says something of its own call, and of no other."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

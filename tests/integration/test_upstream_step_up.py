@@ -1,7 +1,5 @@
 """Scopes that a call lacks, with client credentials: asked for once, and only what the authorization server grants."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

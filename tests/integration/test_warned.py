@@ -1,7 +1,5 @@
 """Wrong scripts are told, also when they succeed: through a whole broker, with real servers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

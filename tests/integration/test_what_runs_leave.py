@@ -1,8 +1,6 @@
 """A run's parts go when it is over: what waits for the garbage collector stays long, and holds the loop when it goes.
 The frames of a call that was cancelled wait for it all the same: the exception in them knows them."""
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from cellblock.record.journal import Journal
 from cellblock.run.context import RunContext
 from cellblock.run.run import Run
 from cellblock.run.side_checks import SideCheck
+from support.entries import settings
 from support.params import mostly
 from support.waits import until
 
@@ -43,9 +42,7 @@ def left() -> set[int]:
 
 @pytest.mark.parametrize("durable", mostly([True], [False, True]))
 async def test_no_run_waits_for_the_collector(tmp_path: Path, durable: bool) -> None:
-    config = tmp_path / "c.json"
-    config.write_text('{"mcpServers": {}, "cellblock": {}}')
-    async with Broker.from_config(config, tools=[echo, fail], state_dir=tmp_path / "s") as broker:
+    async with Broker(settings(tmp_path), tools=[echo, fail]) as broker:
         await broker.run(IMPORTS + ENDINGS["finished"], durable=durable)
         gc.collect()
         before = left()

@@ -1,7 +1,5 @@
 """What a hostile script is, what may become of it, and the words in which the case files say so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Ways out through code that the engine or the sandbox calls: iterators, symbols, thrown values, results."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from cellblock import RunResponse

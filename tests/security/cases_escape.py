@@ -1,7 +1,5 @@
 """Ways out of the script's world: constructors, prototypes, stack traces."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from security.cases import Case, attempts, either, error, gives, limit, result, throws

@@ -1,7 +1,5 @@
 """Ways to send something out, or to leave something for the next run."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from security.cases import Case, attempts, either, error, gives, refused_import, result, throws

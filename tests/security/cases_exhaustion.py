@@ -1,7 +1,5 @@
 """Taking all there is: memory of every kind, time in every loop, logs, calls, results."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from security.cases import (

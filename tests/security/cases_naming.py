@@ -1,7 +1,5 @@
 """Hostile tool names, descriptions and schemas: from a server and from Python tools (`local_tools`)."""
 
-from __future__ import annotations
-
 import json
 from typing import Final
 

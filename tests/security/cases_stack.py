@@ -1,7 +1,5 @@
 """Stacks of errors that are made inside the sandbox's own functions: they name the agent's script and nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Answers of a hostile MCP server; what a script then does with them."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from security.cases import Case, either, error, gives, limit, result

@@ -1,7 +1,5 @@
 """All families of hostile scripts by name. `requests` and `secrets` have test modules of their own."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from security import (

@@ -1,7 +1,5 @@
 """What a run can leave behind in a process that is used again: as data, each with how the next run would see it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 LEFT: Final = "LEFT"

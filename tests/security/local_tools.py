@@ -1,7 +1,5 @@
 """Python tools with hostile names and descriptions, as an embedder could register by mistake or malice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

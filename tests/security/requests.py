@@ -1,7 +1,5 @@
 """Requests as data: each a function, so that the large ones are made only when they are sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

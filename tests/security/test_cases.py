@@ -1,24 +1,24 @@
-"""Every hostile script of the case files, with a neighbour at the same time and one right after.
+"""Every hostile script of the case files, with a neighbour at the same time and, where it could have the same process,
+one right after.
 
 Cellblock's goal 4: nothing a script does reaches past its run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from cellblock import Broker, RunResponse
 from conformance.world import contract_server
 from security import local_tools
-from security.cases import Case, shown
+from security.cases import DEFAULT, Case, shown
 from security.families import ALL
 from support.brokers import ready
-from support.entries import plain_server, settings
+from support.entries import REUSE, plain_server, settings
 from support.reused import reusing
 from support.waits import within
 
@@ -48,6 +48,11 @@ COSTLY = {
 }
 """Take seconds of CPU each and reach a limit that others reach in a fraction of one."""
 
+LIGHT = ("escape/", "exfiltration/", "naming/")
+"""Families of scripts that end by themselves, so that several at once take nothing from each other."""
+
+TOGETHER = 8
+
 CALL_BOUND_MS = 3000
 """Shortens the upstream answers that never come."""
 
@@ -67,6 +72,7 @@ async def broker(folder: Path) -> AsyncIterator[Broker]:
         assert list(started.catalog.servers) == ["plain", "hostile", "contract", "local"]
         with reusing(USED, started):
             yield started
+        undisturbed(await within(started.run(NEIGHBOUR)))
 
 
 def undisturbed(response: RunResponse) -> None:
@@ -89,21 +95,34 @@ def decent(response: RunResponse, folder: Path) -> None:
         assert private not in text, f"{private} in {shown(response)}"
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case.name, marks=[pytest.mark.thorough] if case.name in COSTLY else [])
-        for case in ALL
-    ],
-)
-async def test_a_hostile_script_is_contained_and_its_neighbours_do_not_notice(
-    broker: Broker, folder: Path, case: Case
+def groups() -> Iterator[ParameterSet]:
+    """All cases: what costs nothing in groups that have one neighbour, every other case alone."""
+    light = [case for case in ALL if case.name.startswith(LIGHT) and case.limits is DEFAULT]
+    for first in range(0, len(light), TOGETHER):
+        group = light[first : first + TOGETHER]
+        yield pytest.param(group, id=f"{group[0].name} and {len(group) - 1} more")
+    for case in ALL:
+        if case not in light:
+            yield pytest.param(
+                [case], id=case.name, marks=[pytest.mark.thorough] if case.name in COSTLY else []
+            )
+
+
+@pytest.mark.parametrize("cases", [*groups()])
+async def test_hostile_scripts_are_contained_and_their_neighbours_do_not_notice(
+    broker: Broker, folder: Path, cases: list[Case]
 ) -> None:
-    hostile, beside = await asyncio.gather(
-        within(broker.run(case.code, limits=case.limits), 90), within(broker.run(NEIGHBOUR), 90)
+    beside, *hostile = await asyncio.gather(
+        within(broker.run(NEIGHBOUR), 90),
+        *(within(broker.run(case.code, limits=case.limits), 90) for case in cases),
     )
-    after = await within(broker.run(NEIGHBOUR))
-    case.expect(hostile)
-    decent(hostile, folder)
+    after = await within(broker.run(NEIGHBOUR)) if REUSE else beside
+    for case, response in zip(cases, hostile, strict=True):
+        try:
+            case.expect(response)
+            decent(response, folder)
+        except AssertionError as error:
+            error.add_note(f"the case is: {case.name}")
+            raise
     undisturbed(beside)
     undisturbed(after)

@@ -1,7 +1,5 @@
 """What another local user sees of commands: their arguments, in /proc. No secret is among them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -45,7 +43,7 @@ class Watch(threading.Thread):
     def saw(self, text: str) -> bool:
         return any(text.encode() in line for line in list(self.found))
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> "Watch":
         self.start()
         return self
 

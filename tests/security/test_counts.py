@@ -1,7 +1,5 @@
 """The issue's figure: at least 120 distinct hostile scripts and inputs, in named families."""
 
-from __future__ import annotations
-
 from security.families import ALL, FAMILIES
 from security.requests import MALFORMED, ODD_BUT_FINE
 

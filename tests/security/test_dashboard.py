@@ -1,7 +1,5 @@
 """Hostile pages and programs against the dashboard and the metrics of a real daemon: a bare 401 or 403."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +13,7 @@ PATHS = ("/dashboard", "/dashboard/state", "/dashboard/runs/x", "/dashboard/app.
 
 @pytest.fixture(scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    async with daemon(tmp_path_factory.mktemp("dashboard"), pool={"warm": 1}) as running:
+    async with daemon(tmp_path_factory.mktemp("dashboard")) as running:
         yield running
 
 
@@ -90,7 +88,7 @@ async def test_what_is_off_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_the_audit_log_of_a_daemon_names_no_session(tmp_path: Path) -> None:
-    async with daemon(tmp_path, pool={"warm": 1}) as served, served.client("legacy") as client:
+    async with daemon(tmp_path) as served, served.client("legacy") as client:
         await client.call_tool("codemode.run", {"code": "1"})
         state = json.loads((await served.ask("GET", "/dashboard/state", headers=served.auth)).body)
         (run,) = state["recent"]

@@ -1,16 +1,13 @@
 """Who has the password of the brokers' database, but not their key: forges no answer, takes no run, stops no broker."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 from pathlib import Path
 
 import psycopg
 
-from cellblock import Broker, CellblockError
-from cellblock.app.config.load import parse_settings
-from support.local_tools import IMPORTS, MADE, read, write
+from cellblock import CellblockError
+from support.local_tools import IMPORTS, MADE, broker_on
 from support.waits import within
 
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -19,23 +16,14 @@ READS = IMPORTS + "globalThis.__codemode_result__ = (await read({ n: 7 })).resul
 WRITES = IMPORTS + "await read({ n: 1 }); globalThis.__codemode_result__ = (await write({ n: 2 })).result;"
 
 
-def broker_on(url: str, folder: Path) -> Broker:
-    asks = {"approve": ["local.write"]}
-    section = {
-        "state": {"url": url, "key": KEY},
-        "policy": {"default": asks, "clients": dict.fromkeys(PRINCIPALS, asks)},
-        "auth": {"keyring": "off"},
-        "typecheck": "off",
-        "pool": {"warm": 1},
-    }
-    return Broker(parse_settings({"cellblock": section}), tools=[read, write], state_dir=folder)
-
-
 async def test_without_the_brokers_key_nothing_is_forged(postgres_url: str, tmp_path: Path) -> None:
     MADE.clear()
+    asks = {"approve": ["local.write"]}
+    policy = {"default": asks, "clients": dict.fromkeys(PRINCIPALS, asks)}
+    state = {"url": postgres_url, "key": KEY}
     async with (
-        broker_on(postgres_url, tmp_path / "a") as one,
-        broker_on(postgres_url, tmp_path / "b") as other,
+        broker_on(tmp_path / "a", policy=policy, state=state) as one,
+        broker_on(tmp_path / "b", policy=policy, state=state) as other,
     ):
         answered = await within(one.run(WRITES, durable=True, client="app:mallory"))
         assert (await within(other.resume(str(answered.usage.run_id), "accepted"))).result == 20

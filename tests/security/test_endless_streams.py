@@ -1,8 +1,6 @@
 """Upstream servers that answer over HTTP with streams of events that do not end: a call takes its own stream with it, a
 session's stream is read at a bounded pace, and others' runs go on."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncGenerator
@@ -164,7 +162,6 @@ async def broker_at(
         sys.executable, "-I", "-c", SERVER, way, where, stdout=asyncio.subprocess.PIPE
     )
     try:
-        assert process.stdout is not None
         url = f"http://127.0.0.1:{int(await within(process.stdout.readline()))}/mcp"
         pool = {"warm": 1, "capacity": 4}
         bound = {"call_timeout_ms": CALL_BOUND_MS if where == "call" else ANSWERED_MS}

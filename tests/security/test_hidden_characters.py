@@ -1,8 +1,6 @@
 """A server that hides something in every text that it has: nothing of it reaches a model, a terminal or a page,
 whichever way the text goes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -11,8 +9,9 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError
 
+from support.cellblock_zygote import forked_cellblock
 from support.commands import cellblock
-from support.entries import CELLBLOCK, plain_server
+from support.entries import plain_server
 from support.http_daemon import TOOL, Daemon, daemon
 from support.pseudo_terminal import in_terminal
 from support.waits import within
@@ -129,7 +128,7 @@ async def test_nothing_hidden_is_shown(tmp_path: Path, profile: str) -> None:
                 ("status",),
                 ("runs", "list"),
             ):
-                async with in_terminal(str(CELLBLOCK), *words, *there) as terminal:
+                async with in_terminal(str(forked_cellblock()), *words, *there) as terminal:
                     await within(terminal.process.wait(), 60)
                 seen[f"cellblock {words[0]}, on a terminal"] = terminal.text
                 assert len(terminal.text) > 20, words

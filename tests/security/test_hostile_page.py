@@ -1,7 +1,5 @@
 """A hostile page in the browser of somebody who has the dashboard open: it frames, reads, forges and stores nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tokens of one principal against the sessions, streams, runs and questions of another."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """What clients can make the daemon hold: bodies full of what no run needs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,8 +1,6 @@
 """Who fills the front door: connections without a token, heads of requests that can be read in two ways, and one
 principal among several."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
@@ -59,7 +57,7 @@ class Held:
         except ConnectionError:
             return False
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> "Held":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,7 +141,6 @@ async def test_chunks_before_http_1_1_are_400(served: Daemon) -> None:
     head = served.request("POST", "/mcp", headers={**MCP_HEADERS, **served.auth}).decode()
     old = head.replace("HTTP/1.1", "HTTP/1.0").replace("Content-Length: 0", "Transfer-Encoding: chunked")
     answer = await served.raw((old + "0\r\n\r\n").encode())
-    assert answer is not None
     assert answer.status == 400
 
 

@@ -1,7 +1,5 @@
 """What the kernel says of a live worker: namespaces, capabilities, seccomp, root, limits; and the three settings."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -38,7 +36,6 @@ def broker_with(folder: Path, isolation: str) -> Broker:
 async def deno_of(broker: Broker) -> psutil.Process:
     """The one warm Deno of a broker's host, booted and under its limits."""
     host = broker.host_pid
-    assert host is not None
     found: list[psutil.Process] = []
 
     def one_that_is_booted() -> bool:
@@ -115,7 +112,6 @@ async def test_a_worker_has_no_network_interface_but_loopback(required: Broker) 
 
 async def test_the_host_has_no_network_either_and_no_worker_can_make_a_socket_in_it(required: Broker) -> None:
     host = required.host_pid
-    assert host is not None
     worker = (await deno_of(required)).pid
     assert namespace_of(host, "net") == namespace_of(worker, "net") != namespace_of("self", "net")
     assert [line.split(":")[0].strip() for line in lines_of(host, "net/dev")[2:]] == ["lo"]
@@ -146,7 +142,6 @@ async def test_off_runs_without_and_says_so(tmp_path: Path) -> None:
         # Before the run: its worker is killed after it, at a moment of the host's.
         worker = namespace_of((await deno_of(broker)).pid, "net")
         assert (await broker.run("globalThis.__codemode_result__ = 2")).result == 2
-        assert broker.host_pid is not None
         assert worker == namespace_of(broker.host_pid, "net") == namespace_of("self", "net")
         [hello] = broker.hosts
         assert any("switched off" in text for text in hello.missing)
@@ -276,6 +271,7 @@ def wrapped(unchanged_choice: None) -> None:
     confinement.use_isolation("required")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("wrapped")
 async def test_the_kernels_cpu_limit_is_told_as_that_in_a_namespace_too(
     monkeypatch: pytest.MonkeyPatch,

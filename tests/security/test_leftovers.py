@@ -1,7 +1,5 @@
 """What one run leaves in a process does not reach the next run there, and nothing of the realm around is in reach."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

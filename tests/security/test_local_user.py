@@ -1,7 +1,5 @@
 """What another user of the machine finds of a running broker: folders that only its owner can enter."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Memory that RLIMIT_DATA does not see, taken by a native attacker: its own cgroup ends it, and bills it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A worker that was taken over, and means to outlive its host or to stop others' boots."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -17,6 +15,7 @@ from cellblock import Broker
 from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.orphans import end_orphans
 from security.native.harness import Native, attack
+from support.brokers import host_of
 from support.entries import settings
 from support.params import mostly
 from support.processes import alive, launchers_of, parent_of, workers_of
@@ -35,7 +34,6 @@ def lone_host(native: Native, kind: str) -> Generator[tuple[psutil.Process, psut
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as started:
         try:
-            assert started.stdout is not None
             worker, launcher = map(int, started.stdout.readline().split())
             yield psutil.Process(started.pid), psutil.Process(launcher), psutil.Process(worker)
         finally:
@@ -92,8 +90,7 @@ async def test_a_host_whose_launcher_was_killed_keeps_its_workers(native: Native
     pool = {"warm": 2, "capacity": 2}
     async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
         await warmed(broker)
-        assert broker.host_pid is not None
-        host = psutil.Process(broker.host_pid)
+        host = host_of(broker)
         workers = await steady(lambda: workers_of(host.pid), "warm workers")
         assert workers
         killed = launchers_of(host.pid)

@@ -1,7 +1,5 @@
 """Forged and foreign decisions about a run that waits, at a real daemon: none of them does anything."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from asyncio.subprocess import PIPE

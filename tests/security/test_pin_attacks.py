@@ -1,7 +1,5 @@
 """A server that its user has put under quarantine shows and runs nothing but what was approved, whatever it lists."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

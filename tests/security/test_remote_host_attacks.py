@@ -1,7 +1,5 @@
 """A worker host on the network whose key is allowed, and which attacks: it can spoil its own runs and no others."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -47,7 +45,7 @@ def hello(capacity: int = 1) -> protocol.Hello:
 class Peer:
     """A host that says what a test wants, over a real CURVE connection."""
 
-    def __init__(self, world: World, key: str, identity: bytes) -> None:
+    def __init__(self, world: "World", key: str, identity: bytes) -> None:
         self.identity = identity
         self.runs: list[bytes] = []
         self.heard: list[str] = []

@@ -1,7 +1,5 @@
 """Oversized and malformed `codemode.run` requests: refused with a hint before a worker is used (section 3.2)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,6 +17,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     """A broker without servers."""
     async with Broker(settings(tmp_path_factory.mktemp("requests"))) as started:
         yield started
+        await neighbour(started)
 
 
 async def neighbour(broker: Broker) -> None:
@@ -28,14 +27,12 @@ async def neighbour(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-async def test_a_malformed_request_is_refused_and_its_neighbour_runs(broker: Broker, name: str) -> None:
+async def test_a_malformed_request_is_refused(broker: Broker, name: str) -> None:
     request: Any = MALFORMED[name]()
     with pytest.raises(InvalidRequest) as caught:
         await within(broker.run_request(request))
     assert caught.value.hint
-    assert len(str(caught.value)) < 1000
-    str(caught.value).encode("utf-8")
-    await neighbour(broker)
+    assert len(str(caught.value).encode()) < 1000
 
 
 @pytest.mark.parametrize("name", ODD_BUT_FINE)
@@ -45,4 +42,3 @@ async def test_an_odd_request_is_answered_and_its_neighbour_runs(broker: Broker,
     response, _ = await asyncio.gather(within(broker.run_request(make())), neighbour(broker))
     said = {found.code for found in response.diagnostics}
     assert said <= set(codes) and bool(said) == bool(codes), response.as_json()
-    await neighbour(broker)

@@ -1,7 +1,5 @@
 """What workers of one host share when they live in one room, and what none of them can do to another or to the host."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -42,7 +40,6 @@ def namespaces(pid: int, names: tuple[str, ...]) -> list[str]:
 
 async def two(broker: Broker) -> list[psutil.Process]:
     await warmed(broker)
-    assert broker.host_pid is not None
     found: list[psutil.Process] = []
 
     def booted() -> bool:
@@ -58,7 +55,6 @@ async def test_each_worker_has_its_own_pid_ipc_and_uts_namespace_and_no_more(tmp
     async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
         first, second = await two(broker)
         host = broker.host_pid
-        assert host is not None
         for name, one, other in zip(
             OWN, namespaces(first.pid, OWN), namespaces(second.pid, OWN), strict=True
         ):
@@ -82,7 +78,6 @@ async def test_who_signals_everybody_reaches_nobody(attacked: Broker, native_hos
     waits = steps("say here", ("sleep", 3_000), ("getpid",))
     beside = asyncio.create_task(attacked.run(waits, observer=Observer(on_log=lambda _: held.set())))
     await within(held.wait())
-    assert attacked.host_pid is not None
     launchers = launchers_of(attacked.host_pid)
     shots = [("kill", -1, signal.SIGKILL), *[("kill", pid, 0) for pid in range(2, 40)]]
     shots += [("kill", launcher.pid, signal.SIGKILL) for launcher in launchers]
@@ -99,7 +94,6 @@ async def test_two_workers_of_a_room_find_nothing_of_each_other(
 ) -> None:
     """System V objects, tracing, mounts, the host's name: kept apart by the namespaces alone, too."""
     room = confinement.room()
-    assert room is not None
     launcher = Launcher(room=room if filtered else room._replace(filter=b""))
     try:
         maker, made = await let_loose(

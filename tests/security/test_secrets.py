@@ -1,7 +1,5 @@
 """Canaries: no secret of the configuration in a response, an error, a log, or the processes of the host."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading
@@ -9,12 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import psutil
 import pytest
 
 from cellblock import Broker
-from support.brokers import ready
-from support.entries import SERVERS, settings
+from support.brokers import host_of, ready
+from support.entries import SERVERS, WARM, settings
 from support.log_records import log_records
 from support.processes import descendants, told_to
 from support.waits import warmed, within
@@ -119,7 +116,7 @@ async def broker(folder: Path, http_port: int, records: list[str]) -> AsyncItera
         "sse": {"type": "sse", "url": f"http://{place}:{http_port}/sse{query}", "headers": headers},
         "nobody": {"url": f"http://{place}:1/mcp{query}", "headers": headers},
     }
-    async with ready(settings(folder, servers)) as started:
+    async with ready(settings(folder, servers, pool={"warm": WARM})) as started:
         assert list(started.catalog.servers) == ["leaky"], started.catalog.unavailable
         yield started
 
@@ -160,8 +157,8 @@ async def test_no_canary_in_the_diagnostic_of_an_import(broker: Broker, name: st
 async def test_no_canary_in_processes_of_the_host(broker: Broker) -> None:
     """Neither the host nor a worker is given any of it, by environment or command line."""
     await warmed(broker, 1)
-    assert broker.host_pid is not None
-    processes = [psutil.Process(broker.host_pid), *descendants(broker.host_pid)]
+    host = host_of(broker)
+    processes = [host, *descendants(host.pid)]
     assert len(processes) >= 2
     told = [text for process in processes for text in told_to(process)]
     assert len(told) >= 2

@@ -1,7 +1,5 @@
 """Canaries: nothing of `state.url` and `state.key` in a log, a page, a command's output, or a command line."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -75,7 +73,6 @@ async def test_no_canary_with_postgresql_there_or_away(served: Daemon, postgres:
         postgres.start()
     served.process.terminate()
     await within(served.process.wait())
-    assert served.process.stderr is not None
     served.said.append((await within(served.process.stderr.read())).decode())
     assert "PostgreSQL is away" in "".join(served.said)
     files = [path.read_bytes() for path in (served.folder / "s").rglob("*") if path.is_file()]

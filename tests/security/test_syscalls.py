@@ -1,7 +1,5 @@
 """What the pinned Deno and compiler call, traced while they do what scripts make them do, is on their lists."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -8,8 +8,6 @@ other, and counts what came of it; its form takes `size` bytes more), `wait`. Th
 ledger has a line for each call and each answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -139,7 +137,7 @@ class OlderInput:
         # The SDK takes the descriptor of standard output for itself.
         self._output = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
-    def __aiter__(self) -> OlderInput:
+    def __aiter__(self) -> "OlderInput":
         return self
 
     async def __anext__(self) -> str:

@@ -4,8 +4,6 @@ Run as ``python browser.py FILE HABIT URL``; HABIT is `allow`, `deny`, `wrong-st
 first, then allows), `forged` (comes back with another state only) or `nothing`.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

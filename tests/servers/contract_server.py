@@ -6,8 +6,6 @@ others, the rows whose input schemas are none of type object, which the SDK itse
 ``--ledger`` gets a JSON line for each call, each cancel notification that ended one, and each list of tools given.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -4,8 +4,6 @@
 its list of tools is large. Over HTTP it prints its port first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

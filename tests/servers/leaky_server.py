@@ -4,8 +4,6 @@ Run as ``python leaky_server.py [--refuse] [options]``; it quotes its arguments 
 names start with CANARY_.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

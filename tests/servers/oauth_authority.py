@@ -1,7 +1,5 @@
 """The authorization server's clients, codes and tokens, in memory, and its pages; see `oauth_server.py`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64
@@ -53,6 +51,8 @@ class Authority:
         self.exact: dict[str, float] = {}
         self.used: dict[str, str] = {}
         self.ended: set[str] = set()
+        self.person = "ada"
+        self.whose: dict[str, str] = {}
         self.client_key = ""
         if parsed.client:
             client_id, _, secret = parsed.client.partition(":")
@@ -80,7 +80,7 @@ class Authority:
             claims = jwt.decode(
                 assertion,
                 self.client_key,
-                algorithms=["RS256", "ES256"],
+                algorithms=["RS256", "ES256", "EdDSA"],
                 audience=self.issuer,
                 issuer="signer",
                 options=options,
@@ -129,6 +129,7 @@ class Authority:
     ) -> OAuthToken:
         del self.codes[authorization_code.code]
         login = secrets.token_hex(8)
+        self.whose[login] = authorization_code.subject or "ada"
         self.note("code", resource=authorization_code.resource)
         return self.grant(client.client_id, authorization_code.scopes, authorization_code.resource, login)
 
@@ -181,7 +182,10 @@ class Authority:
     ) -> OAuthToken:
         """New tokens of a login."""
         access, refresh = f"access-{secrets.token_urlsafe(24)}", f"refresh-{secrets.token_urlsafe(24)}"
-        kept = AccessToken(token=access, client_id=client_id, scopes=scopes, resource=resource, subject="ada")
+        person = self.whose.get(login, "ada")
+        kept = AccessToken(
+            token=access, client_id=client_id, scopes=scopes, resource=resource, subject=person
+        )
         self.access[access] = kept, login
         self.exact[access] = time.time() + self.life
         if renewable:
@@ -225,8 +229,14 @@ class Authority:
             redirect_uri=params.redirect_uri,
             redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
             resource=params.resource,
+            subject=self.person,
         )
         return RedirectResponse(construct_redirect_uri(back, code=code, state=params.state), 302)
+
+    async def sit_down(self, request: Request) -> Response:
+        """For tests: says who is before the browser from now on."""
+        self.person = (await request.body()).decode()
+        return Response(status_code=204)
 
     async def end(self, request: Request) -> Response:
         """For tests: ends every login, as an administrator would."""

@@ -9,8 +9,6 @@ Run as ``python oauth_server.py [--life SECONDS] [--transport http|sse] [--moder
 [--slow-token MS]``.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import socket
@@ -104,6 +102,7 @@ def issuer_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
             Route("/consent", authority.consent),
             Route("/decide", authority.decide),
             Route("/end", authority.end, methods=["POST"]),
+            Route("/person", authority.sit_down, methods=["POST"]),
             Route("/token", endpoint=TokenEndpoint(), methods=["POST"]),
             *(
                 route
@@ -119,22 +118,29 @@ Context = ServerRequestContext[dict[str, Any]]
 
 def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
     """The MCP server: `whoami`, `slow`, `confess`, whose error quotes the token that it was shown, and `write`, which
-    needs a scope of its own."""
+    needs a scope of its own. Others than ada have a tool that is named after them, too."""
+
+    def person_of(context: Context) -> str:
+        user = context.request.scope["user"] if context.request is not None else None
+        return user.access_token.subject if user is not None else "ada"
 
     async def list_tools(context: Context, params: Any) -> types.ListToolsResult:
-        names = ("whoami", "slow", "confess", "write")
+        names = ["whoami", "slow", "confess", "write"]
+        if (person := person_of(context)) != "ada":
+            names.append(f"only_{person}")
         return types.ListToolsResult(
             tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in names]
         )
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         shown = str(context.request.headers.get("authorization")) if context.request is not None else ""
-        authority.note("call", tool=params.name)
+        person = person_of(context)
+        authority.note("call", tool=params.name, person=person, said=(params.arguments or {}).get("said"))
         if params.name == "confess":
             return types.CallToolResult(content=[types.TextContent(text=f"leak: {shown}")], is_error=True)
         if params.name == "slow":
             await asyncio.sleep(float((params.arguments or {}).get("ms", 100)) / 1000)
-        return types.CallToolResult(content=[types.TextContent(text="ada")])
+        return types.CallToolResult(content=[types.TextContent(text=person)])
 
     server = Server("notes", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
     metadata = AnyHttpUrl(authority.resource.replace("/mcp", "/.well-known/oauth-protected-resource/mcp"))

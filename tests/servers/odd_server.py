@@ -10,8 +10,6 @@ origin; `gone` forgets each session with 410; `sse` knows the older transport al
 belongs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import queue

@@ -5,8 +5,6 @@ Run as ``python sdk_server.py [stdio|http|sse] [--tools N] [--page N] [--require
 loopback port and writes ``port N`` as its first line on stdout.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """Runs a soak, of one daemon or of a fleet. See `scripts/soak`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

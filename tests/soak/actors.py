@@ -1,7 +1,5 @@
 """Who acts beside the load: hostile servers that flood, hostile HTTP clients, and a quiet neighbour who is measured."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -1,7 +1,5 @@
 """The books: what every run was told, against what the upstream servers recorded. Pure; knows no process."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping

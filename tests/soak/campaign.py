@@ -1,7 +1,5 @@
 """One soak from the broker's start to its end: warm up, look at rest, load and kill, look at rest, stop, settle."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -313,7 +311,6 @@ class Campaign:
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
             passed = time.monotonic() - self._began
-            assert self._watch is not None
             samples = self._watch.samples
             last = samples[-1] if samples else None
             if len(samples) > HOSTLESS_SAMPLES and not any(s.host_pid for s in samples[-HOSTLESS_SAMPLES:]):

@@ -1,7 +1,5 @@
 """Clients of MCP 2026-07-28 whose runs wait for people: they come back with the answers, or leave a durable run."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

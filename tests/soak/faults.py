@@ -1,7 +1,5 @@
 """Random deaths: SIGKILL, SIGSTOP and later SIGKILL, or a pause, of workers, hosts and upstream servers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

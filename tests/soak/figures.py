@@ -1,7 +1,5 @@
 """Figures of a soak from its books, faults and samples. Pure."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence

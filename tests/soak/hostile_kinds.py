@@ -3,8 +3,6 @@
 How those for the attacker end is its own affair; what they do to others is not.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Final

@@ -8,8 +8,6 @@ to its end. Exit code 1 where a run that was written down has no end, a call was
 told what is not so, an answer has come to the server twice, or to another call, or anything is left.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -85,7 +83,6 @@ def asking(file: Path) -> Generator[tuple[int, str]]:
         str(file),
     ]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         try:
             yield process.pid, f"http://127.0.0.1:{int(process.stdout.readline().split()[1])}/mcp"
         finally:
@@ -131,7 +128,6 @@ class Daemons:
 
     async def die(self, who: str) -> None:
         """Kills; where the daemon was among those, the next one is started."""
-        assert self._process is not None
         if who.startswith("daemon"):
             self.kill(alone=who == "daemon")
             await self._process.wait()
@@ -144,7 +140,6 @@ class Daemons:
 
     def kill(self, *, alone: bool = False) -> None:
         """Kills the daemon, and all below it."""
-        assert self._process is not None
         with contextlib.suppress(psutil.NoSuchProcess):
             own = psutil.Process(self._process.pid)
             for one in (own, *([] if alone else own.children(recursive=True))):
@@ -153,7 +148,6 @@ class Daemons:
 
     async def stop(self) -> int:
         """Ends the last daemon as a service manager does; returns its exit code."""
-        assert self._process is not None
         self._process.terminate()
         async with asyncio.timeout(STOP_BOUND_SECONDS):
             code = await self._process.wait()

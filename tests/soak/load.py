@@ -1,7 +1,5 @@
 """The mixed load: what each kind of run sends, and which endings are right for it while parts are killed."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The report of a soak: Markdown for people, JSON for programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

@@ -3,8 +3,6 @@
 Pure; knows no process. `scripts/soak` keeps them for one daemon, and with `--fleet` for a fleet.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What the broker and everything under it takes: sampled every second, and compared at rest before and after."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

@@ -3,8 +3,6 @@
 The MCP SDK's client would hide a second answer to the same request; this one is there to see it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -56,13 +54,11 @@ class Cellblock:
     @property
     def pid(self) -> int:
         """Process id of the broker."""
-        assert self._broker is not None
         return self._broker.pid
 
     @property
     def connect_pid(self) -> int:
         """Process id of `cellblock connect`."""
-        assert self._process is not None
         return self._process.pid
 
     @property

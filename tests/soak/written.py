@@ -1,7 +1,5 @@
 """What is written down of runs, for those who judge them at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

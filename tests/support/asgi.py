@@ -1,7 +1,5 @@
 """Requests to an ASGI application without a connection."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from starlette.datastructures import Headers

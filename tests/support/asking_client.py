@@ -1,7 +1,5 @@
 """A real MCP client with a user: who answers questions, and what it was shown of progress and logs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Several threads that begin at the same moment."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor

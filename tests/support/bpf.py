@@ -1,7 +1,5 @@
 """An interpreter of the kernel's classic BPF, for seccomp filters of either architecture on any machine."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 

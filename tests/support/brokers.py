@@ -1,7 +1,5 @@
 """Brokers in this process: begun with their servers, and what is below them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,7 +9,8 @@ import psutil
 
 from cellblock import Broker, Observer, RunResponse
 from cellblock.base.settings.settings import Settings
-from support.waits import within
+from support.processes import workers_of
+from support.waits import until, within
 
 
 @asynccontextmanager
@@ -26,6 +25,12 @@ def host_of(broker: Broker) -> psutil.Process:
     """Its worker host."""
     assert broker.host_pid is not None
     return psutil.Process(broker.host_pid)
+
+
+async def no_process(broker: Broker) -> None:
+    """Waits until no run has a process any more."""
+    host = host_of(broker).pid
+    await until(lambda: not broker.running and not workers_of(host), "no worker is left")
 
 
 async def begun(broker: Broker, code: str, said: str = "", **options: Any) -> asyncio.Task[RunResponse]:

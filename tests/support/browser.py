@@ -1,7 +1,5 @@
 """A real browser without a window, for tests and screenshots: whatever Chromium or Chrome the machine has."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -19,8 +19,6 @@ Servers that tests write with the MCP SDK take as long to import it; they are fo
                                            signals on; where it is killed, so is the command
 """
 
-from __future__ import annotations
-
 import array
 import asyncio
 import atexit
@@ -148,19 +146,16 @@ def zygote(path: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
     words = [*before, sys.executable, __file__, str(path)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "ready\n", f"{words} does not start"
         yield process
     finally:
         # The end of its stdin is its end, so that it dies with the tests whatever happens.
-        assert process.stdin is not None
         process.stdin.close()
         try:
             process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        assert process.stdout is not None
         process.stdout.close()
 
 

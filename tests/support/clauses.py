@@ -5,8 +5,6 @@ collection. With ``--clauses-table FILE`` the table of clauses, tests and outcom
 ``--clauses-check FILE`` the run fails when that table names other tests than those collected.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`cellblock` as a user runs it: to its end, in a process of its own or in this one, or at its pipes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io
@@ -38,6 +36,21 @@ async def cellblock(
         return Said(running.process.returncode, out.decode(), err.decode())
 
 
+async def command(
+    folder: Path,
+    *words: object,
+    code: int = 0,
+    config: str = "cellblock.json",
+    state: str = "s",
+    **options: Any,
+) -> str:
+    """What a command says that is to end so, with a configuration and a state directory of a folder."""
+    place = ("--config", folder / config, "--state-dir", folder / state)
+    done = await cellblock(*words, *place, **options)
+    assert done.code == code, done
+    return done.out if code == 0 else done.err
+
+
 def in_this_process(*words: object) -> Said:
     """The same here: a start of Python for each command would take long."""
     out, err = io.BytesIO(), io.BytesIO()
@@ -60,18 +73,15 @@ class Piped:
 
     def send(self, *messages: Any) -> None:
         """Writes messages; bytes are written as they are."""
-        assert self.process.stdin is not None
         for one in messages:
             self.process.stdin.write(one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n")
 
     async def answer(self) -> Any:
         """The next message."""
-        assert self.process.stdout is not None
         return json.loads(await within(self.process.stdout.readline(), BOUND_SECONDS))
 
     def close(self) -> None:
         """Closes its standard input."""
-        assert self.process.stdin is not None
         self.process.stdin.close()
 
     async def end(self) -> int:

@@ -1,7 +1,5 @@
 """Drives one real worker process that gives each run a V8 context, without a host: one run after the other."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -71,7 +69,7 @@ class ContextWorker:
             self._process.kill()
             raise AssertionError(self._process.communicate()[1].decode())
 
-    def __enter__(self) -> ContextWorker:
+    def __enter__(self) -> "ContextWorker":
         return self
 
     def __exit__(
@@ -132,12 +130,10 @@ class ContextWorker:
         self._send(encode_frame(start.packed(), json.dumps(plan).encode()))
 
     def _send(self, frame: bytes) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(frame)
         self._process.stdin.flush()
 
     def _read(self) -> Iterator[tuple[dict[str, Any], bytes]]:
-        assert self._process.stdout is not None
         decoder = FrameDecoder(MOST_BYTES, lambda _header, _size: True)
         while data := os.read(self._process.stdout.fileno(), READ_BYTES):
             for frame in decoder.feed(data):

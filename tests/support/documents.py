@@ -1,7 +1,5 @@
 """The fenced blocks of README.md and docs/, with what is said of them in the comment before."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

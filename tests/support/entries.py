@@ -1,10 +1,11 @@
 """Plain entries of the own test servers, and settings and files made of them."""
 
-from __future__ import annotations
-
 import json
+import os
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ CELLBLOCK = CONSOLE_SCRIPT
 LIST_WAIT_MS = 10_000
 
 WARM = 1
-"""Workers that brokers under test keep warm, and twice as many after a burst: each takes a core for some 70 ms to boot,
-and few tests use more."""
+"""Workers that brokers keep warm in tests of those. All others keep none: a boot takes a core for some 50 ms, and what
+is warm at the end of a test was booted for nobody."""
 
 REUSE: dict[str, str] = {}
 """What `--reuse` puts into the section `pool` of brokers under test."""
@@ -48,6 +49,19 @@ def sdk_server(*args: object) -> Entry:
     return entry(forked_server("sdk_server.py", *args))
 
 
+@contextmanager
+def http_server(*options: str) -> Iterator[str]:
+    """The URL of an `sdk_server.py` over streamable HTTP; killed at the end."""
+    command = forked_server("sdk_server.py", "http", *options)
+    environment = {"PATH": os.environ["PATH"]}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            port = process.stdout.readline().split()[1]
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()
+
+
 def tracker() -> Entry:
     """That of the server that `cellblock demo` brings, which is made with the SDK, too."""
     return entry([str(forked_python()), "-m", "cellblock.app.cli.demo.tracker"])
@@ -70,7 +84,7 @@ def for_tests(cellblock: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **cellblock,
         "upstream": {"list_wait_ms": LIST_WAIT_MS, **cellblock.get("upstream", {})},
-        "pool": {"warm": WARM, **REUSE, **cellblock.get("pool", {})},
+        "pool": {"warm": 0, **REUSE, **cellblock.get("pool", {})},
     }
 
 
@@ -87,3 +101,8 @@ def ledger(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def recorded(file: Path, **wanted: Any) -> int:
+    """How many of these events have such values."""
+    return sum(wanted.items() <= event.items() for event in ledger(file))

@@ -3,8 +3,6 @@
 `FakeWorkers` puts them in the place of Deno.
 """
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from pathlib import Path

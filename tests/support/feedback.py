@@ -3,8 +3,6 @@
 Nothing of Cellblock is imported, so that earlier versions can be asked the same.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -112,7 +110,6 @@ class Session:
             self._send({"id": self._number, "method": method, "params": params})
         except BrokenPipeError:
             return None
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             message = json.loads(line)
             if message.get("id") == self._number and "method" not in message:
@@ -120,7 +117,6 @@ class Session:
         return None
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
         self._process.stdin.flush()
 
@@ -167,7 +163,7 @@ class _Asking:
 
     def _write(self, settings: Mapping[str, Any]) -> None:
         section = {
-            "pool": {"warm": 1},
+            "pool": {"warm": 0},
             "schemas": {"overlays": str(self._folder / "overlays"), **settings.get("schemas", {})},
             **self._patience,
             **{name: value for name, value in settings.items() if name != "schemas"},

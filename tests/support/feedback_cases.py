@@ -1,7 +1,5 @@
 """Scripts and commands for each sentence of what wrong scripts, and tools that are not as declared, are told."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a model is told of wrong scripts, as tests/fixtures/model-feedback.md has it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

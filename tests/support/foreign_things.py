@@ -1,7 +1,5 @@
 """Things of other programs in a folder that Cellblock uses: planted, remembered to the byte, and compared."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

@@ -1,7 +1,5 @@
 """HAProxy, the machine's or unpacked below `.servers`, with the rules of `deploy/haproxy/haproxy.cfg`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Mapping

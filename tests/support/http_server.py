@@ -1,7 +1,5 @@
 """A small HTTP server in a thread of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import ssl
 import threading

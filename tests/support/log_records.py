@@ -1,7 +1,5 @@
 """What this process writes into its log, whoever writes it and at whichever level."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager

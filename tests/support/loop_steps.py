@@ -1,7 +1,5 @@
 """Measures what a step of the event loop takes."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

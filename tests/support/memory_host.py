@@ -4,8 +4,6 @@ A test gives the host an async function that plays one run: what the worker and 
 with what faults. Real are the link's codec, the pool, the executor and everything that it uses.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -46,7 +44,7 @@ AskingTool = Callable[[dict[str, Any], CallOrigin], Awaitable[Any]]
 class HostedRun:
     """One run as the host sees it."""
 
-    def __init__(self, host: ScriptedHost, token: bytes, message: protocol.Run, body: bytes) -> None:
+    def __init__(self, host: "ScriptedHost", token: bytes, message: protocol.Run, body: bytes) -> None:
         self.host, self.token, self.message, self.body = host, token, message, body
         self.cancelled = asyncio.Event()
         self.clock: list[str] = []
@@ -207,18 +205,17 @@ class FakeUpstreams:
         server = ServerEntry("tools", "Tools", "tools", tools=entries)
         self.catalog = Catalog(1, {"tools": server}, {"down": "it does not start"})
 
-    starting = False
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        """What everybody sees."""
+        return self.catalog, self.catalog
 
-    async def settled(
-        self,
-        ids: Collection[str] | None = None,
-        *,
-        bound: float | None = None,
-        at_most: float | None = None,
-    ) -> None:
+    def starting(self, principal: str) -> bool:
         """Nothing connects here."""
+        return False
 
-    async def refreshed(self, used: Collection[str] | None, bound: float) -> frozenset[str]:
+    async def refreshed(
+        self, used: Collection[str] | None, bound: float, principal: str = ""
+    ) -> frozenset[str]:
         """Nothing changes here."""
         return frozenset()
 

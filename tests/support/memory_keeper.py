@@ -4,8 +4,6 @@ is, and when the broker dies.
 Real are the keeper, what it writes and when, and the store.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import tempfile
@@ -185,7 +183,7 @@ class MemoryKeeper(Keeper):
         self,
         on_park: Callable[[Park], None],
         settings: JournalSettings = AT_ONCE,
-        before: MemoryKeeper | None = None,
+        before: "MemoryKeeper | None" = None,
     ) -> None:
         if before is None:
             self._folder = tempfile.TemporaryDirectory()
@@ -221,7 +219,7 @@ class MemoryKeeper(Keeper):
         assert head is not None
         return head.cpu_ms
 
-    def adopted(self, dead: MemoryKeeper) -> list[KeptRun]:
+    def adopted(self, dead: "MemoryKeeper") -> list[KeptRun]:
         """Takes the runs of a broker that has died, and lets its parked ones wait for people alone."""
         for run, owner, resumed in self.store.held():
             assert dead.owner.is_own(owner)

@@ -3,8 +3,6 @@
 Messages still pass through the header codec both ways, so what cannot cross a wire cannot cross here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Protocol
 

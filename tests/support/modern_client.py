@@ -1,7 +1,5 @@
 """Requests of MCP 2026-07-28, each on a connection of its own: those of a client without sessions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping

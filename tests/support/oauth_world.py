@@ -1,7 +1,5 @@
 """A real authorization server with an MCP server that it protects, the command line, and a browser that logs in."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -15,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.base.settings.settings import Settings
-from cellblock.base.store import LocalStore
+from cellblock.base.store import LocalStore, Store
 from cellblock.tools.upstream.auth.login import log_in
+from cellblock.tools.upstream.auth.store import LoginStore
 from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock_worker.launch.spawning import reaped
 from servers import browser
@@ -36,6 +35,7 @@ class World:
     cellblock: dict[str, Any]
     environment: dict[str, str] = field(default_factory=dict[str, str])
     transport: str = "http"
+    entry: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def state(self) -> Path:
@@ -43,7 +43,7 @@ class World:
 
     @property
     def servers(self) -> dict[str, Any]:
-        entry: dict[str, Any] = {"url": self.url}
+        entry: dict[str, Any] = {"url": self.url, **self.entry}
         if self.transport == "sse":
             entry["type"] = "sse"
         return {"notes": entry}
@@ -92,6 +92,22 @@ class World:
         await asyncio.gather(*visits)
         return done
 
+    async def log_in_for(self, principal: str, name: str, *, store: Store | None = None) -> None:
+        """Has a principal logged in, as the person of this name at the server."""
+        import httpx2
+
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            (await http.post(f"{self.issuer}person", content=name)).raise_for_status()
+        await self.log_in()
+        mine = self.place().store()
+        record = await mine.load()
+        assert record is not None
+        where = store or LocalStore(self.state)
+        await LoginStore(where, "notes", self.url, self.settings.cellblock.auth, person=principal).save(
+            record
+        )
+        await mine.delete()
+
     async def end_logins(self) -> None:
         """Ends every login at the authorization server."""
         import httpx2
@@ -116,7 +132,6 @@ async def world(
         stdout=PIPE,
     )
     try:
-        assert process.stdout is not None
         issuer_port, mcp_port = map(int, (await within(process.stdout.readline(), 60)).split())
         issuer = f"http://127.0.0.1:{issuer_port}/"
         sections = {"auth": {"keyring": "off", **_for(auth or {}, issuer)}, **cellblock}

@@ -1,7 +1,5 @@
 """Looks into journals as no product code does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Parameters of which most say again what a few have shown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs that wait for a person, in a daemon of a test."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -12,7 +10,7 @@ from support.http_daemon import TOOL, Daemon
 from support.processes import command_line, workers_of
 from support.waits import until, until_found, within
 
-WAITING = {"auth": {"keyring": "off"}, "pool": {"warm": 1}}
+WAITING = {"auth": {"keyring": "off"}}
 """The sections of a daemon in which runs wait."""
 
 
@@ -43,10 +41,10 @@ async def until_parked(served: Daemon, count: int = 1) -> list[str]:
 
 
 async def no_process(served: Daemon) -> None:
-    """Waits until no run has a process: one worker is kept warm."""
+    """Waits until no run has a process."""
     family = psutil.Process(served.process.pid).children()
     hosts = [one.pid for one in family if "cellblock_worker" in " ".join(command_line(one))]
-    await until(lambda: all(len(workers_of(host)) <= 1 for host in hosts), "only the warm worker is left")
+    await until(lambda: not any(map(workers_of, hosts)), "no worker is left")
 
 
 async def waiting(served: Daemon, run_id: str, headers: dict[str, str] | None = None) -> Any:
@@ -65,11 +63,11 @@ async def ended(served: Daemon, run_id: str) -> Any:
     return await until_found(look, "it has ended")
 
 
-async def response_of(broker: Broker, run_id: str) -> RunResponse:
+async def response_of(broker: Broker, run_id: str, principal: str = "embedding") -> RunResponse:
     """The response of a run of a program that was parked, when it has ended."""
 
     async def look() -> RunResponse | None:
-        status = await broker.parked_runs.status(run_id, "embedding")
+        status = await broker.parked_runs.status(run_id, principal)
         return status.response if status is not None and status.state == "ended" else None
 
     return await until_found(look, "it has ended")

@@ -1,7 +1,5 @@
 """A real PostgreSQL for tests: one server for a session of tests, and a database of its own for each test."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import shutil

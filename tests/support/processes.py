@@ -1,7 +1,5 @@
 """Looks at processes that may end at any moment."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A client of `cellblock serve --profile proxy`, over stdio."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path

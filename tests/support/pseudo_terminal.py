@@ -1,7 +1,5 @@
 """A program in a terminal: what it writes, what its screen shows, and keys for it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

@@ -5,8 +5,6 @@ An entry is what an MCP client's configuration file holds for a stdio server: `{
 Each fixture gives a new entry with its own data folder; no process is started here.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

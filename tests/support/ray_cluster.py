@@ -3,8 +3,6 @@
 As a program it owns the cluster: Ray takes over the signals of the process that starts one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import importlib.util
@@ -89,7 +87,6 @@ class RayCluster:
         return raylet
 
     def _ask(self, **what: Any) -> dict[str, Any]:
-        assert self._owner.stdin is not None and self._owner.stdout is not None
         if what:
             self._owner.stdin.write(json.dumps(what) + "\n")
             self._owner.stdin.flush()

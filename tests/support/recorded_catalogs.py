@@ -1,7 +1,5 @@
 """The tool lists of public MCP servers that are kept in tests/fixtures."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Scripts for the journal, made of a number: calls in a row, beside each other, raced and in loops; timers, randomness,
 dates, errors, nested promises; and the tools that they call, one of a server that asks its user meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

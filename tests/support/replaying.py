@@ -1,7 +1,5 @@
 """Records scripts, replays them in other processes, cuts recordings and goes on from there, and changes scripts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile
@@ -24,10 +22,8 @@ from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
 from cellblock.script.imports import BLANK_BOUND_SECONDS, PARSE_BOUND_SECONDS, find_imports
 from support.brokers import ready
-from support.entries import entry, forked_server
+from support.entries import entry, for_tests, forked_server
 from support.replay_scripts import MAX_MS, Generated, Tools
-
-WARM = 4
 
 
 class User:
@@ -100,7 +96,7 @@ class World:
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
     """Both brokers, for a while."""
-    section = {"typecheck": "off", "pool": {"warm": WARM, "capacity": 8}}
+    section = for_tests({"typecheck": "off", "pool": {"capacity": 8}})
     with tempfile.TemporaryDirectory() as folder:
         answers = Path(folder) / "answers.jsonl"
         command = forked_server("asking_server.py", "stdio", "--ledger", answers)
@@ -155,7 +151,7 @@ class Tally:
         """Whether nothing was wrong."""
         return not (self.differing or self.resumed_wrongly or self.made_again or self.undetected)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: "Tally") -> None:
         """Counts another's, too."""
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -1,7 +1,5 @@
 """Several real daemons behind one address, and HAProxy in front of them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -22,7 +20,6 @@ KEY = b64encode(bytes(range(32))).decode()
 SECTION: dict[str, Any] = {
     "auth": {"keyring": "off"},
     "typecheck": "off",
-    "pool": {"warm": 1},
 }
 
 

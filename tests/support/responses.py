@@ -1,7 +1,5 @@
 """Reads a run's response and fails with all of it where it is another than expected."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cellblock import RunResponse

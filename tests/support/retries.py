@@ -1,7 +1,5 @@
 """Other pauses between attempts to connect to servers than half a second and more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

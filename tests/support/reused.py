@@ -1,7 +1,5 @@
 """Sees to it that with `--reuse` runs do have used processes: if none had, every test would pass in fresh ones."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A keyring in memory."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

@@ -1,8 +1,6 @@
 """The world of a history of `test_run_random`: a broker with several runs, their hosts, and the model of each run; what
 the rules of the machine do is done here."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping, Sequence

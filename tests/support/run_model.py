@@ -1,7 +1,5 @@
 """What a run must be and have after each message, fault and passing of time: the model of `test_run_random`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping

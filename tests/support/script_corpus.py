@@ -6,8 +6,6 @@ a seed. Places where a mistake can be made are marked in a template: `⟦f:title
 `⟦e:open⟧` a value of a declared enum, `⟦p⟧…⟦/p⟧` a text that is parsed. All end with the assignment of the result.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Scripts with every line end in every place, and a plain count of where in them something is."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 ENDS = ("\n", "\r", "\r\n", "\u2028", "\u2029")

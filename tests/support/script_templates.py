@@ -5,8 +5,6 @@ Of reads behind a guard, which say nothing of a misspelt field, they are A_ and 
 what a script waits for.
 """
 
-from __future__ import annotations
-
 IMPORTS = (
     ('import * as server from "MODULE";', "server.TOOL"),
     ('import * as server from "MODULE";', 'server["TOOL"]'),

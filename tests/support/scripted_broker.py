@@ -1,7 +1,5 @@
 """A scripted broker for a worker host of this process, over real ZeroMQ."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path

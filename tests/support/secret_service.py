@@ -1,7 +1,5 @@
 """A real Secret Service for tests: a session bus and a GNOME keyring of their own, the machine's or unpacked."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -49,7 +47,6 @@ async def secret_service(folder: Path) -> AsyncGenerator[dict[str, str]]:
     )
     ring = None
     try:
-        assert bus.stdout is not None
         address = (await within(bus.stdout.readline())).decode().strip()
         environment = {**home, "DBUS_SESSION_BUS_ADDRESS": address}
         ring = await asyncio.create_subprocess_exec(
@@ -59,7 +56,6 @@ async def secret_service(folder: Path) -> AsyncGenerator[dict[str, str]]:
             stderr=DEVNULL,
             env={**os.environ, **environment, **libraries},
         )
-        assert ring.stdin is not None
         ring.stdin.write(b"password")
         ring.stdin.close()
         await until(lambda: (folder / "data/keyrings/login.keyring").exists(), "the keyring is made")

@@ -1,7 +1,5 @@
 """Where brokers under test keep things: files of a folder, or a PostgreSQL of a test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from pathlib import Path
 

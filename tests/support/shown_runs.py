@@ -1,7 +1,5 @@
 """What a daemon says of its runs, for tests: with texts that want to control the terminal."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

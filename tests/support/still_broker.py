@@ -1,7 +1,5 @@
 """A broker whose facts do not change."""
 
-from __future__ import annotations
-
 from typing import Any
 
 COUNTS = ("capacity", "running", "queued", "warm", "booting", "hostCount")

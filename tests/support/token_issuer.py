@@ -1,7 +1,5 @@
 """An authorization server's keys on a real HTTP server, and tokens signed with them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """What tests of tool schemas share: the tool of a function, parts of its schemas, and what a call of it gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

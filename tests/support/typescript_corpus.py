@@ -1,8 +1,6 @@
 """TypeScript that is run twice: as Deno compiles it, and with blanks for its types. `out(x)` records a value."""
 
 # ruff: noqa: E501
-from __future__ import annotations
-
 from typing import Final
 
 _TYPES: Final = (

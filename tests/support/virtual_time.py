@@ -3,8 +3,6 @@
 Deadlines of seconds pass in no time, and in the order in which they would.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import selectors

@@ -1,7 +1,5 @@
 """Waits for events with a bound that a busy machine keeps."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Who owns a worker in tests: records what it tells; and how one is booted, leased and run."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -196,8 +196,10 @@ async def start_reach(
     events: RunEvents,
     on_change: Callable[[], None],
     stack: contextlib.AsyncExitStack,
+    login_pages: str | None,
 ) -> Reach:
     """Starts the sessions and the worker host, and waits for neither; `stack` stops them, and closes the store.
+    `login_pages` is as for `kept_logins`.
 
     Raises:
         ConfigError: The state directory or an overlay cannot be used, or two tools share a name.
@@ -247,7 +249,7 @@ async def start_reach(
         log_dir=log_dir,
         reviewer=Reviewer(section.pins, PinStore(store)),
         refine=partial(refined, section.schemas, overlays),
-        logins=kept_logins(section.auth, store),
+        logins=kept_logins(section.auth, store, login_pages),
         on_change=on_change,
     )
     stack.push_async_callback(registry.close)

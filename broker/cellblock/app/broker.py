@@ -106,6 +106,7 @@ class Broker:
         self.front_config = front_config(settings)
         self._tools = tools_of(settings.cellblock.tools, tools)
         self.store = store_of(settings)
+        self.login_pages: str | None = None
         self.tokens = NamedTokens(self.store)
         self.counts = Counts(self.store)
         self.policy = policy_of(settings, self.tokens, self.counts)
@@ -419,13 +420,19 @@ class Broker:
 
     @property
     def catalog(self) -> Catalog:
-        """Says what is known about the servers and tools now."""
-        return self._reach.registry.catalog if self._reach else self._before_start
+        """Says what is known about the servers and tools now, for the user of this machine."""
+        return self.catalogs_of("")[0]
 
     @property
     def known_catalog(self) -> Catalog:
-        """Gives the catalog with servers that are out of reach at the moment, as they last were."""
+        """Gives the catalog that all share, with servers that are out of reach at the moment, as they last were."""
         return self._reach.registry.known_catalog if self._reach else self._before_start
+
+    @internal
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        """Gives what a principal may know of the servers and tools, and that with servers as they last were."""
+        before = self._before_start
+        return self._reach.registry.catalogs_of(principal) if self._reach else (before, before)
 
     @property
     def running(self) -> int:
@@ -498,14 +505,15 @@ class Broker:
         if self._reach is not None:
             await self._reach.registry.installed(tell, code)
 
-    async def about_to_answer(self) -> None:
-        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect. Who asks for tools
-        will run a script: the compiler is started meanwhile."""
+    @internal
+    async def about_to_answer(self, principal: str = "") -> None:
+        """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect. Who
+        asks for tools will run a script: the compiler is started meanwhile."""
         if self._executor is not None:
             self._executor.warm_up()
-        if self._reach is not None and self._reach.registry.starting:
+        if self._reach is not None and self._reach.registry.starting(principal):
             at_most = self._settings.cellblock.upstream.list_wait_ms / 1000
-            await self._reach.registry.settled(at_most=at_most)
+            await self._reach.registry.settled(principal=principal, at_most=at_most)
 
     @internal
     async def run_request(
@@ -564,7 +572,8 @@ class Broker:
         reach = _running(self._reach)
         from cellblock.observe.facts import BrokerFacts
 
-        return BrokerFacts(self._settings.cellblock.pool, reach.workers.pool, reach.registry, reach.outputs)
+        section = self._settings.cellblock
+        return BrokerFacts(section, reach.workers.pool, reach.registry, reach.outputs, self.store)
 
     @property
     @internal
@@ -627,7 +636,9 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
-        reach = await start_reach(self._settings, self.store, self._tools, self.events, notify, stack)
+        reach = await start_reach(
+            self._settings, self.store, self._tools, self.events, notify, stack, self.login_pages
+        )
         self.counts.start()
         stack.push_async_callback(self.counts.close)
         self._reach, self._outputs = reach, reach.outputs

@@ -194,6 +194,11 @@ class NeededLogin(Protocol):
         """Names the server in the configuration."""
         ...
 
+    @property
+    def page(self) -> str | None:
+        """Gives the URL at which its person logs in, if there is a page for that."""
+        ...
+
     async def mark(self) -> str:
         """Returns what names the login that there is; empty where there is none."""
         ...

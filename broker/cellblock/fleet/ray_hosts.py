@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
 from cellblock.base.settings.hosts import RaySettings
 from cellblock.base.settings.sections import PoolSettings
 from cellblock.pool.local_host import STABLE_SECONDS, ended, open_log, restart_pause
@@ -34,6 +35,9 @@ SHRINK_SECONDS: Final = 60.0
 
 DRAIN_SECONDS: Final = 60
 """Bounds how long the runs of a stopping host may continue."""
+
+SAID_CHARS: Final = 1_000
+"""Bounds what is logged of an answer: whoever runs jobs on the cluster can answer."""
 
 ENVIRONMENT: Final = ("HOME", "TMPDIR")
 """Names what the process gets of the broker's environment, beside what begins with `RAY_`: no server's credential."""
@@ -65,11 +69,12 @@ class RayHosts:
         load: Callable[[], int],
         log_file: Path,
     ) -> None:
-        if importlib.util.find_spec("ray") is None:
+        if not settings.command and importlib.util.find_spec("ray") is None:
             raise ConfigError(
                 "cellblock.hosts.ray is given, and Ray is not installed.",
                 hint="pip install 'cellblock[ray]'",
             )
+        self._command = settings.command or [sys.executable, "-m", "cellblock.fleet.ray"]
         self._told = _told(settings, pool, server, pair, terms)
         self._load = load
         self._log_file = log_file
@@ -102,7 +107,7 @@ class RayHosts:
                 await self._run_once()
             except TimeoutError:
                 self._say("Ray gives no answer", failed=True)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, RecursionError) as error:
                 # ValueError: an answer is no JSON, or has no end.
                 self._say(f"they cannot be asked for: {error}", failed=True)
             if self._process is not None:
@@ -118,9 +123,7 @@ class RayHosts:
         }
         with contextlib.ExitStack() as stack:
             self._process = await spawn(
-                sys.executable,
-                "-m",
-                "cellblock.fleet.ray",
+                *self._command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=open_log(self._log_file, stack),
@@ -137,8 +140,11 @@ class RayHosts:
                 line = await process.stdout.readline()
             if not line:
                 raise ConnectionError(f"the process has ended; see {self._log_file}")
-            answer: dict[str, str] = json.loads(line)
-            self._say(answer.get("failed") or answer.get("said") or "", failed="failed" in answer)
+            answer: object = json.loads(line)
+            if not is_object(answer):
+                raise ValueError("an answer is no object")
+            what = str(answer.get("failed") or answer.get("said") or "")
+            self._say(what[:SAID_CHARS], failed="failed" in answer)
             await asyncio.sleep(REPORT_SECONDS)
 
     def _say(self, what: str, *, failed: bool) -> None:

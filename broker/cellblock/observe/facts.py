@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.base.settings.settings import PoolSettings
+from cellblock.base.settings.settings import CellblockSettings
+from cellblock.base.store import Store
 from cellblock.pool.pool import Pool
 from cellblock.tools.catalog.naming import LOCAL_SERVER
 from cellblock.tools.catalog.outputs import OutputLookup
 from cellblock.tools.upstream.registry import Registry
 
+if TYPE_CHECKING:
+    from cellblock.tools.upstream.auth.login import HeldLogin
+
 MAX_REASON_CHARS: Final = 300
+
+MAX_LOGINS: Final = 1_000
+"""Bounds the logins that are shown."""
 
 NOT_STARTED: Final = "not started"
 """Names the state of a server whose entry has a reference that stands for nothing."""
@@ -22,8 +29,16 @@ Data = dict[str, Any]
 class BrokerFacts:
     """Asks a broker's parts for their state as plain JSON data; nothing is kept."""
 
-    def __init__(self, settings: PoolSettings, pool: Pool, registry: Registry, outputs: OutputLookup) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: CellblockSettings,
+        pool: Pool,
+        registry: Registry,
+        outputs: OutputLookup,
+        store: Store,
+    ) -> None:
+        self._settings, self._store = settings, store
+        self._logins: list[HeldLogin] = []
         self._pool = pool
         self._registry = registry
         self._outputs = outputs
@@ -34,7 +49,7 @@ class BrokerFacts:
             "capacity": pool.capacity,
             "running": pool.running,
             "queued": pool.queued,
-            "queueSize": self._settings.queue_size,
+            "queueSize": self._settings.pool.queue_size,
             "warm": pool.warm,
             "warmWanted": pool.warm_wanted,
             "booting": pool.booting,
@@ -58,6 +73,10 @@ class BrokerFacts:
         for name, config in registry.servers.items():
             if session := registry.sessions.get(name):
                 states[name] = (session.state.value, session.reason[:MAX_REASON_CHARS], session.life.attempts)
+            elif name in registry.persons.servers:
+                known, connected = registry.persons.counts(name)
+                reason = f"one session for each user: {known}, of which {connected} are connected"
+                states[name] = ("ready", reason, known)
             elif config.missing is not None and not config.disabled:
                 states[name] = (NOT_STARTED, config.missing[:MAX_REASON_CHARS], 0)
         local = by_name.get(LOCAL_SERVER)
@@ -78,6 +97,16 @@ class BrokerFacts:
                 }
             )
         return rows
+
+    async def logins(self) -> list[Data]:
+        """Returns who is logged in where, without anything that is secret. Raises LoginStoreError."""
+        # It imports what logging in needs.
+        from cellblock.tools.upstream.auth.login import held_logins
+
+        self._logins = await held_logins(self._store, self._settings.auth, self._logins)
+        personal = self._registry.persons.servers
+        rows = [one.status() for one in self._logins[:MAX_LOGINS]]
+        return [{**row, "isShared": not row["principal"] and row["server"] not in personal} for row in rows]
 
     def knowledge(self) -> list[Data]:
         """Returns, for each server, how many of its tools have an output type, and from whom."""

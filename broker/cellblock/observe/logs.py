@@ -109,9 +109,7 @@ def level_of(settings: LogSettings) -> int:
 
 
 @contextlib.contextmanager
-def logging_as_configured(
-    settings: LogSettings, servers: Iterable[ServerConfig], more: Iterable[str] = ()
-) -> Generator[None]:
+def logging_as_configured(settings: LogSettings, servers: Iterable[ServerConfig]) -> Generator[None]:
     """Takes over this process's root logger while the block runs; for a command, not for a library.
 
     The end writes what waits, and blocks for that, within its bound.
@@ -119,14 +117,14 @@ def logging_as_configured(
     Args:
         settings: The section with what to write where.
         servers: Servers whose configured secrets must not be in it.
-        more: Other secrets, such as header values of the exporter of traces.
 
     Raises:
         ConfigError: The file cannot be written.
     """
     redactors = [Redactor(server) for server in servers]
-    hidden = {f"TOKEN_{number}": secret for number, secret in enumerate(more)}
-    if hidden:
+    # The exporter of traces reads it.
+    sent = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")
+    if hidden := {f"TOKEN_{number}": one.partition("=")[2] for number, one in enumerate(sent) if one}:
         redactors.append(Redactor(ServerConfig(command="-", env=hidden)))
     sink: StderrSink | PrivateFile = StderrSink()
     if settings.file is not None:

@@ -38,7 +38,7 @@ def make_exporter(settings: TraceSettings) -> SpanExporter:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
         raise ConfigError("cellblock.traces needs the OpenTelemetry exporter.", hint=HINT) from None
-    return OTLPSpanExporter(endpoint=settings.endpoint, headers=settings.headers, timeout=EXPORT_SECONDS)
+    return OTLPSpanExporter(endpoint=settings.endpoint, timeout=EXPORT_SECONDS)
 
 
 class Tracer(Watcher):

@@ -73,9 +73,10 @@ async def ended(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(STOP_BOUND_SECONDS):
             await process.wait()
     except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
+        # PermissionError: it is another user's, and ends by itself.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             process.kill()
-        await process.wait()
+            await process.wait()
     close_pipes(process)
 
 

@@ -274,15 +274,15 @@ class GoingOn:
         for run_id in due:
             await self._one(run_id, self._wake(run_id))
         await self._held.look()
-        if self.count and self._logins.login_stamps():
+        if self.count and self._logins.has_logins:
             await self._answer_logins()
 
     async def _answer_logins(self) -> None:
         """Lets those calls be made that have waited for a login which somebody has given."""
-        for run_id, question in await self._journals.asked(_needed_logins, []):
+        for head, question in await self._journals.asked(_needed_logins, []):
             place = json.loads(question.request)
-            if await self._logins.is_logged_in(place["server"], place["mark"]):
-                await self.answer(run_id, {question.id: "accepted"})
+            if await self._logins.is_logged_in(place["server"], place["mark"], head.principal):
+                await self.answer(head.id, {question.id: "accepted"})
 
     async def _end_those_asked(self) -> None:
         """Ends runs that other brokers want ended."""
@@ -452,13 +452,13 @@ class GoingOn:
                 await asyncio.sleep(AGAIN_SECONDS)
 
 
-def _needed_logins(store: JournalStore) -> list[tuple[str, ParkedQuestion]]:
+def _needed_logins(store: JournalStore) -> list[tuple[Head, ParkedQuestion]]:
     """Returns the logins that parked runs wait for."""
-    found: list[tuple[str, ParkedQuestion]] = []
+    found: list[tuple[Head, ParkedQuestion]] = []
     for head in store.heads(state="parked"):
         with contextlib.suppress(OneRunFailed):
             if (read := store.read(head.id, kinds=WAITING)) is not None and read[0].state == "parked":
-                found += [(head.id, one) for one in parked_questions(*read) if one.kind == "login"]
+                found += [(head, one) for one in parked_questions(*read) if one.kind == "login"]
     return found
 
 

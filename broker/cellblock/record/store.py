@@ -282,6 +282,11 @@ class JournalStore:
         with self._database.transaction(run_id):
             return self._database.execute(statement, run_id, plain(principal), plain(principal)) > 0
 
+    def delete_all_of(self, principal: str) -> int:
+        """Deletes all runs of a principal, and says how many there were. Raises StoreError: Nothing was deleted."""
+        with self._database.transaction(principal):
+            return self._database.execute("DELETE FROM runs WHERE principal = ?", plain(principal))
+
     def tidy(self, now: float | None = None) -> bool:
         """Removes one page of what is too old or too much, and gives space back to the disk: what is too much, from the
         principal that has most.

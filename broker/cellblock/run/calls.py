@@ -78,7 +78,7 @@ class _Answered(NamedTuple):
     """Holds one successful answer, for who learns from it."""
 
     server_id: str
-    config_name: str
+    learnt_as: str
     tool: ToolEntry
     found: FoundResult
 
@@ -249,7 +249,7 @@ class ToolCalls:
             self._remark(call, server, tool, result, found)
             call.result = found.body
             if tool is not server.reads:
-                self._note(_Answered(call.server, server.config_name, tool, found))
+                self._note(_Answered(call.server, server.learnt_as, tool, found))
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             if tool is not None and isinstance(error, ToolCallError):
@@ -394,9 +394,9 @@ class ToolCalls:
 
     def _tell_noted(self) -> None:
         learner = self._context.learner
-        for _, config_name, tool, found in self._noted:
+        for _, learnt_as, tool, found in self._noted:
             if learner is not None:
-                learner.offer(config_name, tool, found.kind, found.body, self._context.watch.facts.principal)
+                learner.offer(learnt_as, tool, found.kind, found.body, self._context.watch.facts.principal)
         self._noted.clear()
         self._noted_bytes = 0
 

@@ -87,7 +87,7 @@ async def learn(
         return
     with contextlib.suppress(ScriptError):
         found = await result_of(result, server.server_id, tool, max_bytes)
-        learner.offer(server.config_name, tool, found.kind, found.body, principal)
+        learner.offer(server.learnt_as, tool, found.kind, found.body, principal)
 
 
 def _response(facts: CallFacts) -> RunResponse:

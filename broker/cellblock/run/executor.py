@@ -367,9 +367,9 @@ class Executor:
             ScriptError: The call was refused, or has failed.
         """
         with self._generation:
-            if self._upstreams.starting:
-                await self._upstreams.settled({server.server_id})
             principal = caller.grantee.principal
+            if self._upstreams.starting(principal):
+                await self._upstreams.settled({server.server_id}, principal=principal)
             rules = self._rules(caller, self._policy.grants_of(principal), used)
             account = Account(self._budget, caller.client)
             named = f"{server.server_id}.{tool.tool_name}"
@@ -405,14 +405,16 @@ class Executor:
             try:
                 # Before the work of planning: a refusal must stay cheap when very many come.
                 self._pool.check_room(client)
-                catalog = job.seen(self._upstreams.catalog)
+                catalog = job.seen(self._upstreams.catalogs_of(job.caller.grantee.principal)[0])
                 account = Account(self._budget, client)
                 imports = await self._parsers.parsed(encoded(request.code), account, self._pool.room)
-                late = await self._used_are_there(request, imports)
+                principal = job.caller.grantee.principal
+                late = await self._used_are_there(request, imports, principal)
                 # Together, without a pause between: who waits for this generation's runs waits for all with this
                 # catalog.
                 generation = until_end.enter_context(self._generation)
-                catalog = job.seen(self._upstreams.catalog.without(late, _CHANGING))
+                newest = self._upstreams.catalogs_of(principal)[0]
+                catalog = job.seen(newest.without(late, _CHANGING))
                 reuse = self._is_reused(job)
                 plan = self._planned(job, imports, catalog, reuse=reuse)
                 servers = named_servers(plan.script, request.requested, catalog)
@@ -457,17 +459,18 @@ class Executor:
         kept.losses += (said,)
         return True
 
-    async def _used_are_there(self, request: RunRequest, found: Imports) -> frozenset[str]:
+    async def _used_are_there(self, request: RunRequest, found: Imports, principal: str) -> frozenset[str]:
         """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
         can only look up is waited for as long as `tools/list` waits. Returns the ids of those whose changed tools are
         not known yet."""
         imported, computed = specifiers(request.code, found)
         used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
-        if self._upstreams.starting:
-            await self._upstreams.settled(None if computed else used)
+        if self._upstreams.starting(principal):
+            await self._upstreams.settled(None if computed else used, principal=principal)
             if DISCOVERY_SPECIFIER in used:
-                await self._upstreams.settled(at_most=self._settings.upstream.list_wait_ms / 1000)
-        return await self._upstreams.refreshed(None if computed else used, REFRESH_BOUND_SECONDS)
+                at_most = self._settings.upstream.list_wait_ms / 1000
+                await self._upstreams.settled(principal=principal, at_most=at_most)
+        return await self._upstreams.refreshed(None if computed else used, REFRESH_BOUND_SECONDS, principal)
 
     def _is_reused(self, job: _Job) -> bool:
         """Says whether a run may have the process of others. One with a journal may not: its sources of time and chance

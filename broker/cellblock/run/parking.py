@@ -111,5 +111,7 @@ def _parked(question: Question) -> ParkedQuestion:
         kind="approval" if login is None else "login",
         nth=question.nth,
         said="" if login is None else login.said,
-        request="" if login is None else json.dumps({"server": login.server, "mark": login.mark}),
+        request=""
+        if login is None
+        else json.dumps({"server": login.server, "mark": login.mark, "page": login.page}),
     )

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from cellblock.base.errors import AuthenticationFailed, Certainty
 from cellblock.base.questions import SHOWN_BYTES, ParkedQuestion, QuestionId, Round
+from cellblock.base.tasks import at_most
 from cellblock.run.events import CallFacts
 from cellblock.run.hook import KeptRun, OpenQuestion
 from cellblock.run.parking import Parking
@@ -39,6 +40,9 @@ MAX_OPEN: Final = 8
 
 MAX_LOGINS: Final = 3
 """Bounds how often one call of a process waits for a login: a server may refuse each."""
+
+LOGIN_POLL_SECONDS: Final = 0.5
+"""Separates two looks whether somebody has logged in at a page."""
 
 PER_PROCESS: Final = 1_000
 """Separates the numbers of a call's questions in one process of its run from those in the next."""
@@ -205,7 +209,7 @@ class Questions:
         self._logins[call_id] += 1
         if login is None or self._logins[call_id] > MAX_LOGINS:
             raise error
-        wanted = LoginQuestion(f"{error.message} {error.hint}", login.server, await login.mark())
+        wanted = LoginQuestion(f"{error.message} {error.hint}", login.server, await login.mark(), login.page)
         names = server, tool.tool_name, False, arguments, ANSWER_BOUND_SECONDS, call_id
         question, verdict = Question(*names, login=wanted, nth=self._next(call_id)), None
         with self._clock.standing_still():
@@ -213,6 +217,11 @@ class Questions:
                 verdict = await asked_now(self._approver, question, self.parking)
             if self._approver is None or verdict in (Verdict.CANNOT_ASK, Verdict.LATER):
                 await self.parking.until_parked(question)
+            if verdict is Verdict.ACCEPTED and login.page is not None:
+                # Who opens a page says yes before the login is there.
+                async with at_most(ANSWER_BOUND_SECONDS):
+                    while not await login.is_there(wanted.mark):  # noqa: ASYNC110 - it may come at another broker
+                        await asyncio.sleep(LOGIN_POLL_SECONDS)
         if verdict is not Verdict.ACCEPTED:
             raise error
 

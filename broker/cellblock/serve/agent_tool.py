@@ -173,11 +173,11 @@ class AgentTool:
         return ToolAnswer("\n".join(texts), not response.ok, response.decoded(), declared, tuple(media))
 
     def _catalog(self, principal: str) -> Catalog:
-        grants, known = self._service.policy.grants_of(principal), self._service.known_catalog
+        grants, known = self._service.policy.grants_of(principal), self._service.catalogs_of(principal)[1]
         return known if grants is None else grants.narrowed(known)
 
     async def _granted(self, principal: str) -> Catalog:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(principal)
         catalog = self._catalog(principal)
         await made_beside(catalog)
         return catalog

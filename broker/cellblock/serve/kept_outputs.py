@@ -411,6 +411,12 @@ async def keeping(settings: OutputSettings, store: Store) -> AsyncGenerator[Kept
         await kept.close()
 
 
+def forget(database: Database, principal: str) -> int:
+    """Removes what is kept for a principal, and says how many outputs there were; blocks. Raises StoreError."""
+    with database.transaction(TABLES.kind):
+        return database.execute("DELETE FROM outputs WHERE principal = ?", as_text(principal))
+
+
 def _place(owner: Owner, output_id: str, page: int) -> tuple[str, ...]:
     return TABLES.kind, owner.principal, owner.client, output_id, str(page)
 

@@ -118,17 +118,21 @@ class RunService(Protocol):
 
     @property
     def catalog(self) -> Catalog:
-        """Says what is known about the servers and tools now."""
+        """Says what is known about the servers and tools now, for the user of this machine."""
         ...
 
     @property
     def known_catalog(self) -> Catalog:
-        """Gives the catalog with servers that are out of reach at the moment, as they last were: stable text for
-        agents."""
+        """Gives the catalog that all share, with servers that are out of reach at the moment, as they last were: stable
+        text for agents."""
         ...
 
-    async def about_to_answer(self) -> None:
-        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect."""
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        """Gives what `catalog` and `known_catalog` are for a principal, with its own sessions."""
+        ...
+
+    async def about_to_answer(self, principal: str) -> None:
+        """Waits, at most `upstream.list_wait_ms`, for servers of a principal's in their first attempt to connect."""
         ...
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:

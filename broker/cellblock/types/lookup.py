@@ -223,7 +223,9 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
         return server
     reason = catalog.unavailable.get(server_id)
     if reason is not None:
-        if server_id in catalog.starting:
+        if server_id in catalog.logins:
+            hint = f"Log in: {catalog.logins[server_id]}."
+        elif server_id in catalog.starting:
             hint = "Try again in a moment."
         else:
             lacks = server_id in catalog.lacking

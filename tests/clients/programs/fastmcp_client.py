@@ -1,7 +1,5 @@
 """What a program made with FastMCP's client is given; prints one line of JSON."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """An agent of the OpenAI Agents SDK with Cellblock as its MCP server; the model's API is as the environment says."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """What a program made with the first major version of the Python SDK is given; prints one line of JSON."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

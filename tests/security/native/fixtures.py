@@ -1,7 +1,5 @@
 """Fixtures of the native attacker, for every folder of tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The native attacker: built here, put in Deno's place, and told by a script's text what to do. See README.md."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

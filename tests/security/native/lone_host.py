@@ -3,8 +3,6 @@
 Run as `python -m security.native.lone_host FOLDER room|bubblewrap`. It prints the attacker's pid and its launcher's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 A module of its own: the worker host of a broker under attack imports it, and nothing else of the tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from cellblock_worker.confinement import bubblewrap

@@ -1,7 +1,5 @@
 """The attacker itself: it is where Deno would be, does what it is told, and Deno lies beside it."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One soak of a fleet, from its start to what is judged when all has come to its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

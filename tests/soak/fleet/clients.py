@@ -1,7 +1,5 @@
 """Who uses the fleet: clients of both generations, a person who approves, and somebody who tries what is another's."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

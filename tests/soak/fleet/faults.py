@@ -1,7 +1,5 @@
 """What is done to the parts of a fleet: each fault ends by itself, and the part is there again."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import signal

@@ -4,8 +4,6 @@ Scripts call a server whose calls a quota counts. The books hold what they were 
 ledger, as for any other; here is what must be so beyond that.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

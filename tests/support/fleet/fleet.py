@@ -1,7 +1,5 @@
 """A fleet: brokers on one PostgreSQL behind a balancer, and the worker hosts that dial them all."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import secrets
@@ -96,7 +94,7 @@ class Fleet:
             self.database.close()
             raise
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> "Fleet":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -3,8 +3,6 @@
 Each part has an address of the loopback, which nobody else uses, and there is a relay in each link.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -64,7 +62,7 @@ class Loopback:
         self._ways: dict[tuple[Place | None, Place, int], Relay] = {}
         self._numbers = iter(range(2, 255))
 
-    def __enter__(self) -> Loopback:
+    def __enter__(self) -> "Loopback":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -88,7 +86,6 @@ class Loopback:
 
     def cut(self, place: Place, *, is_cut: bool = True) -> None:
         """Has nothing get to a place, nor out of it, and nobody told so; or mends that."""
-        assert self._relays is not None
         for relay in self._relays_of(place):
             self._relays.cut(relay, is_cut)
 

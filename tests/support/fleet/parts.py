@@ -1,7 +1,5 @@
 """The parts of a fleet: each is a process that is started, killed, paused, stopped, and started again where it was."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os
@@ -76,7 +74,6 @@ class Part:
 
     @property
     def pid(self) -> int:
-        assert self.process is not None
         return self.process.pid
 
     @property
@@ -168,7 +165,6 @@ class Part:
         return [one for one in self._below if alive(one)]
 
     def _reap(self, bound: float | None) -> int:
-        assert self.process is not None
         return self.process.wait(bound)
 
     def _signal(self, number: signal.Signals) -> None:

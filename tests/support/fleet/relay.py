@@ -1,7 +1,5 @@
 """A TCP relay, that can be cut, slowed and delayed."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading
@@ -46,7 +44,7 @@ class Relay:
         self._flows.set()
 
     @contextlib.asynccontextmanager
-    async def serving(self, port: int) -> AsyncGenerator[Relay]:
+    async def serving(self, port: int) -> AsyncGenerator["Relay"]:
         """Serves inside the block."""
         server = await asyncio.start_server(self._serve, self.address, port)
         try:

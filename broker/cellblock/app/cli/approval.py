@@ -23,6 +23,7 @@ from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import Store
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import spelled_out
+from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.definitions import ToolDefinition, shown
 from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
 from cellblock.tools.upstream.registry import Registry
@@ -58,7 +59,14 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> int:
     """
     if parsed.tools and parsed.all:
         raise UsageError("name tools, or give --all")
-    done = await approve(settings, parsed.server, parsed.tools, every=parsed.all, show_only=parsed.show)
+    done = await approve(
+        settings,
+        parsed.server,
+        parsed.tools,
+        every=parsed.all,
+        show_only=parsed.show,
+        principal=parsed.principal,
+    )
     if parsed.json:
         report = {"server": parsed.server, "differing": done.differing, "approved": done.approved}
         write_json({**report, "text": done.text})
@@ -68,9 +76,16 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> int:
 
 
 async def approve(
-    settings: Settings, server: str, tools: Sequence[str], *, every: bool, show_only: bool
+    settings: Settings,
+    server: str,
+    tools: Sequence[str],
+    *,
+    every: bool,
+    show_only: bool,
+    principal: str = "",
 ) -> Approval:
-    """Connects to one server, compares its tools with their pins, and approves those named in `tools`, or `every` one.
+    """Connects to one server, with a principal's login where each has one, compares its tools with their pins, and
+    approves those named in `tools`, or `every` one.
 
     Raises:
         ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.
@@ -79,7 +94,7 @@ async def approve(
     if value_for(server, settings.cellblock.pins) == "off":
         raise ConfigError(f"The pins of {server} are off.", hint="Set cellblock.pins to warn or quarantine.")
     kept = await asyncio.to_thread(store_to_read, settings)
-    listed = await _tools_of(settings, server, kept)
+    listed = await _tools_of(settings, server, kept, principal)
     origin = fingerprint(settings.servers[server])
     store = PinStore(kept)
     stamp = store.stamp(server)
@@ -143,7 +158,9 @@ def _pin_first(store: PinStore, server: str, first: Pins) -> None:
         store.replace(server, first)
 
 
-async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolDefinition, ...]:
+async def _tools_of(
+    settings: Settings, server: str, kept: Store, principal: str = ""
+) -> tuple[ToolDefinition, ...]:
     config = settings.servers.get(server)
     if config is None:
         known = f"Servers: {', '.join(settings.servers) or 'none'}."
@@ -168,8 +185,13 @@ async def _tools_of(settings: Settings, server: str, kept: Store) -> tuple[ToolD
     registry.start()
     try:
         await registry.installed(say)
-        await registry.settled(bound=section.upstream.for_server(server).connect_timeout_ms / 1000)
-        session = registry.sessions.get(server)
+        bound = section.upstream.for_server(server).connect_timeout_ms / 1000
+        await registry.settled(principal=principal, bound=bound)
+        session = registry.sessions_of(principal).get(server)
+        if session is None and config.is_personal:
+            whose = f"{principal} has no login there" if principal else "you have no login there"
+            hint = f"Name who has one: --principal token:NAME. To log in, {login_hint(server)}."
+            raise ConfigError(f"Server {server} is not connected: {whose}.", hint=hint)
         if session is None or session.facts is None:
             reason = "it is disabled" if session is None else session.reason
             from cellblock.app.cli.doctor import with_fix

@@ -6,22 +6,27 @@ import argparse
 import getpass
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
+from cellblock.app.cli.removal import remove_all_of
 from cellblock.app.cli.streams import say, write_json
 from cellblock.app.config.load import parse_source, read_source
 from cellblock.app.config.named_secrets import NAME, NAME_RULE, NamedSecrets
 from cellblock.app.config.references import MAX_FILE_BYTES, names_in
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
+from cellblock.base.settings.policy import check_clients, person_of
 from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
+from cellblock.base.terminal import harmless
+from cellblock.tools.upstream.auth.login import held_logins, log_in, log_out, status_of, whose_login
+from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock.tools.upstream.server_logins import can_log_in
 
@@ -45,8 +50,50 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
 
 @reading(with_state_dir)
 async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
-    """Ends and forgets one login. Raises ConfigError as `login`."""
-    sys.stdout.write(await log_out(_target(settings, parsed.server)) + "\n")
+    """Ends and forgets logins.
+
+    Raises:
+        UsageError: The arguments name none, or no principal.
+        ConfigError: As `login`.
+    """
+    server: str | None = parsed.server
+    principal: str | None = parsed.principal
+    if server is None and principal is None:
+        raise UsageError("name a server, or --principal")
+    try:
+        check_clients([] if principal is None else [principal])
+    except ValueError as error:
+        raise UsageError(f"--principal: {error}") from None
+    person = person_of(principal or "")
+    if parsed.everything:
+        if principal is None or server is not None or not person:
+            raise UsageError("--everything needs --principal NAME of somebody else than you, and no server")
+        sys.stdout.write(await remove_all_of(settings, principal))
+        return EXIT_OK
+    store, auth = store_to_read(settings), settings.cellblock.auth
+    found = [
+        (one.store, one.server)
+        for one in await held_logins(store, auth)
+        if one.person == person and server in (None, one.server)
+    ]
+    if not found and server is not None:
+        # One that cannot be read may be it.
+        found = [(target_of(server, settings.servers, auth, store, person).store(), server)]
+    for place, name in found:
+        sys.stdout.write(await log_out(place, whose_login(name, person)) + "\n")
+    if not found:
+        sys.stdout.write(f"There is no login of {principal}.\n")
+    return EXIT_OK
+
+
+@reading(with_state_dir)
+async def show_logins(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Prints all logins. Raises LoginError: They cannot be listed."""
+    found = [one.status() for one in await held_logins(store_to_read(settings), settings.cellblock.auth)]
+    if parsed.json:
+        write_json(found)
+    else:
+        sys.stdout.write("".join(f"{_line(one)}\n" for one in found) or "Nobody is logged in.\n")
     return EXIT_OK
 
 
@@ -76,7 +123,10 @@ def _target(settings: Settings, server: str) -> LoginTarget:
 
 
 def _line(status: dict[str, Any]) -> str:
-    parts = [f"{status['server']}: {'no login' if status['state'] == 'none' else status['state']}"]
+    name = whose_login(status["server"], status.get("principal") or "")
+    parts = [f"{name}: {'no login' if status['state'] == 'none' else status['state']}"]
+    if status.get("since"):
+        parts.append(f"since {time.strftime('%Y-%m-%d %H:%M', time.localtime(status['since']))}")
     if status.get("issuer"):
         parts.append(f"at {status['issuer']}")
     if status.get("scope"):
@@ -93,8 +143,10 @@ def _line(status: dict[str, Any]) -> str:
         parts.append(f"kept in the {status['kept']}")
     if status.get("wantedScope"):
         parts.append(f"the server has asked for {status['wantedScope']}")
+    if status.get("renewedAt"):
+        parts.append(f"last renewed {time.strftime('%Y-%m-%d %H:%M', time.localtime(status['renewedAt']))}")
     parts += [status[key].rstrip(".") for key in ("problem", "hint") if status.get(key)]
-    return "; ".join(parts)
+    return harmless("; ".join(parts))
 
 
 def _say(text: str) -> None:
@@ -113,6 +165,12 @@ def put(parsed: argparse.Namespace) -> int:
         KeyringError: No keyring keeps it.
     """
     name = _checked(parsed.name)
+    if parsed.principal is not None:
+        _own_secrets(parsed).put(name, _value(name))
+        sys.stdout.write(
+            f"{name} of {parsed.principal} is kept. Refer to it in headers with ${{secret:{name}}}.\n"
+        )
+        return EXIT_OK
     secrets = NamedSecrets()
     # Asked before the person is: there may be no keyring to keep it.
     replaced = secrets.get(name) is not None
@@ -144,6 +202,11 @@ def show(parsed: argparse.Namespace) -> int:
 def remove(parsed: argparse.Namespace) -> int:
     """Forgets a secret. Raises KeyringError, and ConfigError where the configuration cannot be read."""
     name = _checked(parsed.name)
+    if parsed.principal is not None:
+        was_there = _own_secrets(parsed).remove(name)
+        said = "is removed" if was_there else "was not there"
+        sys.stdout.write(f"{name} of {parsed.principal} {said}.\n")
+        return EXIT_OK if was_there else EXIT_NO
     secrets = NamedSecrets()
     uses = _uses(parsed.config).get(name, [])
     if not secrets.remove(name):
@@ -154,6 +217,10 @@ def remove(parsed: argparse.Namespace) -> int:
     if uses:
         say(f"warning: {parsed.config} still refers to {name}: {', '.join(uses)}")
     return EXIT_OK
+
+
+def _own_secrets(parsed: argparse.Namespace) -> OwnSecrets:
+    return OwnSecrets(store_to_read(with_state_dir(parsed)), person_of(parsed.principal))
 
 
 def _checked(name: str) -> str:

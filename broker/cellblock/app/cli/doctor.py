@@ -188,6 +188,9 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         servers[server.server_id] = f"connected, {has} tools{left_out}"
         warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
     for server_id, reason in broker.catalog.unavailable.items():
+        if (how := broker.catalog.logins.get(server_id)) is not None:
+            servers[server_id] = f"each user logs in, and you have not: {how}"
+            continue
         servers[server_id] = f"not connected: {reason}"
         name = names.get(server_id, server_id)
         why = with_fix(enabled.get(name), reason, upstream_log(settings.state_dir / LOGS, name))

@@ -150,8 +150,10 @@ HELP: Final = {
     ),
     "token revoke": Help(
         "let the holder of a named token in no more",
-        "Revokes a named token: each later request with it is refused. A run in flight ends by itself.",
+        "Revokes a named token: each later request with it is refused. Removes what its holder has: logins, secrets, "
+        "kept outputs and runs, and what was learnt. A run in flight ends by itself.",
         "cellblock token revoke ci  # at once, without a restart",
+        "cellblock token revoke reader --token-only  # its holder gets another one",
     ),
     "dashboard": Help(
         "open the page of a running daemon in the browser",
@@ -288,10 +290,17 @@ HELP: Final = {
         "cellblock auth status --config cellblock.json --json  # all servers with a url",
         one="there is no login of SERVER that can be used",
     ),
+    "auth list": Help(
+        "list who is logged in where",
+        "Lists all logins: to which server, whose, since when, for what.",
+        "cellblock auth list --json  # for machines",
+    ),
     "auth logout": Help(
         "end a login",
-        "Ends a login, at the authorization server too where it can be ended there, and forgets it.",
+        "Ends a login, at the authorization server too where it can be ended there, and forgets it. Daemons end their "
+        "sessions of it.",
         "cellblock auth logout wiki --config cellblock.json  # forgets the login, here and at the server",
+        "cellblock auth logout --principal oauth:ann --everything  # ann has left",
     ),
     "secret": Help(
         "keep secrets for references of the configuration",

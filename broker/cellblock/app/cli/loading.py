@@ -15,6 +15,7 @@ from cellblock.base.tasks import in_background
 
 if TYPE_CHECKING:
     from cellblock.app.broker import Broker
+    from cellblock.base.database import Database
     from cellblock.base.settings.settings import Settings
     from cellblock.base.store import Store
     from cellblock.record.store import JournalStore
@@ -26,7 +27,7 @@ QUIET_SECONDS: Final = 1.0
 
 Input = TypeVar("Input")
 
-Closing = TypeVar("Closing", "Observations", "JournalStore")
+Closing = TypeVar("Closing", "Observations", "JournalStore", "Database")
 
 Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 

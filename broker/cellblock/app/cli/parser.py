@@ -144,7 +144,10 @@ def _add_brokers(commands: Commands) -> None:
         .common()
     )
     _add(actions, "token list", "token:list_all").common()
-    _add(actions, "token revoke", "token:revoke").value("name", "NAME").common(json=False)
+    only = "keep what its holder has, for the next token of this name"
+    _add(actions, "token revoke", "token:revoke").value("name", "NAME").flag("--token-only", only).common(
+        json=False
+    )
 
     actions = _add_actions(commands, "runs")
     (
@@ -210,6 +213,9 @@ def _add_tools(commands: Commands) -> None:
         .value("tools", "TOOL", "approve these", nargs="*")
         .flag("--all", "approve all tools that differ")
         .flag("--show", "approve nothing")
+        .value(
+            "--principal", "NAME", "whose login shows the tools, of a server where each has one", default=""
+        )
         .common()
     )
 
@@ -256,7 +262,14 @@ def _add_configuration(commands: Commands) -> None:
         .value("server", "SERVER", "all servers with a url when none is named", nargs="?")
         .common()
     )
-    _add(actions, "auth logout", "auth:logout").server().common(json=False)
+    _add(actions, "auth list", "auth:show_logins").common()
+    (
+        _add(actions, "auth logout", "auth:logout")
+        .value("server", "SERVER", "its name in mcpServers (with --principal default: all)", nargs="?")
+        .value("--principal", "NAME", "whose, as cellblock.policy knows clients (default: your own)")
+        .flag("--everything", "with --principal alone: remove all that it has")
+        .common(json=False)
+    )
 
     actions = _add_actions(commands, "secret")
     for action, work in (("set", "put"), ("list", "show"), ("remove", "remove")):
@@ -265,9 +278,12 @@ def _add_configuration(commands: Commands) -> None:
             secret.flag("--json", "print JSON")
         else:
             secret.value("name", "NAME", "letters, digits, `_`, `-` and `.`")
-        if action != "set":
-            where = "cellblock.json in your settings folder, if it is there"
-            secret.value("--config", "FILE", f"whose references are looked at (default: {where})")
+        if action != "list":
+            secret.value(
+                "--principal", "NAME", "whose it is, for headers of servers with `login`"
+            ).state_dir()
+        where = "cellblock.json in your settings folder, if it is there"
+        secret.value("--config", "FILE", f"whose references are looked at (default: {where})")
 
     actions = _add_actions(commands, "config")
     _add(actions, "config check", "config_check:check").common()

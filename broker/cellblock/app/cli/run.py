@@ -73,7 +73,7 @@ async def run_script(
     request = request_of(code, **fields)
     wanted = {"request": request, "script": name_of(parsed.script), "config": config_used(parsed)}
     section = settings.cellblock
-    with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
+    with logging_as_configured(section.log, settings.servers.values()):
         broker = Broker(settings)
         # Before any server is started.
         _check(broker, request)

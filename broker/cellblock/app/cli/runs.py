@@ -264,7 +264,7 @@ def resume(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 
 async def _resumed(run_id: str, settings: Settings) -> int:
     section = settings.cellblock
-    with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
+    with logging_as_configured(section.log, settings.servers.values()):
         async with Broker(settings) as broker:
             await broker.settled()
             try:

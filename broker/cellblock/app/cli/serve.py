@@ -98,7 +98,7 @@ async def _serve(
 ) -> int:
     section = settings.cellblock
     own_process()
-    with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
+    with logging_as_configured(section.log, settings.servers.values()):
         if front is not None:
             from cellblock.app.cli.serve_http import serve_http
 

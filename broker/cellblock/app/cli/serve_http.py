@@ -65,6 +65,7 @@ async def serve_http(
     section = settings.cellblock
     try:
         broker = Broker(settings)
+        broker.login_pages = front.login_pages
         if not isinstance(broker.store, LocalStore):
             broker.store.serves = True
         async with broker:
@@ -82,6 +83,7 @@ async def serve_http(
                     pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
                     broker=section.state.broker_name if broker.store.is_shared else "",
                     answer=Answers(broker, parsed, why_behind, front.stop),
+                    settings=lambda: broker.settings,
                 )
                 if front.hurried:
                     # The exit code says that it was not left to end by itself.

@@ -11,10 +11,10 @@ from typing import Final
 
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import store_to_read, warn, with_state_dir
+from cellblock.app.cli.loading import reading, store_to_read, warn, with_state_dir
 from cellblock.app.cli.run import read_grants
 from cellblock.app.cli.streams import say, write_json
-from cellblock.base.settings.policy import Grant
+from cellblock.base.settings.policy import NAMED, Grant
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.run.policy.named_tokens import EVERYTHING, Issued, NamedTokens
@@ -62,10 +62,16 @@ def list_all(parsed: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def revoke(parsed: argparse.Namespace) -> int:
-    """Revokes one token. Raises ConfigError: there is none, or it cannot be removed."""
-    _tokens(with_state_dir(parsed)).revoke(parsed.name)
+@reading(with_state_dir)
+async def revoke(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Revokes one token, and removes what its holder has. Raises ConfigError: There is none, or it cannot be done."""
+    _tokens(settings).revoke(parsed.name)
     sys.stdout.write(f"revoked {parsed.name}\n")
+    if not parsed.token_only:
+        # It imports what all stores need.
+        from cellblock.app.cli.removal import remove_all_of
+
+        sys.stdout.write(await remove_all_of(settings, NAMED + parsed.name))
     return EXIT_OK
 
 

@@ -129,6 +129,9 @@ class Resolver:
             return self._secret(self._kept(inner[len("keyring:") :]))
         if inner.startswith("input:"):
             return self._input(inner[len("input:") :])
+        if inner.startswith("secret:"):
+            # Each principal has a value of its own: it is put in with each request.
+            return None
         if (own := self._of_editor(inner)) is not None:
             return own
         found = _VARIABLE.fullmatch(inner)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
-from cellblock.base.errors import ConfigError
+from cellblock.base.settings.secret_places import Secret, secret_of
 from cellblock.base.settings.sections import HttpUrl, Section
 
 Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")]
-
-KeyAlgorithm = Literal[
-    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
-]
-
-SecretPlace = Annotated[dict[Literal["env", "file"], str], Field(min_length=1, max_length=1)]
-
-MAX_SECRET_CHARS: Final = 16 * 1024
-"""Caps what is read of a file with a client secret."""
 
 
 class ServerAuthSettings(Section):
@@ -39,7 +28,7 @@ class ServerAuthSettings(Section):
     client_id: str | None = None
     """Names a client that is registered already; absent: `client_metadata_url`, else dynamic registration."""
 
-    client_secret: SecretStr | SecretPlace | None = None
+    client_secret: Secret | None = None
     """Holds the client's secret: itself, or `{"env": NAME}` or `{"file": PATH}`, which hold it. With `private_key_jwt`
     it is the client's private key (PEM). `client_secret_env` and `client_secret_file` mean the same."""
 
@@ -47,9 +36,6 @@ class ServerAuthSettings(Section):
         "client_secret_basic"
     )
     """Says how the secret is shown to the token endpoint; a private key is not, but signs (RFC 7523, section 2.2)."""
-
-    client_key_algorithm: KeyAlgorithm = "RS256"
-    """Names what the private key signs with (RFC 7518, section 3.1; RFC 8037)."""
 
     client_metadata_url: Annotated[str, Field(pattern=r"^https://[^\s/]+/[^\s]+$")] | None = None
     """Names a client id metadata document by its URL, which is the client id where the authorization server takes
@@ -80,26 +66,7 @@ class ServerAuthSettings(Section):
         Raises:
             ConfigError: The variable is not set, or the file cannot be read.
         """
-        if self.client_secret is None:
-            return None
-        if isinstance(self.client_secret, SecretStr):
-            return self.client_secret.get_secret_value()
-        if (name := self.client_secret.get("env")) is not None:
-            value = os.environ.get(name)
-            if not value:
-                raise ConfigError(
-                    f"The environment variable {name} is not set.", hint=f"Set {name} to the client's secret."
-                )
-            return value
-        file = Path(self.client_secret["file"])
-        try:
-            with file.expanduser().open(encoding="utf-8") as opened:
-                return opened.read(MAX_SECRET_CHARS).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"The client secret cannot be read: {type(error).__name__} at {file}.",
-                hint="Correct client_secret in the configuration.",
-            ) from None
+        return secret_of(self.client_secret)
 
 
 class AuthSettings(Section):

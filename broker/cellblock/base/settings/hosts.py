@@ -14,8 +14,7 @@ from cellblock_worker.wire.endpoints import EndpointError, check_names, check_tc
 class RaySettings(Section):
     """Starts worker hosts as actors on a Ray cluster, as many as runs need. It requires `cellblock[ray]`, `listen` at
     an address that the cluster's nodes reach, and the same version of Cellblock in their Python. Brokers with the
-    same values and one `key` share the hosts. Each host has `pool.capacity` and `pool.warm`; there is one for each
-    three quarters of that capacity of runs that run or wait."""
+    same values and one `key` share the hosts. Each host has `pool.capacity` and `pool.warm`."""
 
     address: str = "auto"
     """Names the cluster, as for `ray.init`: `auto` is the one of this machine."""
@@ -37,6 +36,9 @@ class RaySettings(Section):
     runtime_env: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Sets Ray's `runtime_env` of the hosts, such as `{"pip": ["cellblock==0.1.0"]}`, where nodes have no
     Cellblock."""
+
+    command: list[str] = Field(default_factory=list[str])
+    """Starts `cellblock.fleet.ray`, which talks to Ray, as another user. Absent: it runs as the broker's."""
 
     @field_validator("connect")
     @classmethod

@@ -12,6 +12,7 @@ from pydantic.config import JsonDict
 
 from cellblock.base.json import is_object
 from cellblock.base.settings.policy import Reuse
+from cellblock.base.settings.secret_places import Secret
 
 MIB = 1024 * 1024
 
@@ -292,6 +293,9 @@ Unwrap = Literal["spec", "json", "bigint"]
 
 Learn = bool | Literal["shared"]
 
+OF_PERSON: Final = "\x1f"
+"""Separates a server's name from whose session it is, where what it answers is one person's."""
+
 
 class SchemaSettings(Section):
     """Sets what Cellblock learns of tool results, and how scripts get them. In the place of a value of `learn` or
@@ -322,7 +326,7 @@ class SchemaSettings(Section):
 
     def learns(self, server: str) -> bool:
         """Says whether the shapes of a server's results are observed."""
-        return value_for(server, self.learn) is not False
+        return value_for(server.partition(OF_PERSON)[0], self.learn) is not False
 
     def shares(self, server: str) -> bool:
         """Says whether everybody is shown what one principal's results have shown."""
@@ -352,6 +356,13 @@ class OAuthSettings(Section):
 
     scopes: list[str] = Field(default_factory=list[str])
     """Lists the scopes that a token must have, all of them."""
+
+    client_id: str | None = None
+    """Names Cellblock's own registration at the issuer: with it, people say there who they are, and log in to servers
+    with `"login": "each"` at `/login/SERVER`. Its redirect is `/login/callback` at the origin of `audience`."""
+
+    client_secret: Secret | None = None
+    """Holds that client's secret, if it has one: itself, or `{"env": NAME}` or `{"file": PATH}`."""
 
 
 class HttpSettings(Section):
@@ -426,6 +437,3 @@ class TraceSettings(Section):
     endpoint: HttpUrl | None = None
     """Names a collector for OTLP over HTTP, with its whole path, such as `http://127.0.0.1:4318/v1/traces`. Absent:
     no traces."""
-
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
-    """Holds the headers that are sent along, such as an API key."""

@@ -62,6 +62,10 @@ _Program = Annotated[str, AfterValidator(_named), Field(json_schema_extra={"minL
 _Url = Annotated[str, AfterValidator(_reachable)]
 
 
+OWN_SECRET: Final = re.compile(r"\$\{secret:([A-Za-z_][A-Za-z0-9_.-]{0,99})\}")
+"""Matches what stands for a principal's own secret in a header."""
+
+
 def _tool_name(name: str) -> str:
     # Gemini takes `run(ls)` for `run`.
     name = name.partition("(")[0].strip()
@@ -106,7 +110,8 @@ class ServerConfig(BaseModel):
     same."""
 
     headers: dict[str, str] = {}
-    """Holds the HTTP headers of every request."""
+    """Holds the HTTP headers of every request. With `login`, `${secret:NAME}` stands for a secret of each principal's
+    own (`cellblock secret set NAME --principal PRINCIPAL`)."""
 
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
     """Says how a `url` is spoken to: streamable HTTP unless it says `sse`. `transport` and `transportType` mean the
@@ -172,6 +177,11 @@ class ServerConfig(BaseModel):
         return self.login != "shared"
 
     @property
+    def own_headers(self) -> dict[str, str]:
+        """Returns the headers in which each principal has secrets of its own."""
+        return {name: text for name, text in self.headers.items() if OWN_SECRET.search(text)}
+
+    @property
     def asks(self) -> bool:
         """Says whether the user is asked about any tool."""
         return bool(self.ask_tools or self.auto_approve) and not self.disabled
@@ -216,6 +226,11 @@ class ServerConfig(BaseModel):
             raise ValueError(f"exactly one of `command` and `url` is needed, and {has}")
         if self.is_personal and self.url is None:
             raise ValueError("`login` is for servers with a `url`: a program that is started is everybody's")
+        if self.own_headers and not self.is_personal:
+            raise ValueError('`${secret:NAME}` is each principal\'s own, and needs `"login": "each"`')
+        elsewhere = self.url, self.command, *self.args, *self.env.values()
+        if any(OWN_SECRET.search(text) for text in elsewhere if text is not None):
+            raise ValueError("`${secret:NAME}` stands in `headers` alone")
         return self
 
 

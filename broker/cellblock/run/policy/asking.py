@@ -36,11 +36,13 @@ class LoginQuestion:
         said: What the server says, and how the user logs in.
         server: The server's name in the configuration.
         mark: Names the login that there is.
+        page: The URL at which the user logs in, if there is a page for that.
     """
 
     said: str
     server: str
     mark: str
+    page: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,7 @@ class Grants:
             catalog.starting & {*servers, *unavailable},
             catalog.lacking & unavailable.keys(),
             catalog.changing & unavailable.keys(),
+            {one: how for one, how in catalog.logins.items() if one in unavailable},
         )
         if len(self._catalogs) >= _KEPT_CATALOGS:
             self._catalogs.pop(next(iter(self._catalogs)))

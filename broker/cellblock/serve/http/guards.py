@@ -21,7 +21,7 @@ from cellblock.base.visible import visible
 from cellblock.serve.http.address import CONFIG_HEADER
 from cellblock.serve.http.caller import Caller, network_of
 from cellblock.serve.http.in_flight import InFlight
-from cellblock.serve.http.logins import LOGIN_PATH
+from cellblock.serve.http.logins import LOGIN_PATH, SERVER_LOGINS
 from cellblock.serve.http.refusal import Refused, busy, header
 
 if TYPE_CHECKING:
@@ -114,8 +114,11 @@ def trusted_origins(origins: Iterable[str]) -> Guard:
 
 async def own_site(scope: Scope) -> None:
     """Refuses what another site has had fetched, whatever its origin: the dashboard is for its own page alone. A file
-    of the user leads a tab to where a code signs in."""
-    signs_in = scope["path"] == LOGIN_PATH and header(scope, b"sec-fetch-dest") == b"document"
+    of the user leads a tab to where a code signs in, and links and redirects lead one to the login of a server."""
+    is_led = scope["path"] == LOGIN_PATH or (
+        scope["path"].startswith(SERVER_LOGINS) and scope["method"] == "GET"
+    )
+    signs_in = is_led and header(scope, b"sec-fetch-dest") == b"document"
     if not signs_in and header(scope, b"sec-fetch-site") not in OWN_SITES:
         raise Refused(403)
 

@@ -20,6 +20,9 @@ COOKIE: Final = "cellblock_dashboard"
 
 LOGIN_PATH: Final = "/dashboard/login"
 
+SERVER_LOGINS: Final = "/login/"
+"""Begins the paths of the pages that lead to the logins of servers."""
+
 CODE_SECONDS: Final = 60
 MAX_CODES: Final = 16
 """Bounds the codes that wait; the oldest is forgotten."""

@@ -94,23 +94,29 @@ class JwtVerifier:
         self._settings = settings
         self.keys: Final = Keys(settings)
 
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Says who the token is for, or None when it is not good for us."""
+    async def claims(self, token: str, audience: str) -> dict[str, Any] | None:
+        """Returns what the issuer says to an audience, or None where it is not the issuer, or not to this one."""
         try:
             key = await self.keys.key(jwt.get_unverified_header(token).get("kid"))
             if key is None:
                 return None
-            claims: dict[str, Any] = jwt.decode(
+            return jwt.decode(
                 token,
                 key,
                 algorithms=list(ALGORITHMS),
                 issuer=self._settings.issuer,
-                audience=self._settings.audience,
+                audience=audience,
                 leeway=CLOCK_LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
         except (jwt.PyJWTError, ValueError) as error:
             logger.info("a token is refused: %s", type(error).__name__)
+            return None
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Says who the token is for, or None when it is not good for us."""
+        claims = await self.claims(token, self._settings.audience)
+        if claims is None:
             return None
         scope: object = claims.get("scope", "")
         scopes = scope.split() if isinstance(scope, str) else []

@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from cellblock.base.database import StoreError
+from cellblock.base.errors import CellblockError
 from cellblock.base.json import mapped
 from cellblock.base.settings.sections import Dashboard, OAuthSettings
 from cellblock.base.visible import visible
@@ -177,6 +178,7 @@ class Pages:
             Route(STATE_PATH, partial(self._state_page, view), middleware=guard),
             Route("/dashboard/runs/{run:path}", partial(self._run_page, view), middleware=guard),
             Route("/dashboard/kept", self._kept_page, middleware=guard),
+            Route("/dashboard/logins", self._logins_page, middleware=guard),
         ]
         if (parked := self._parked) is not None:
             decide = partial(_decide, parked)
@@ -234,6 +236,14 @@ class Pages:
             return json_page({"runs": await self._keeper.recent()})
         except StoreError as error:
             return json_page({"runs": [], "error": str(error)})
+
+    async def _logins_page(self, request: Request) -> Response:
+        if request.scope[_DECIDER] is None:
+            return json_page({"logins": []})
+        try:
+            return json_page({"logins": await self._facts.logins()})
+        except CellblockError as error:
+            return json_page({"logins": [], "error": error.message})
 
     async def _code_page(self, _: Request) -> Response:
         return json_page({"path": f"{LOGIN_PATH}?code={self._logins.new_code()}", "seconds": CODE_SECONDS})

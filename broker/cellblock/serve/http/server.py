@@ -31,7 +31,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cellblock.base.daemon_socket import ListeningSocket
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.sections import MIB, HttpSettings
+from cellblock.base.settings.settings import Settings
 from cellblock.base.tasks import at_most, end_tasks, in_background
+from cellblock.serve.http import login_pages
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
 from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
 from cellblock.serve.http.caller import Authenticator
@@ -47,8 +49,10 @@ from cellblock.serve.http.guards import (
     trusted_origins,
     uncoded,
 )
+from cellblock.serve.http.identity import Identity
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
-from cellblock.serve.http.logins import Logins
+from cellblock.serve.http.login_pages import LoginPages, origin_in, origin_of
+from cellblock.serve.http.logins import SERVER_LOGINS, Logins
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Pages, public_routes, signed_in
 from cellblock.serve.http.refusal import Refusals, Refused
@@ -191,7 +195,11 @@ class HttpFrontend:
             self.port: int = self._socket.getsockname()[1]
             scheme = "https" if options.tls_cert else "http"
             self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
-            self._origins = [*(f"{scheme}://{host}" for host in self._hosts), *settings.allowed_origins]
+            # A proxy in front has TLS, and browsers its name.
+            proxied = [f"https://{host}" for host in settings.allowed_hosts]
+            proxied += [origin_in(settings.oauth.audience)] if settings.oauth is not None else []
+            own = [f"{scheme}://{host}" for host in self._hosts]
+            self._origins = [*own, *proxied, *settings.allowed_origins]
             self.base_url = f"{scheme}://{address.host}:{self.port}"
             self._verifier = self._make_verifier()
         except BaseException:
@@ -211,6 +219,15 @@ class HttpFrontend:
         if self._verifier is None:
             return "no token is asked for: every program of this machine may run scripts"
         return f"the token is in {self._options.token_file}"
+
+    @property
+    def login_pages(self) -> str | None:
+        """Gives what the URLs of the pages begin with that lead to the logins of servers; None where people cannot say
+        who they are."""
+        oauth, hosts = self._settings.oauth, [*self._settings.allowed_hosts, *self._hosts]
+        if oauth is not None:
+            return None if oauth.client_id is None else origin_in(oauth.audience) + SERVER_LOGINS
+        return origin_of(hosts[0], secure=self._options.tls_cert is not None) + SERVER_LOGINS
 
     def stop(self) -> None:
         """Begins to drain: nothing new is taken, and what is in flight has its bound to end."""
@@ -257,6 +274,7 @@ class HttpFrontend:
         pages: Pages,
         broker: str,
         answer: Answer,
+        settings: Callable[[], Settings],
     ) -> None:
         """Serves until `stop`, then drains.
 
@@ -269,6 +287,7 @@ class HttpFrontend:
             pages: The dashboard and the metrics.
             broker: Names this broker to a balancer; empty where it is alone.
             answer: Answers what commands of this user ask.
+            settings: Gives those in force.
         """
         if isinstance(self._verifier, OwnTokens):
             self._verifier.named = service.tokens
@@ -286,7 +305,8 @@ class HttpFrontend:
             max_request_body_size=MAX_BODY_BYTES,
             max_sessions=self._settings.max_sessions,
         )
-        app = self._app(manager, splices, service, broker, ready, trouble, pages)
+        logins = self._login_pages(service, settings)
+        app = self._app(manager, splices, service, broker, ready, trouble, pages, logins)
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
             if ctx.method not in ("tools/call", LISTEN):
@@ -393,6 +413,7 @@ class HttpFrontend:
         ready: Callable[[bool], bool],
         trouble: Callable[[], str | None],
         pages: Pages,
+        logins: list[Route],
     ) -> ASGIApp:
         """Puts together what a request passes before the SDK sees it."""
         oauth = self._settings.oauth
@@ -434,6 +455,7 @@ class HttpFrontend:
                     browser=browser,
                     decision=[Middleware(Guarded, self._in_flight.nothing_new)],
                 ),
+                *logins,
             ],
             redirect_slashes=False,
             # Nobody without a token learns which paths there are.
@@ -446,6 +468,17 @@ class HttpFrontend:
                 ),
             ],
         )
+
+    def _login_pages(self, service: RunService, settings: Callable[[], Settings]) -> list[Route]:
+        oauth, verifier = self._settings.oauth, self._verifier
+        if self.login_pages is None:
+            return []
+        identity = Identity(oauth, verifier) if oauth and isinstance(verifier, JwtVerifier) else None
+        rates = RateLimit(login_pages.REQUESTS_PER_SECOND, login_pages.BURST).check
+        guard = [Middleware(Guarded, own_site, rates), Middleware(Seen, self._activity)]
+        origin = None if oauth is None else origin_in(oauth.audience)
+        secure = self._options.tls_cert is not None
+        return LoginPages(settings, service.store, verifier, identity, origin, secure=secure).routes(guard)
 
     def _make_web_server(self, app: ASGIApp, on_serving: Callable[[], None]) -> _Server:
         options = self._options

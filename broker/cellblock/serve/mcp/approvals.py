@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import secrets
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
@@ -60,13 +61,16 @@ def parked_requests(
 ) -> types.InputRequests:
     """Makes what a client is asked for its parked run: what servers ask, as they do, and forms for the rest. What
     `can_answer` denies is left out."""
-    made = {key_of(question.id): _request(question) for question in questions}
+    made = {key_of(question.id): _request(question, can_answer) for question in questions}
     return {key: request for key, request in made.items() if can_answer(request)}
 
 
-def _request(question: ParkedQuestion) -> types.InputRequest:
+def _request(
+    question: ParkedQuestion, can_answer: Callable[[types.InputRequest], bool]
+) -> types.InputRequest:
     if not question.is_of_server:
-        return types.ElicitRequest(params=_form(parked_text(question)))
+        page = json.loads(question.request).get("page") if question.kind == "login" else None
+        return _asking(parked_text(question), page, can_answer)
     # It was a request when it was written down, redacted and in the server's name.
     return _request_model().validate_python(
         {"method": METHODS[question.kind], "params": json.loads(question.request)}, by_name=False
@@ -91,8 +95,18 @@ def answers_in(responses: types.InputResponses) -> dict[QuestionId, Given]:
     return found
 
 
-def _form(text: str) -> types.ElicitRequestFormParams:
-    return types.ElicitRequestFormParams(message=text, requested_schema=NO_FIELDS)
+def _asking(
+    text: str, page: str | None, can_answer: Callable[[types.InputRequest], bool]
+) -> types.ElicitRequest:
+    """Makes a request that leads the user to a page, where there is one and the client can; else a form."""
+    if page is not None:
+        # Clients name it when they say that it is over; we never do.
+        params = types.ElicitRequestURLParams(
+            message=text, url=page, elicitation_id=secrets.token_urlsafe(16)
+        )
+        if can_answer(request := types.ElicitRequest(params=params)):
+            return request
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=NO_FIELDS))
 
 
 def _text(server_id: str, tool_name: str, shown: str, *, destructive: bool) -> str:
@@ -115,11 +129,12 @@ def _visible(text: str, most: int) -> str:
     return f"{shown}… ({rest} more characters are not shown)" if rest > 0 else shown
 
 
-def elicitor(ask: Ask) -> Approver:
-    """Asks the user through the client of a run."""
+def elicitor(ask: Ask, can_answer: Callable[[types.InputRequest], bool]) -> Approver:
+    """Asks the user through the client of a run, which has said what it can answer."""
 
     async def approve(question: Question) -> Verdict:
-        request = types.ElicitRequest(params=_form(question_text(question)))
+        page = question.login.page if question.login is not None else None
+        request = _asking(question_text(question), page, can_answer)
         key = key_of(question.id) if question.call_id else APPROVAL
         answer = await ask(request, types.ElicitResult, question.timeout, key=key)
         if isinstance(answer, types.ErrorData):

@@ -64,7 +64,8 @@ class Front:
 
     def catalog(self, context: Context) -> Catalog:
         """Returns what the client of a request may import now."""
-        return self._narrowed(self.principal_of(context), self.service.catalog)
+        principal = self.principal_of(context)
+        return self._narrowed(principal, self.service.catalogs_of(principal)[0])
 
     def known_catalog(self, context: Context) -> Catalog:
         """Returns the client's catalog with servers that are out of reach at the moment: stable text for agents."""
@@ -72,14 +73,14 @@ class Front:
 
     def known_catalog_of(self, principal: str) -> Catalog:
         """Returns the `known_catalog` of a principal."""
-        return self._narrowed(principal, self.service.known_catalog)
+        return self._narrowed(principal, self.service.catalogs_of(principal)[1])
 
     def whole_servers(self, principal: str, has: str) -> list[ServerEntry]:
         """Returns the connected servers that have something beside tools and are given whole to a principal."""
         grants = self.service.policy.grants_of(principal)
         return [
             server
-            for server in self.service.catalog.servers.values()
+            for server in self.service.catalogs_of(principal)[0].servers.values()
             if has in server.other_kinds and (grants is None or grants.gives_whole(server))
         ]
 
@@ -101,7 +102,7 @@ class Front:
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Greets a client (a middleware of the SDK): the instructions name only what the client is granted."""
         result = await call_next(ctx)
-        if ctx.method not in GREETINGS or self.service.policy.grants_of(self.principal_of(ctx)) is None:
+        if ctx.method not in GREETINGS or self.known_catalog(ctx) is self.service.known_catalog:
             return result
         if isinstance(result, dict) and result.get("instructions"):
             profile = self.service.front_config.shown.profile

@@ -132,7 +132,7 @@ class ProxiedResources:
         Raises:
             MCPError: There is none.
         """
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         servers = self._front.whole_servers(self._front.principal_of(context), "resources")
         if len(servers) == 1 and len(uri) <= MAX_KEY_CHARS:
             return servers[0]
@@ -152,7 +152,7 @@ class ProxiedResources:
     # ---- inside ------------------------------------------------------------------------------------------
 
     async def _all(self, context: Context, kind: Kind, *, fresh: bool) -> list[Offered]:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         servers = self._front.whole_servers(self._front.principal_of(context), CAPABILITIES[kind])
         lists = await asyncio.gather(
             *(self._service.registry.entries(server, kind, fresh=fresh) for server in servers)

@@ -95,7 +95,7 @@ class Proxy:
         }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         catalog = self._front.known_catalog(context)
         tools: list[types.Tool] = []
         principal = self._front.principal_of(context)
@@ -113,7 +113,7 @@ class Proxy:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         one = self._found(params.name, self._front.principal_of(context))
         try:
             result: Any = await self._outcome(context, params)

@@ -169,7 +169,9 @@ def caller_of(
 ) -> Caller:
     """Returns the caller of a run or of one call: its client, its grants, and who is asked for approval. The arguments
     are as for `ClientOfRun` and `Grantee`."""
-    approver = elicitor(ask) if ask is not None and can_show_forms(context) else None
+    approver = (
+        elicitor(ask, partial(can_answer, context)) if ask is not None and can_show_forms(context) else None
+    )
     grantee = Grantee(owner.principal, approver, returns)
     return Caller(owner.client, grantee, live.observer if live else None, ClientOfRun(context, ask, live))
 

@@ -156,7 +156,7 @@ class Surface:
         }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         catalog = self._front.known_catalog(context)
         await made_beside(catalog)
         owner = self._front.owner_of(context)
@@ -222,7 +222,7 @@ class Surface:
             return await self.changes.listen(stream, params)
 
     async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         kept = self._front.kept
         return types.ListResourcesResult(
             resources=[
@@ -243,7 +243,7 @@ class Surface:
         owner, uri, kept = self._front.owner_of(context), str(params.uri), self._front.kept
         if kept is not None and uri.startswith(PREFIX):
             return await read_resource(kept, owner, uri)
-        await self._service.about_to_answer()
+        await self._service.about_to_answer(self._front.principal_of(context))
         known = self._front.known_catalog(context)
         await made_beside(known)
         server = known.servers.get(server_of_uri(uri) or "")

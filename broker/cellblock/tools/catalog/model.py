@@ -103,6 +103,7 @@ class ServerEntry:
     that servers of one name have had: a run in flight keeps the one that it began with. `other_kinds` names what it has
     beside tools and may give (`resources`, `prompts`), of which `revision` counts the changes that were noticed.
     `reads` is what a script's `readResource` calls; None where the server's entry leaves that out, or it has none.
+    `learnt_as` names what its results teach: its `config_name`, and whose session it is where each person has one.
     """
 
     server_id: str
@@ -121,6 +122,11 @@ class ServerEntry:
     other_kinds: tuple[str, ...] = ()
     revision: int = field(default=0, compare=False)
     reads: ToolEntry | None = None
+    learnt_as: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.learnt_as:
+            object.__setattr__(self, "learnt_as", self.config_name)
 
     @property
     def has_resources_alone(self) -> bool:
@@ -142,7 +148,8 @@ class Catalog:
     that are not connected or not granted too, to the `server_id`. `starting` are the ids of servers whose first attempt
     to connect is not over: what `servers` has of one is as it was last known, which may be nothing. `lacking` are the
     ids of unavailable servers that are not started at all: something that their configuration refers to is not there.
-    `changing` are the ids of unavailable servers that are connected, and whose tools have changed.
+    `changing` are the ids of unavailable servers that are connected, and whose tools have changed. `logins` says of
+    unavailable servers that want a login of whom the catalog is for, how to log in.
     """
 
     version: int = 0
@@ -153,6 +160,7 @@ class Catalog:
     starting: frozenset[str] = frozenset()
     lacking: frozenset[str] = frozenset()
     changing: frozenset[str] = frozenset()
+    logins: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def who_starts(self) -> list[str]:
@@ -175,6 +183,8 @@ class Catalog:
 
     def may_come(self, server_id: str) -> str:
         """Says whether an unavailable server may be there later, for a hint."""
+        if server_id in self.logins:
+            return f"log in ({self.logins[server_id]}) and run the script again."
         if server_id in self.starting:
             return "try again in a moment: it is still starting."
         if server_id in self.lacking:

@@ -47,7 +47,7 @@ def not_connected(
             certainty=Certainty.NOT_STARTED,
         )
     failure = AuthenticationFailed(
-        f"Server {server} is not connected: {reason}.",
+        f"Server {server} is not connected: {reason.removesuffix(f'; {login[1]}')}.",
         hint=f"{login[1][0].upper()}{login[1][1:]}.",
         certainty=Certainty.NOT_STARTED,
     )

@@ -2,6 +2,7 @@
 
     CONNECTING --connected--> READY --lost or ended--> WAITING --begin--> CONNECTING
          \\________________________ended________________^          close: CLOSED, from any
+                                 READY --rest--> RESTING --begin--> CONNECTING
 
 An attempt goes from `begin` to `ended`, whether or not it connects. `lost` comes before `ended` where a call finds out
 first that the server is dead: no further call is to get that connection.
@@ -9,6 +10,9 @@ first that the server is dead: no further call is to get that connection.
 When it is tried again: `ended` returns a pause. Pauses double, and start over after a connection that held, or that
 answered a call: a server that ends after each answer is no server that fails. Who needs the server does not wait for
 the pause: `wanted` says the end of which attempt answers them, and there is none where one failed a moment ago.
+
+A session that nobody has used for a while may `rest`: nothing is wrong with its server, and a call begins the next
+attempt.
 
 How it is greeted: some servers end where what they hear first is not `initialize`. A first attempt that ended so is
 made again at once with `initialize` first, and counts as the first still. That greeting is kept until an attempt fails
@@ -44,6 +48,7 @@ class State(Enum):
     CONNECTING = "connecting"
     READY = "ready"
     WAITING = "waiting"
+    RESTING = "resting"
     CLOSED = "closed"
 
 
@@ -113,6 +118,11 @@ class Lifecycle:
         pause = self._next_pause
         self._next_pause = min(2 * pause, max(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
         return pause * (1 - JITTER * self._chance())
+
+    def rest(self) -> None:
+        """Ends an attempt that had connected, or none, until somebody needs the server."""
+        self._failed_at, self._next_pause = 0.0, FIRST_PAUSE_SECONDS
+        self._settle(State.RESTING, "")
 
     def closed(self) -> None:
         """Ends the session for good."""

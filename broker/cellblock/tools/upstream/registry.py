@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.budget import Budget
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import ToolNotFound
+from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
-from cellblock.base.tasks import end_tasks
+from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,
@@ -24,9 +26,11 @@ from cellblock.tools.catalog.naming import (
     module_paths,
 )
 from cellblock.tools.python.python_calls import PythonServer
+from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts, as_pinned
+from cellblock.tools.upstream.persons import IDLE_SECONDS, NEEDS_LOGIN, Persons
 from cellblock.tools.upstream.pin_review import Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.resources import Entry
@@ -86,7 +90,7 @@ class Registry:
         log_dir: For the stderr of started servers.
         reviewer: Holds tools against their pins; None takes them as they come.
         refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
-        logins: Gives what is known of a server's OAuth login.
+        logins: Gives what is known of a server's OAuth login, of all or of a person (`person_of`).
         on_change: Called when the catalogs have been replaced.
 
     Raises:
@@ -103,7 +107,7 @@ class Registry:
         log_dir: Path,
         reviewer: Reviewer | None = None,
         refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
-        logins: Callable[[str, ServerConfig], Login | None] = lambda _server, _config: None,
+        logins: Callable[[str, ServerConfig, str], Login | None] = lambda _server, _config, _person: None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_change = on_change
@@ -119,7 +123,7 @@ class Registry:
         check_servers(servers, local=bool(self._local))
         self._log_dir = log_dir
         self._budget = Budget.of_servers()
-        self._started = 0
+        self._count = count(1)
         self._changes = 0
         self._since: dict[Retired, int] = {}
         self._numbers: dict[str, int] = {}
@@ -128,6 +132,15 @@ class Registry:
         self._on_update: Callable[[str, str], object] | None = None
         self._recalling: asyncio.Task[None] | None = None
         self._retired: dict[Retired, UpstreamSession] = {}
+        self._closing = TaskSet()
+        self.persons = Persons(
+            logins,
+            self._session_for,
+            self._entry_for,
+            self._count,
+            lambda session: self._closing.start(session.close()),
+        )
+        self.persons.use(_started(servers, personal=True), ())
         self.sessions: dict[str, UpstreamSession] = {
             name: self._new_session(name, config) for name, config in _started(servers).items()
         }
@@ -179,12 +192,8 @@ class Registry:
         self._changes += 1
         before, old = self.servers, self.sessions
         wanted = _started(servers)
-        # Other lists of tools need no other session.
-        kept = {
-            name
-            for name, config in wanted.items()
-            if name in old and before[name].under_rules_of(config) == config
-        }
+        unchanged = _unchanged(before, servers)
+        kept = {name for name in wanted if name in old and name in unchanged}
         change = Change(
             added=[name for name in wanted if name not in old],
             changed=[name for name in wanted if name in old and name not in kept],
@@ -195,6 +204,9 @@ class Registry:
             key = (name, self._numbers.pop(name))
             self._retired[key] = old[name]
             change.retired.append(key)
+        for name, number, session in self.persons.use(_started(servers, personal=True), unchanged):
+            self._retired[name, number] = session
+            change.retired.append((name, number))
         self.servers = servers
         self.sessions = {
             name: old[name] if name in kept else self._new_session(name, config)
@@ -219,6 +231,8 @@ class Registry:
         Returns:
             What does it, to be awaited; None: no such server is connected to.
         """
+        if self.persons.rest(name):
+            return asyncio.sleep(0)
         old = self.sessions.get(name)
         if old is None:
             return None
@@ -244,10 +258,23 @@ class Registry:
         """
         await asyncio.gather(*(self._release(key, unused) for key in retired))
 
-    @property
-    def starting(self) -> bool:
-        """Says whether a server is in its first attempt to connect."""
-        return any(session.starting for session in self.sessions.values())
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        """Returns `catalog` and `known_catalog` for a principal: with its own sessions, which begin with its first look
+        after its login."""
+        if not self.persons.servers:
+            return self.catalog, self.known_catalog
+        return self.persons.catalogs(person_of(principal), self.catalog, self.known_catalog, self._paths)
+
+    def sessions_of(self, principal: str) -> Mapping[str, UpstreamSession]:
+        """Returns all sessions that a principal has, by the servers' names."""
+        if not self.persons.servers:
+            return self.sessions
+        own = self.persons.of(person_of(principal)).items()
+        return {**self.sessions, **{name: one.session for name, one in own if one.session is not None}}
+
+    def starting(self, principal: str) -> bool:
+        """Says whether a server of a principal's is in its first attempt to connect."""
+        return any(session.starting for session in self.sessions_of(principal).values())
 
     async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
         """Waits until those servers are connected that their programs install when they start (`npx`, `uvx`).
@@ -258,7 +285,7 @@ class Registry:
         """
         named = {
             name: session
-            for name, session in self.sessions.items()
+            for name, session in self.sessions_of("").items()
             if code is None or self._paths[name] in code or _NAMES_ANY in code
         }
         now = asyncio.get_running_loop().time
@@ -279,12 +306,14 @@ class Registry:
         self,
         ids: Collection[str] | None = None,
         *,
+        principal: str = "",
         bound: float | None = None,
         at_most: float | None = None,
     ) -> None:
         """Waits until no server is in its first attempt to connect.
 
         Args:
+            principal: Whose own sessions are waited for, too.
             ids: Of the only servers to wait for, or their names in the configuration; None: all.
             bound: Seconds from the start of that attempt, or what `start` was given for it: it is waited for once.
                 None: `STARTUP_WAIT_SECONDS`.
@@ -292,34 +321,44 @@ class Registry:
         """
         waited_for = [
             session.settled(STARTUP_WAIT_SECONDS if bound is None else bound, at_most=at_most)
-            for name, session in self.sessions.items()
+            for name, session in self.sessions_of(principal).items()
             if session.starting and (ids is None or name in ids or self._paths[name] in ids)
         ]
         if waited_for:
             await asyncio.gather(*waited_for)
 
-    async def refreshed(self, used: Collection[str] | None, bound: float) -> frozenset[str]:
+    async def refreshed(
+        self, used: Collection[str] | None, bound: float, principal: str = ""
+    ) -> frozenset[str]:
         """Waits, at most `bound` seconds, until the tools of every server that a script uses are those announced (Code
         Mode specification, section 8.1), and takes over what was approved since the last run.
 
         Args:
             used: The ids of servers, or their names in the configuration; None: all.
             bound: For all of them together.
+            principal: Whose own sessions are meant, too.
 
         Returns:
             The ids of those whose announced tools are still unknown.
         """
+        sessions = self.sessions_of(principal)
         named = {
             name: session
-            for name, session in self.sessions.items()
+            for name, session in sessions.items()
             if used is None or name in used or self._paths[name] in used
         }
-        shown = self.sessions if used is not None and _NAMES_ANY in used else named
+        shown = sessions if used is not None and _NAMES_ANY in used else named
         reading = {
             name: asyncio.create_task(one.tools.fresh()) for name, one in shown.items() if one.tools.stale
         }
-        # One that is away is tried at once where a script names it (section 3.2.3).
-        away = [session for session in named.values() if session.state is State.WAITING]
+        # One that is away is tried at once where a script names it (section 3.2.3), or is being tried.
+        away = [
+            session
+            for name, session in named.items()
+            if session.state is State.WAITING
+            or (session.state is State.CONNECTING and session.facts is not None)
+            or (session.state is State.RESTING and session.facts is not None and self.persons.has_room(name))
+        ]
         awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
         late = frozenset[str]()
         if awaited:
@@ -333,10 +372,11 @@ class Registry:
         if self._reviewer is not None:
             approved = [name for name in shown if self._reviewer.approved_meanwhile(name)]
             for name in approved:
-                session = self.sessions.get(name)
+                session = sessions.get(name)
                 if session is not None and session.facts is not None:
                     await self._prepare(name, self.servers[name], session.facts)
                 self._entries.forget(name)
+                self.persons.forget(name)
             if approved:
                 self._changed()
         return late
@@ -345,8 +385,9 @@ class Registry:
         """Closes every session, in parallel, within their bound."""
         if self._recalling is not None:
             self._recalling.cancel()
-        sessions = [*self.sessions.values(), *self._retired.values()]
+        sessions = [*self.sessions.values(), *self.persons.sessions, *self._retired.values()]
         await asyncio.gather(self._python.close(), *(session.close() for session in sessions))
+        await self._closing.ended()
 
     def caller(
         self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
@@ -373,19 +414,26 @@ class Registry:
             return not tool or tool in self._local
         return server in self._paths.values()
 
-    def login_stamps(self) -> dict[str, object]:
-        """Returns, for each server to which a person logs in, what changes when somebody does, or it is connected."""
-        needed = {name: session.needed_login for name, session in self.sessions.items()}
-        return {name: (one.login.stamp(), one.is_ready()) for name, one in needed.items() if one is not None}
+    @property
+    def has_logins(self) -> bool:
+        """Says whether there is a server to which a person can log in."""
+        shared = (session.needed_login for session in self.sessions.values())
+        return bool(self.persons.servers) or any(one is not None for one in shared)
 
-    async def is_logged_in(self, server: str, mark: str) -> bool:
-        """Says what `NeededLogin.is_there` does of a server of this name; False where there is none."""
-        session = self.sessions.get(server)
+    async def is_logged_in(self, server: str, mark: str, principal: str) -> bool:
+        """Says what `NeededLogin.is_there` does of a server of this name, for a principal; False where there is
+        none."""
+        session = self.sessions_of(principal).get(server)
         needed = None if session is None else session.needed_login
-        return needed is not None and await needed.is_there(mark)
+        if session is None or needed is None:
+            return False
+        if server in self.persons.servers and await needed.mark() not in ("", mark):
+            session.wake()
+        return await needed.is_there(mark)
 
     async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
-        """Returns what a server lists beside tools; `fresh` asks it. Empty where it has no session any more."""
+        """Returns what a server lists beside tools; `fresh` asks it. Empty where it has no session any more, or one for
+        each person."""
         session = self.sessions.get(server.config_name)
         return await session.entries(kind, fresh=fresh) if session is not None else []
 
@@ -417,9 +465,8 @@ class Registry:
         del self._retired[key]
 
     def _new_session(self, name: str, config: ServerConfig) -> UpstreamSession:
-        self._started += 1
-        self._numbers[name] = self._started
-        self._since[name, self._started] = self._changes
+        number = self._numbers[name] = next(self._count)
+        self._since[name, number] = self._changes
         self._last_known.pop(name, None)
         return UpstreamSession(
             name,
@@ -430,15 +477,46 @@ class Registry:
             log_dir=self._log_dir,
             on_change=self._changed,
             budget=self._budget,
-            login=self._logins(name, config),
+            login=self._logins(name, config, ""),
             prepare=partial(self._prepare, name, config),
             followed=self._followed.setdefault(name, set()),
             on_update=lambda uri: tell(self._on_update, name, uri),
         )
 
-    async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> None:
+    def _session_for(self, name: str, person: str, login: Login | None, number: int) -> UpstreamSession:
+        config = self.servers[name]
+        self._since[name, number] = self._changes
+
+        def changed() -> None:
+            self.persons.changed(person)
+            self._on_change()
+
+        async def prepare(facts: ServerFacts) -> ServerFacts:
+            return await self._prepare(name, config, self.persons.held_once(name, facts))
+
+        return UpstreamSession(
+            name,
+            config,
+            self._settings.for_server(name),
+            max_message_bytes=min(2 * self._max_message_bytes, MESSAGE_BYTES),
+            log_dir=self._log_dir,
+            on_change=changed,
+            budget=self._budget,
+            login=login,
+            prepare=prepare,
+            rests_after=IDLE_SECONDS,
+        )
+
+    def _entry_for(self, name: str, facts: ServerFacts) -> ServerEntry:
+        """Makes the entry of a server for persons; what it has beside tools is none of the profile `proxy`'s."""
+        self._entries.forget(name)
+        entry = self._entries.of(name, self.servers[name], facts, self._paths[name], 0, 0)
+        return replace(entry, other_kinds=())
+
+    async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> ServerFacts:
         if self._reviewer is not None:
             await self._reviewer.prepare(name, config, facts.reviewed, whole=not facts.notes)
+        return facts
 
     def _module_paths(self) -> dict[str, str]:
         # Those that lack something have their place, too: paths depend on all names.
@@ -449,7 +527,7 @@ class Registry:
         name = server.config_name
         if self._numbers.get(name) == server.session:
             return self.sessions[name]
-        session = self._retired.get((name, server.session))
+        session = self.persons.session(server.session) or self._retired.get((name, server.session))
         if session is None:
             raise ToolNotFound(f"Server {name} is not configured any more.", hint="Run the script anew.")
         return session
@@ -462,6 +540,8 @@ class Registry:
             if config.missing is not None and not config.disabled:
                 unavailable[self._paths[name]] = config.missing
         lacking = frozenset(unavailable)
+        logins = {self._paths[name]: login_hint(name) for name in self.persons.servers}
+        unavailable |= dict.fromkeys(logins, NEEDS_LOGIN)
         for name, session in self.sessions.items():
             path = self._paths[name]
             if not session.starting:
@@ -481,14 +561,26 @@ class Registry:
         version = self.catalog.version + 1
         ids = {name: path for name, path in self._paths.items() if name in self.servers}
         starting = frozenset(ids[name] for name, session in self.sessions.items() if session.starting)
-        self.catalog = Catalog(version, servers, unavailable, ids=ids, starting=starting, lacking=lacking)
+        about: dict[str, Any] = {"ids": ids, "starting": starting, "lacking": lacking, "logins": logins}
+        self.catalog = Catalog(version, servers, unavailable, **about)
         never = {path: reason for path, reason in unavailable.items() if path not in known}
-        self.known_catalog = Catalog(version, known, never, ids=ids, starting=starting, lacking=lacking)
+        self.known_catalog = Catalog(version, known, never, **about)
         self._on_change()
 
 
-def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
-    """Returns the servers that are to be connected."""
+def _started(servers: Mapping[str, ServerConfig], *, personal: bool = False) -> dict[str, ServerConfig]:
+    """Returns the servers that are to be connected, for all or for each person."""
     return {
-        name: config for name, config in servers.items() if not config.disabled and config.missing is None
+        name: config
+        for name, config in servers.items()
+        if not config.disabled and config.missing is None and config.is_personal == personal
+    }
+
+
+def _unchanged(before: Mapping[str, ServerConfig], after: Mapping[str, ServerConfig]) -> set[str]:
+    """Returns the servers whose sessions are kept: other lists of tools need no other session."""
+    return {
+        name
+        for name, config in after.items()
+        if name in before and before[name].under_rules_of(config) == config
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import AuthSettings, ServerConfig
@@ -14,10 +15,17 @@ if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
 
 
-def kept_logins(settings: AuthSettings, store: Store) -> Callable[[str, ServerConfig], Login | None]:
-    """Gives the kept logins of servers with a URL and without an `Authorization` header."""
+def kept_logins(
+    settings: AuthSettings, store: Store, pages: str | None = None
+) -> Callable[[str, ServerConfig, str], Login | None]:
+    """Gives the kept logins of servers with a URL and without an `Authorization` header, of a person (`person_of`), who
+    logs in at a page whose URL begins so; None: there are no pages."""
 
-    def login_of(server: str, config: ServerConfig) -> Login | None:
+    def login_of(server: str, config: ServerConfig, person: str) -> Login | None:
+        if config.url is not None and config.own_headers:
+            from cellblock.tools.upstream.auth.own_headers import OwnHeaders, OwnSecrets
+
+            return OwnHeaders(server, config, OwnSecrets(store, person))
         if not can_log_in(config) or config.url is None:
             return None
         from cellblock.tools.upstream.auth.sources import KeptLogin, OwnCredentials
@@ -26,15 +34,17 @@ def kept_logins(settings: AuthSettings, store: Store) -> Callable[[str, ServerCo
         redactor, own = Redactor(config), settings.for_server(server)
         if own.grant == "client_credentials":
             return OwnCredentials(server, config.url, own, redactor)
-        kept = LoginStore(store, server, config.url, settings, patient=True)
-        return KeptLogin(server, kept, redactor)
+        kept = LoginStore(store, server, config.url, settings, person=person, patient=True)
+        page = f"{pages}{quote(server, safe='')}" if pages and person and config.is_personal else None
+        return KeptLogin(server, kept, redactor, page)
 
     return login_of
 
 
 def can_log_in(config: ServerConfig) -> bool:
     """Says whether OAuth is for this server: it has a URL, and no credentials of its own."""
-    return config.url is not None and not any(name.lower() == "authorization" for name in config.headers)
+    has_own = config.own_headers or any(name.lower() == "authorization" for name in config.headers)
+    return config.url is not None and not has_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,11 @@ class NeededLogin:
     server: str
     login: Login
     is_ready: Callable[[], bool]
+
+    @property
+    def page(self) -> str | None:
+        """Gives the URL at which its person logs in, if there is a page for that."""
+        return self.login.page
 
     async def mark(self) -> str:
         """Returns what names the login that there is; empty where there is none."""

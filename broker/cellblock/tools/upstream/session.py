@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +47,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
+POLL_SECONDS: Final = 1.0
+"""Sets how soon a session that is connected sees that its login has ended."""
+
+LOGIN_ENDED: Final = "its login has ended, or is another one now"
+
 CLOSE_BOUND_SECONDS: Final = 8.0
 """Bounds the time from the order to close to giving up; the SDK allows a process 6 s to exit and be killed."""
 
@@ -72,9 +78,10 @@ class UpstreamSession:
         on_change: Called from the event loop.
         budget: Of bytes that large messages of servers have in memory; None: of its own.
         login: What is known of its OAuth login; None for a server that cannot have one.
-        prepare: Waited for before facts are taken over.
+        prepare: Waited for before facts are taken over; gives those that are.
         followed: The URIs whose updates are wanted; a later session of the server is given the same set.
         on_update: Called with the URI when one of these has changed.
+        rests_after: Seconds without a call after which it rests; None: it is kept connected, and connected again.
     """
 
     def __init__(
@@ -88,9 +95,10 @@ class UpstreamSession:
         on_change: Callable[[], None],
         budget: Budget | None = None,
         login: Login | None = None,
-        prepare: Callable[[ServerFacts], Awaitable[None]] | None = None,
+        prepare: Callable[[ServerFacts], Awaitable[ServerFacts]] | None = None,
         followed: set[str] | None = None,
         on_update: Callable[[str], object] | None = None,
+        rests_after: float | None = None,
     ) -> None:
         self.life = Lifecycle()
         redactor = login.redactor if login is not None else Redactor(config)
@@ -104,7 +112,8 @@ class UpstreamSession:
         self._turns = None if settings.max_calls is None else asyncio.Semaphore(settings.max_calls)
         self._server_log = ServerLog(name, redactor)
         self._link = Link(server, self._note)
-        self._is_ready = self._is_shut_out = self._closing = False
+        self._is_ready = self._is_shut_out = self._closing = self._resting = False
+        self._rests_after, self._at_work, self._used_at = rests_after, 0, 0.0
         self._task: asyncio.Task[None] | None = None
         self._wanted, self._moved = asyncio.Event(), asyncio.Event()
         self._began = 0.0
@@ -125,9 +134,13 @@ class UpstreamSession:
         """Gives what is known of the server; None before its first connection."""
         return self.tools.facts
 
-    def start(self, since: float | None = None) -> None:
-        """Starts the task that owns the session; `settled` counts from `since`, on the loop's clock, or from now."""
-        self._began = asyncio.get_running_loop().time() if since is None else since
+    def start(self, since: float | None = None, *, resting: bool = False) -> None:
+        """Starts the task that owns the session; `settled` counts from `since`, on the loop's clock, or from now. One
+        that starts `resting` connects when it is needed first."""
+        self._began = self._used_at = asyncio.get_running_loop().time() if since is None else since
+        if resting:
+            self._resting = True
+            self.life.rest()
         self._task = asyncio.create_task(self._own(), name=f"upstream {self._server.name}")
 
     async def close(self) -> None:
@@ -143,6 +156,23 @@ class UpstreamSession:
             await self._server.login.close(CLOSE_BOUND_SECONDS)
         self.life.closed()
         self._told()
+
+    @property
+    def idle_since(self) -> float | None:
+        """Says since when, on the loop's clock, a connection has had no call; None for one that has, or is none."""
+        return None if self._at_work or not self._is_ready else self._used_at
+
+    def rest(self) -> None:
+        """Ends the connection, whatever it does, until somebody needs the server."""
+        if self._is_ready:
+            self._resting, self._is_ready = True, False
+            self._link.ended.set()
+
+    def wake(self) -> None:
+        """Begins an attempt to connect, where there is no connection and none has just failed; waits for nothing."""
+        is_away = self.state in (State.WAITING, State.RESTING)
+        if is_away and self.life.wanted(asyncio.get_running_loop().time()) is not None:
+            self._wanted.set()
 
     @property
     def starting(self) -> bool:
@@ -217,6 +247,16 @@ class UpstreamSession:
                 results: those are returned.
         """
         send = call_tool if request is None else partial(self._ask, request)
+        self._at_work += 1
+        try:
+            return await self._at_its_turn(send, tool, value, call_bound, origin)
+        finally:
+            self._at_work -= 1
+            self._used_at = asyncio.get_running_loop().time()
+
+    async def _at_its_turn(
+        self, send: Send, tool: str, value: Any, call_bound: float, origin: CallOrigin
+    ) -> Any:
         if self._turns is None:
             return await self._in_turn(send, tool, value, call_bound, call_bound, origin)
         server, loop = self._server.name, asyncio.get_running_loop()
@@ -336,6 +376,11 @@ class UpstreamSession:
 
     async def _own(self) -> None:
         while True:
+            if self._resting:
+                self.life.rest()
+                self._told()
+                await self._wanted.wait()
+                self._resting = False
             self.life.begin()
             self._wanted.clear()
             self._told()
@@ -354,6 +399,8 @@ class UpstreamSession:
                 self._is_ready = False
             if self._closing:
                 return
+            if self._resting:
+                continue
             before = self.reason
             pause = self.life.ended(asyncio.get_running_loop().time(), why, at_question=at_question)
             if not pause:
@@ -362,7 +409,7 @@ class UpstreamSession:
             if why != before:
                 log_line(self._server.log_file, f"cellblock: not connected: {why}")
             self._told()
-            await self._pause(pause)
+            await self._pause(pause if self._rests_after is None else inf)
 
     async def _pause(self, seconds: float) -> None:
         """Waits before the next attempt, until it is wanted, or somebody has logged in."""
@@ -382,16 +429,22 @@ class UpstreamSession:
             await self._serve(link)
             self._is_ready = False
             # Closing takes a while, in which no script should be offered what cannot be called.
-            self.life.lost(link.why_ended())
+            if not self._resting:
+                self.life.lost(link.why_ended())
             self._told()
 
     async def _serve(self, link: Link) -> None:
         """Keeps what is known of the server current until the connection ends."""
         keeping = asyncio.create_task(self.tools.keep(link))
-        tasks = [keeping, *map(asyncio.create_task, (self.tools.listen(link), self.resources.follow(link)))]
+        beside = self.tools.listen(link), self.resources.follow(link), self._follow_login(link)
+        tasks = [keeping, *map(asyncio.create_task, beside)]
         over = asyncio.create_task(link.ended.wait())
         try:
-            await asyncio.wait([over, keeping], return_when=asyncio.FIRST_COMPLETED)
+            while not (over.done() or keeping.done()):
+                left = self._until_rest()
+                if left == 0:
+                    self.rest()
+                await asyncio.wait([over, keeping], timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
                 keeping.result()
         finally:
@@ -400,6 +453,33 @@ class UpstreamSession:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=CLOSE_BOUND_SECONDS)
+
+    async def _follow_login(self, link: Link) -> None:
+        """Ends a connection whose login has ended. What the server holds for a person may be of another account after
+        another login, so such a connection ends, too, when it is idle."""
+        login, before = self._server.login, ""
+        assert link.connection is not None
+        while login is not None:
+            mark = await login.mark()
+            is_idle = self._rests_after is not None and not self._at_work
+            if before and mark != before and (is_idle or not mark):
+                if self._rests_after is not None:
+                    self.rest()
+                link.connection.end(LOGIN_ENDED)
+                return
+            before = before or mark
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _until_rest(self) -> float | None:
+        """Returns the seconds until an idle session rests; None for one that never does."""
+        if self._rests_after is None:
+            return None
+        used_at = self.idle_since
+        return (
+            self._rests_after
+            if used_at is None
+            else max(0.0, used_at + self._rests_after - asyncio.get_running_loop().time())
+        )
 
     def _session(self, connection: Connection) -> ClientSession:
         passed_on = self._server.bounds.passed_on
@@ -446,7 +526,7 @@ class UpstreamSession:
 
     def _told(self) -> None:
         """Tells whoever waits for another state, or shows it."""
-        if self.state in (State.WAITING, State.CLOSED):
+        if self.state in (State.WAITING, State.RESTING, State.CLOSED):
             self.tools.done()
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()

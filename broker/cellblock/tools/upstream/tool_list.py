@@ -82,7 +82,7 @@ class ToolList:
 
     Args:
         server: The server.
-        prepare: Waited for before facts are taken over.
+        prepare: Waited for before facts are taken over; gives those that are.
         on_change: Called when they have changed.
 
     Attributes:
@@ -92,7 +92,7 @@ class ToolList:
     def __init__(
         self,
         server: Upstream,
-        prepare: Callable[[ServerFacts], Awaitable[None]] | None,
+        prepare: Callable[[ServerFacts], Awaitable[ServerFacts]] | None,
         on_change: Callable[[], None],
     ) -> None:
         self.facts: ServerFacts | None = None
@@ -184,6 +184,4 @@ class ToolList:
         if facts != self.facts:
             for note in facts.all_notes():
                 logger.warning("upstream %s: %s", self._server.name, self._server.redactor.text(note))
-        if self._prepare is not None:
-            await self._prepare(facts)
-        return facts
+        return facts if self._prepare is None else await self._prepare(facts)

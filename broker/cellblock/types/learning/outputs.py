@@ -108,12 +108,12 @@ class KnownOutputs:
 
     def observed(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
         """Gives what has been observed of a tool's output, whatever is given or declared; None when nothing has."""
-        seen = self._learner.known(server.config_name, tool)
+        seen = self._learner.known(server.learnt_as, tool)
         return None if seen is None else _observed(tool, seen.shared(_own(mark_of(principal))))
 
     def __call__(self, server: ServerEntry, tool: ToolEntry, principal: str = "") -> ToolOutput | None:
         """Gives what is known of a tool's output now, as a principal is shown it; None when nothing is."""
-        observed = self._learner.known(server.config_name, tool)
+        observed = self._learner.known(server.learnt_as, tool)
         if observed is None:
             return stated_output(server, tool)
         key = server.server_id, tool.tool_name, mark_of(principal)

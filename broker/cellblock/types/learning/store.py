@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cellblock.base.database import Away, Database, StoreError
+from cellblock.base.settings.sections import OF_PERSON
 from cellblock.base.state_dir import DATABASE
 from cellblock.base.store import Store, Tables
 from cellblock.types.learning.observation import NOT_FADING, Observation, ToolKey
@@ -154,9 +155,11 @@ class Observations:
         Raises:
             StoreError: Nothing was forgotten.
         """
-        where, values = "1 = 1", list[str]()
+        where, values = "1 = 1", list[str | int]()
         if server is not None:
-            where, values = "server = ?", [server]
+            of_persons = server + OF_PERSON
+            where = "(server = ? OR substr(server, 1, ?) = ?)"
+            values = [server, len(of_persons), of_persons]
         if tool is not None:
             where, values = f"{where} AND tool = ?", [*values, tool]
         with self._database.transaction(TABLES.kind):

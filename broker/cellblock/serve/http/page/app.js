@@ -178,6 +178,26 @@ function layers(hosts) {
 
 let keptAt = -Infinity;
 
+let loginsAt = -Infinity;
+
+async function showLogins(now) {
+  if (performance.now() - loginsAt < KEPT_MS) return;
+  loginsAt = performance.now();
+  const response = await fetch("/dashboard/logins", { headers: keyed() });
+  if (!response.ok) return;
+  const { logins, error = "" } = await response.json();
+  byId("logins-part").hidden = logins.length === 0 && !error;
+  byId("logins-error").hidden = !error;
+  byId("logins-error").textContent = error;
+  syncRows(byId("logins"), logins, (one) => `${one.server} ${one.principal} ${one.url}`, () => make("tr"), (row, one) => {
+    const whose = one.principal || (one.isShared ? "all" : one.principal === null ? "–" : "user of this machine");
+    const good = one.state === "logged in";
+    const since = (seconds) => seconds ? ago(now - seconds) : "–";
+    cells(row, [one.server, [whose, "", whose], [one.state, good ? "ok-text" : "bad-text", one.problem ?? ""],
+      since(one.since), since(one.renewedAt), [one.scope ?? "–", "", one.scope ?? ""]]);
+  });
+}
+
 function endOf({ outcome, state }) {
   const end = outcome ?? (state === "parked" ? state : "no end");
   return [worded(end), TEXTS[end] ?? (outcome ? "bad-text" : "")];
@@ -476,6 +496,7 @@ async function poll() {
     show(state);
     await showParked(state.parked);
     await showKept();
+    await showLogins(state.time);
     if (byId("detail").open && openId) await showRun();
   } catch (error) {
     const status = byId("status");

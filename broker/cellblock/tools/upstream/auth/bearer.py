@@ -14,7 +14,6 @@ from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_fro
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.redaction import Redactor, safe_text
-from cellblock.base.shelf import Stamp
 from cellblock.tools.upstream.auth.errors import LoginEnded, Refused, login_hint
 from cellblock.tools.upstream.auth.exchange import shown_line
 
@@ -38,6 +37,7 @@ class Login(httpx2.Auth):
     Args:
         server: The server's name.
         redactor: Of the server's session; learns every token before it is used.
+        page: The URL at which its person logs in; None for the user of this machine.
 
     Attributes:
         problem: What is known to be wrong, if anything.
@@ -47,10 +47,10 @@ class Login(httpx2.Auth):
 
     is_given = False
 
-    def __init__(self, server: str, redactor: Redactor) -> None:
-        self.redactor = redactor
+    def __init__(self, server: str, redactor: Redactor, page: str | None = None) -> None:
+        self.redactor, self.page = redactor, page
         self.problem: str | None = None
-        self.hint = login_hint(server)
+        self.hint = login_hint(server, page)
         self._server = server
         self._renewing: asyncio.Task[str | None] | None = None
         self._not_before = 0.0
@@ -78,7 +78,7 @@ class Login(httpx2.Auth):
         what = f": it needs {scopes}" if scopes else ""
         self.problem = f"the login does not reach far enough (insufficient_scope{what})"
 
-    def stamp(self) -> Stamp | None:
+    def stamp(self) -> object:
         """Changes when somebody logs in, in any process; None where nothing is kept."""
         return None
 

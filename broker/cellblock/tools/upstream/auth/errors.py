@@ -34,6 +34,6 @@ class LoginStoreError(LoginError):
     fault = Fault.CELLBLOCK
 
 
-def login_hint(server: str) -> str:
-    """Names the command that logs in."""
-    return f"run: cellblock auth login {shlex.quote(server)}"
+def login_hint(server: str, page: str | None = None) -> str:
+    """Says how to log in: at a page, for whoever is not at this machine, else by the command."""
+    return f"log in at {page}" if page else f"run: cellblock auth login {shlex.quote(server)}"

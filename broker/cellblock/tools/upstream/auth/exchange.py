@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -16,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
 from mcp.client.auth.utils import issuers_match
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
 from cellblock.base.json import is_array, is_object
@@ -81,6 +82,17 @@ async def refuse_nearer(url: str, server: str) -> None:
         )
 
 
+async def check_endpoints(metadata: OAuthMetadata, server: str) -> None:
+    """Raises LoginError: A browser or a code would be sent in the clear, or to a nearer address than the server's."""
+    for url in map(str, (metadata.authorization_endpoint, metadata.token_endpoint)):
+        if not is_safe(url):
+            raise Refused(
+                f"The authorization server's endpoint {shown_line(url)} is neither https nor on this machine",
+                hint="Do not log in there.",
+            )
+        await refuse_nearer(url, server)
+
+
 async def send(
     http: httpx2.AsyncClient, request: httpx2.Request, bound: float, server: str
 ) -> httpx2.Response:
@@ -127,7 +139,7 @@ async def send(
 def _mended(body: bytes) -> bytes:
     """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or scopes as a list
     or with commas."""
-    answer = _object_in(body)
+    answer = object_in(body)
     if "access_token" not in answer:
         return body
     try:
@@ -151,7 +163,7 @@ class CheckedProvider(OAuthClientProvider):
 
     def respell(self, answer: httpx2.Response) -> bool:
         """Notes how metadata spells its issuer; False where that is no reason to try again."""
-        issuer = _object_in(answer.content).get("issuer")
+        issuer = object_in(answer.content).get("issuer")
         advertised = self.context.auth_server_url
         if self.spelled is not None or not isinstance(issuer, str) or advertised is None:
             return False
@@ -162,13 +174,8 @@ class CheckedProvider(OAuthClientProvider):
         return self.spelled or super()._select_authorization_server(advertised)
 
     async def _perform_authorization(self) -> httpx2.Request:
-        metadata = self.context.oauth_metadata
-        for url in (metadata.authorization_endpoint, metadata.token_endpoint) if metadata is not None else ():
-            if not is_safe(str(url)):
-                raise OAuthFlowError(
-                    f"The authorization server's endpoint {url} is neither https nor on this machine"
-                )
-            await refuse_nearer(str(url), self.context.server_url)
+        if self.context.oauth_metadata is not None:
+            await check_endpoints(self.context.oauth_metadata, self.context.server_url)
         return await super()._perform_authorization()
 
 
@@ -178,7 +185,7 @@ async def drive(provider: CheckedProvider, refused: httpx2.Response, bound: floa
     Args:
         provider: Has the tokens afterwards.
         refused: The answer to the request, with the challenge in `WWW-Authenticate`; its request is not sent.
-        bound: For each exchange, in seconds; waiting for a person is up to the provider's handlers.
+        bound: For each exchange, in seconds.
 
     Raises:
         Refused: As the server says, or the SDK.
@@ -208,17 +215,10 @@ def _refused(error: OAuthFlowError, response: httpx2.Response) -> Refused:
         if error_code(response) is not None:
             said = f"{said} ({words_of(response)})"
     elif isinstance(error, OAuthTokenError):
-        return _no_token(response)
+        is_granted = response.status_code < 400 and error_code(response) is None
+        said = "its answer holds no token" if is_granted else words_of(response)
     found = Refused(shown_line(said), hint="Check the server's login settings.")
     found.code = error_code(response)
-    return found
-
-
-def _no_token(response: httpx2.Response) -> Refused:
-    code = error_code(response)
-    said = words_of(response) if response.status_code >= 400 or code else "its answer holds no token"
-    found = Refused(said, hint="Check the server's login settings.")
-    found.code = code
     return found
 
 
@@ -228,21 +228,24 @@ def is_safe(url: str) -> bool:
     return parts.scheme == "https" or is_loopback(parts.hostname)
 
 
-async def exchange(record: LoginRecord, code: str, verifier: str, redirect_uri: str) -> httpx2.Response:
+async def exchange(
+    record: LoginRecord, code: str, verifier: str, redirect_uri: str, *, names_resource: bool = True
+) -> httpx2.Response:
     """Sends a code for tokens (RFC 6749, section 4.1.3), to whom the record says. Raises LoginError: No answer."""
-    request = await _Kept(record, redirect_uri).redeeming(code, verifier)
+    kept = _Kept(record, redirect_uri)
+    if not names_resource:
+        kept.context.protocol_version = None
+    request = await kept.redeeming(code, verifier)
     async with http_client(TOKEN_SECONDS) as http:
         return await send(http, request, TOKEN_SECONDS, record.server_url)
 
 
 def tokens_in(response: httpx2.Response) -> OAuthToken:
     """Returns the tokens that an answer holds. Raises Refused."""
-    try:
+    with contextlib.suppress(ValidationError):
         if response.status_code in (200, 201):
             return OAuthToken.model_validate_json(response.content)
-    except ValidationError:
-        pass
-    raise _no_token(response)
+    raise _refused(OAuthTokenError(), response)
 
 
 async def renew(record: LoginRecord, bound: float) -> LoginRecord:
@@ -310,13 +313,13 @@ async def revoke(record: LoginRecord, bound: float) -> bool:
 
 def error_code(response: httpx2.Response) -> str | None:
     """Returns the `error` of an OAuth error answer."""
-    error: object = _object_in(response.content).get("error")
+    error: object = object_in(response.content).get("error")
     return error if isinstance(error, str) and error else None
 
 
 def words_of(response: httpx2.Response) -> str:
     """Returns what an error answer says, short, and without the secrets that were sent to it."""
-    answer = _object_in(response.content)
+    answer = object_in(response.content)
     parts = [answer.get("error"), answer.get("error_description") or answer.get("message")]
     said = ": ".join(part for part in parts if isinstance(part, str) and part)
     for secret in _secrets_in(response.request):
@@ -336,7 +339,7 @@ def shown_line(text: str) -> str:
     return line.strip().rstrip(".")
 
 
-def _object_in(body: bytes) -> dict[str, Any]:
+def object_in(body: bytes) -> dict[str, Any]:
     try:
         found: object = json.loads(body)
     except (ValueError, RecursionError):

@@ -11,8 +11,8 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Generator, Mapping
-from typing import Final
+from collections.abc import Callable, Generator, Mapping
+from typing import Final, TypeVar
 from urllib.parse import urlencode, urljoin
 
 import httpx2
@@ -21,7 +21,6 @@ from mcp.client.auth.utils import issuers_match, validate_authorization_response
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, ValidationError
 
-from cellblock.base.database import StoreError
 from cellblock.base.shelf import Shelf
 from cellblock.base.store import Store
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, Refused
@@ -55,6 +54,9 @@ MAX_BYTES: Final = 256 * 1024
 NOT_OURS: Final = "This answer belongs to no login that is under way."
 
 _STATE: Final = re.compile(r"([0-9a-f]{1,12})\.[\w-]{43}", re.ASCII)
+
+
+T = TypeVar("T")
 
 
 class BegunLogin(BaseModel):
@@ -146,8 +148,7 @@ async def leading(
         update={"verifier": pkce.code_verifier, "bound_to": _hash(bound_to), "until": until}
     )
     text = whole.model_dump_json(exclude_none=True)
-    with _worded():
-        await asyncio.to_thread(_put, store.shelf(KIND, MAX_BYTES), _name_of(state), text.encode())
+    await _beside(_put, store.shelf(KIND, MAX_BYTES), _name_of(state), text.encode())
     metadata = login.server_metadata
     endpoint = (
         urljoin(login.server_url, "/authorize") if metadata is None else str(metadata.authorization_endpoint)
@@ -178,8 +179,7 @@ async def taken(store: Store, state: str, bound_to: str, iss: str | None) -> Beg
         LoginError: There is none, it is somebody else's, too old, or another authorization server has answered.
     """
     try:
-        with _worded():
-            text = await asyncio.to_thread(_take, store.shelf(KIND, MAX_BYTES), _name_of(state))
+        text = await _beside(_take, store.shelf(KIND, MAX_BYTES), _name_of(state))
         begun = BegunLogin.model_validate_json(text)
     except (FileNotFoundError, ValidationError):
         raise LoginError(NOT_OURS, hint="Begin anew.") from None
@@ -194,8 +194,9 @@ async def taken(store: Store, state: str, bound_to: str, iss: str | None) -> Beg
     return begun
 
 
-async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> str:
-    """Exchanges the code of a login that was taken out, and keeps the tokens. Returns a sentence that says so.
+async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> tuple[str, str]:
+    """Exchanges the code of a login that was taken out, and keeps the tokens. Returns where, and a sentence that names
+    the wanted scopes that were not granted, or nothing.
 
     Raises:
         LoginError: It did not succeed.
@@ -210,8 +211,7 @@ async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> str:
     async with store.locked(LOCK_BOUND_SECONDS):
         await store.save(record.with_tokens(tokens))
     missing = [scope for scope in begun.wanted if tokens.scope and scope not in tokens.scope.split()]
-    less = f" Not granted: {shown_line(' '.join(missing))}." if missing else ""
-    return f"Logged in to {target.name}; the login is kept {store.where}.{less}"
+    return store.where, f" Not granted: {shown_line(' '.join(missing))}." if missing else ""
 
 
 # ---- inside --------------------------------------------------------------------------------------
@@ -288,15 +288,14 @@ def _failing(server: str) -> Generator[None]:
         raise LoginError(f"The login to {server} has failed: {error.message}.", hint=error.hint) from None
 
 
-@contextlib.contextmanager
-def _worded() -> Generator[None]:
+async def _beside(work: Callable[..., T], *args: object) -> T:
+    """Has a thread use the store."""
     try:
-        yield
+        return await asyncio.to_thread(work, *args)
     except FileNotFoundError:
         raise
-    except (OSError, StoreError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        text = f"What is between the two halves of a login cannot be kept: {why}."
+    except OSError as error:
+        text = f"What is between the two halves of a login cannot be kept: {error.strerror or error}."
         raise LoginStoreError(text, hint="Try again in a moment.") from None
 
 

@@ -7,12 +7,16 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.browser import open_privately
-from cellblock.base.redaction import Redactor, guard_loggers
+from cellblock.base.redaction import Redactor
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.shelf import Stamp
+from cellblock.base.store import Store
 from cellblock.base.threads import start_daemon
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, login_hint
 from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS, revoke
@@ -20,7 +24,7 @@ from cellblock.tools.upstream.auth.flow import begin, finish, taken
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.redirect import RedirectListener
 from cellblock.tools.upstream.auth.sources import OwnCredentials
-from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS
+from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS, LoginStore
 from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
 
 _PAGE: Final = f"login-{os.getpid()}.html"
@@ -41,7 +45,6 @@ async def log_in(
         LoginError: It did not succeed.
         ConfigError: A client secret cannot be read.
     """
-    guard_loggers()
     refused = await challenge_of(target, TOKEN_SECONDS)
     if refused is None:
         return f"{target.name} asks for no login."
@@ -65,26 +68,30 @@ async def log_in(
         if browser is not None:
             (browser / _PAGE).unlink(missing_ok=True)
     begun = await taken(target.kept, answer.state or "", bound_to, answer.iss)
-    return await finish(target, begun, answer.code)
+    where, less = await finish(target, begun, answer.code)
+    return f"Logged in to {target.name}; the login is kept {where}.{less}"
 
 
-async def log_out(target: LoginTarget) -> str:
+async def log_out(store: LoginStore, whose: str) -> str:
     """Ends a login at the authorization server, and forgets it.
+
+    Args:
+        store: Where it is.
+        whose: Names it in the sentence that is returned, as `whose_login` does.
 
     Raises:
         LoginStoreError: It cannot be forgotten.
     """
-    store = target.store()
     async with store.locked(LOCK_BOUND_SECONDS):
         try:
             record = await store.load()
         except LoginStoreError as error:
             await store.delete()
             said = "is forgotten. It could not be read, and was not revoked"
-            return f"The login of {target.name} {said}: {error.message}"
+            return f"The login of {whose} {said}: {error.message}"
         if record is None:
             await store.delete()
-            return f"There is no login of {target.name}."
+            return f"There is no login of {whose}."
         try:
             revoked = await revoke(record, TOKEN_SECONDS)
             how = (
@@ -95,13 +102,62 @@ async def log_out(target: LoginTarget) -> str:
         except LoginError as error:
             how = f"forgotten, but it could not be revoked: {error.message.rstrip('.')}"
         await store.delete()
-    return f"The login of {target.name} is {how}."
+    return f"The login of {whose} is {how}."
+
+
+def whose_login(server: str, person: str) -> str:
+    """Names a login for people."""
+    return f"{person} to {server}" if person else server
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLogin:
+    """Is one of the logins that there are, or the place of one that cannot be read."""
+
+    store: LoginStore
+    stamp: Stamp | None
+    record: LoginRecord | None
+    problem: LoginStoreError | None = None
+
+    @property
+    def server(self) -> str:
+        return (self.record.server if self.record is not None else "") or self.store.server
+
+    @property
+    def person(self) -> str | None:
+        return self.record.person if self.record is not None else None
+
+    def status(self) -> dict[str, Any]:
+        """Says how it stands, as `status_of`, with the server, whose it is, and since when."""
+        record, found = self.record, {"server": self.server, "principal": self.person}
+        if record is None:
+            assert self.problem is not None
+            return {**found, "state": "unreadable", "problem": self.problem.message}
+        times = {"since": record.since or None, "renewedAt": record.renewed or None}
+        return {**found, "url": _shown(record.server_url), **_standing(self.store, record), **times}
+
+
+async def held_logins(store: Store, auth: AuthSettings, known: Sequence[HeldLogin] = ()) -> list[HeldLogin]:
+    """Returns all logins that there are, shared ones and everybody's; `known` ones that have not changed are not read
+    again. Raises LoginStoreError: They cannot be listed."""
+    before = {one.store.name: one for one in known}
+    found: list[HeldLogin] = []
+    for place in LoginStore.all(store, auth):
+        one, stamp = before.get(place.name), place.stamp()
+        if one is None or one.stamp != stamp:
+            try:
+                one = HeldLogin(place, stamp, await place.load())
+            except LoginStoreError as error:
+                one = HeldLogin(place, stamp, None, error)
+        # One that is removed meanwhile is none.
+        found += [one] if one.record is not None or one.problem is not None else []
+    return sorted(found, key=lambda one: (one.server, one.person or ""))
 
 
 async def status_of(target: LoginTarget) -> dict[str, Any]:
     """Says how a login stands, as JSON data without any secret: `state` is `logged in`, `expired`, `ended`, `none`,
     `unreadable` or `client credentials`."""
-    found: dict[str, Any] = {"server": target.name, "url": target.url.partition("?")[0].rpartition("@")[2]}
+    found: dict[str, Any] = {"server": target.name, "url": _shown(target.url)}
     if target.auth.for_server(target.name).grant == "client_credentials":
         return {**found, "state": "client credentials", "hint": "The daemon gets tokens by itself."}
     store = target.store()
@@ -111,9 +167,18 @@ async def status_of(target: LoginTarget) -> dict[str, Any]:
         return {**found, "state": "unreadable", "problem": error.message, "hint": error.hint}
     if record is None:
         return {**found, "state": "none", "hint": login_hint(target.name)}
-    found |= {"issuer": record.issuer, "client": record.client.client_id, "kept": store.kept_in}
+    found |= _standing(store, record)
+    is_good = found["state"] == "logged in" and "wantedScope" not in found
+    return found if is_good else {**found, "hint": login_hint(target.name)}
+
+
+# ---- inside --------------------------------------------------------------------------------------
+
+
+def _standing(store: LoginStore, record: LoginRecord) -> dict[str, Any]:
+    found = {"issuer": record.issuer, "client": record.client.client_id, "kept": store.kept_in}
     if record.tokens is None:
-        return {**found, "state": "ended", "hint": login_hint(target.name)}
+        return {**found, "state": "ended"}
     left = None if record.expires_at is None else int(record.expires_at - time.time())
     renewable = record.tokens.refresh_token is not None
     over = left is not None and left <= 0 and not renewable
@@ -123,16 +188,12 @@ async def status_of(target: LoginTarget) -> dict[str, Any]:
         "scope": record.tokens.scope,
         "expiresInSeconds": left,
         "renewable": renewable,
-        **(
-            {"wantedScope": record.wanted_scope, "hint": login_hint(target.name)}
-            if record.wanted_scope
-            else {}
-        ),
-        **({"hint": login_hint(target.name)} if over else {}),
+        **({"wantedScope": record.wanted_scope} if record.wanted_scope else {}),
     }
 
 
-# ---- inside --------------------------------------------------------------------------------------
+def _shown(url: str) -> str:
+    return url.partition("?")[0].rpartition("@")[2]
 
 
 async def _listen(listener: RedirectListener, port: int | None, before: LoginRecord | None) -> None:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from mcp.client.auth.extensions.client_credentials import (
     ClientCredentialsOAuthProvider,
     PrivateKeyJWTOAuthProvider,
@@ -49,20 +51,24 @@ def own_provider(
         issuer=client.client_id,
         subject=client.client_id,
         signing_key=secret,
-        signing_algorithm=client.client_key_algorithm,
+        signing_algorithm=_algorithm_of(secret, hint),
     )
-    assertion = _signing(signed.create_assertion_provider(), client.client_key_algorithm, hint)
+    assertion = signed.create_assertion_provider()
     return _WithKey(url, storage, client.client_id, assertion, issuer=client.issuer)
 
 
-def _signing(
-    sign: Callable[[str], Awaitable[str]], algorithm: str, hint: str
-) -> Callable[[str], Awaitable[str]]:
-    async def assertion(audience: str) -> str:
-        try:
-            return await sign(audience)
-        except (jwt.PyJWTError, ValueError, TypeError):
-            # Without the library's words, which may quote the key.
-            raise LoginError(f"the client's private key cannot sign with {algorithm}", hint=hint) from None
-
-    return assertion
+def _algorithm_of(key: str, hint: str) -> str:
+    """Returns what a private key signs with (RFC 7518, section 3.1; RFC 8037). Raises LoginError: It cannot sign."""
+    try:
+        match load_pem_private_key(key.encode(), None):
+            case RSAPrivateKey():
+                return "RS256"
+            case EllipticCurvePrivateKey(curve=curve):
+                return {256: "ES256", 384: "ES384", 521: "ES512"}[curve.key_size]
+            case Ed25519PrivateKey():
+                return "EdDSA"
+            case _:
+                raise ValueError
+    except (ValueError, TypeError, KeyError, UnsupportedAlgorithm):
+        # Without the library's words, which may quote the key.
+        raise LoginError("the client's private key cannot sign", hint=hint) from None

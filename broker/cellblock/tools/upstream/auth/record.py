@@ -40,6 +40,9 @@ class LoginRecord(BaseModel):
     """Names what the next login asks for, since the server has refused something for want of it; with what was
     granted."""
 
+    server: str = ""
+    """Names the server in `mcpServers`; nothing where an earlier release has written it."""
+
     person: str = ""
     """Says whose it is, as `person_of` has it."""
 
@@ -52,6 +55,13 @@ class LoginRecord(BaseModel):
     expires_at: float | None = None
     resource_metadata: ProtectedResourceMetadata | None = None
     server_metadata: OAuthMetadata | None = None
+
+    def of(self, server: str, person: str) -> LoginRecord:
+        """Returns the same login, with whose it is; names that are no Unicode stand as they can be written."""
+        names = {"server": server, "person": person}
+        return self.model_copy(
+            update={key: name.encode("utf-8", "backslashreplace").decode() for key, name in names.items()}
+        )
 
     def with_tokens(self, tokens: OAuthToken | None) -> LoginRecord:
         """Returns the same login with other tokens, as they came just now (RFC 6749, sections 5.1 and 6)."""

@@ -105,7 +105,7 @@ class RedirectListener:
             async with asyncio.timeout(HEAD_BOUND_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
             status, text = self._take(head.decode("latin-1"))
-            body = _page(text).encode()
+            body = page(f"<p>{html.escape(text)}").encode()
             writer.write(
                 f"HTTP/1.1 {status}\r\n{_HEADERS}Content-Length: {len(body)}\r\n\r\n".encode() + body
             )
@@ -127,7 +127,7 @@ class RedirectListener:
             return "404 Not Found", "There is nothing here."
         if method != "GET":
             return "405 Method Not Allowed", "There is nothing here."
-        values = {name: given[0] for name, given in parse_qs(target.query).items() if len(given) == 1}
+        values = values_in(target.query)
         state = values.get("state", "")
         if self._state is None or not secrets.compare_digest(state.encode(), self._state.encode()):
             return "400 Bad Request", "This answer belongs to no login that is under way."
@@ -138,11 +138,17 @@ class RedirectListener:
             result = AuthorizationCodeResult(code=values["code"], state=state, iss=values.get("iss"))
             self._answer.set_result(result)
             return "200 OK", "You can close this page and go back to the terminal."
-        self._answer.set_exception(_refusal(values.get("error", "no code")))
+        self._answer.set_exception(refusal(values.get("error", "no code")))
         return "200 OK", "The login was refused. You can close this page."
 
 
-def _refusal(error: str) -> LoginError:
+def values_in(query: str) -> dict[str, str]:
+    """Returns what is given once in a query, or a form."""
+    return {name: given[0] for name, given in parse_qs(query).items() if len(given) == 1}
+
+
+def refusal(error: str) -> LoginError:
+    """Words the error with which an authorization server has answered."""
     if error == "access_denied":
         return LoginError("The login was denied.", hint="Log in again, and agree.")
     return LoginError(
@@ -150,9 +156,12 @@ def _refusal(error: str) -> LoginError:
     )
 
 
-def _page(text: str) -> str:
+def page(body: str) -> str:
+    """Makes a page of a body, for screens of any width."""
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>Cellblock</title>"
-        "<style>:root{color-scheme:light dark}body{font:1.1rem system-ui;margin:20vh auto;max-width:30rem}</style>"
-        f"<h1>Cellblock</h1><p>{html.escape(text)}</p></html>"
+        "<meta name=viewport content='width=device-width,initial-scale=1'><style>:root{color-scheme:light dark}"
+        "body{font:1.1rem system-ui;margin:15vh auto;padding:0 1rem;max-width:30rem;overflow-wrap:anywhere}"
+        "input,button{font:inherit;width:100%;box-sizing:border-box;padding:.5rem;margin:.4rem 0}</style>"
+        f"<h1>Cellblock</h1>{body}</html>"
     )

@@ -41,12 +41,13 @@ class KeptLogin(Login):
         server: The server's name.
         store: Where its login is kept.
         redactor: As for `Login`.
+        page: As for `Login`.
     """
 
     is_given = True
 
-    def __init__(self, server: str, store: LoginStore, redactor: Redactor) -> None:
-        super().__init__(server, redactor)
+    def __init__(self, server: str, store: LoginStore, redactor: Redactor, page: str | None = None) -> None:
+        super().__init__(server, redactor, page)
         self._store = store
         self._record: LoginRecord | None = None
         self._stamp: Stamp | None = None

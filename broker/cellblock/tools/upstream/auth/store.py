@@ -63,8 +63,10 @@ class LoginStore:
         person: Whose login it is, as `person_of` has it; nothing: the one that all share, and of the user of this
             machine.
         patient: Whether a login that cannot be written is held until it can be: this process goes on.
+        name: What it is kept as, where that is known and no more: it is read and removed, of whatever URL it is.
 
     Attributes:
+        server: The server's name; what is plain in it where no more is known.
         kept_in: Where the last record read or written is: `keyring`, `file` or `postgresql`.
     """
 
@@ -77,15 +79,26 @@ class LoginStore:
         *,
         person: str = "",
         patient: bool = False,
+        name: str = "",
     ) -> None:
         self.kept_in: str | None = None
-        self._store, self._server, self._url, self._patient = store, server, url, patient
-        whose = f"\0{person}" if person else ""
-        self._name = file_stem(server, f"{server}\0{url}{whose}", HASH_CHARS)
+        self._store, self.server, self._url, self._patient = store, server, url, patient
+        self._person, whose = person, f"\0{person}" if person else ""
+        self.name = name or file_stem(server, f"{server}\0{url}{whose}", HASH_CHARS)
         self._shelf = store.shelf(KIND, MAX_BYTES, folder=AUTH_DIR)
         self._settings = settings
         self._keyring = Keyring(KEYRING_SECONDS)
         self._writing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def all(cls, store: Store, settings: AuthSettings) -> list[LoginStore]:
+        """Returns the places of all logins that there are. Raises LoginStoreError: They cannot be listed."""
+        try:
+            names = store.shelf(KIND, MAX_BYTES, folder=AUTH_DIR).names()
+        except OSError as error:
+            said = f"The logins cannot be listed: {error.strerror or error}."
+            raise LoginStoreError(said, hint="Check --state-dir, or state.url.") from None
+        return [cls(store, name[: -HASH_CHARS - 1], "", settings, name=name) for name in names]
 
     @property
     def where(self) -> str:
@@ -93,12 +106,12 @@ class LoginStore:
         if self._store.is_shared:
             return "where brokers share it, in PostgreSQL"
         return (
-            "in the system's keyring" if self.kept_in == "keyring" else f"in {self._shelf.where(self._name)}"
+            "in the system's keyring" if self.kept_in == "keyring" else f"in {self._shelf.where(self.name)}"
         )
 
     def stamp(self) -> Stamp | None:
         """Changes whenever the login does; None without one."""
-        return self._shelf.stamp(self._name)
+        return self._shelf.stamp(self.name)
 
     @contextlib.asynccontextmanager
     async def locked(self, bound: float) -> AsyncGenerator[None]:
@@ -107,7 +120,7 @@ class LoginStore:
 
         def locked() -> contextlib.ExitStack:
             with contextlib.ExitStack() as stack:
-                stack.enter_context(self._store.lock(f"login {self._name}", bound))
+                stack.enter_context(self._store.lock(f"login {self.name}", bound))
                 self._shelf.refresh()
                 return stack.pop_all()
 
@@ -144,7 +157,7 @@ class LoginStore:
             record = LoginRecord.model_validate_json(text)
         except ValidationError:
             raise self._damaged() from None
-        return record if record.server_url == self._url else None
+        return record if self._url in ("", record.server_url) else None
 
     async def save(self, record: LoginRecord) -> None:
         """Keeps the login. A keyring that fails is left for the file: a rotated token must not be lost.
@@ -156,13 +169,14 @@ class LoginStore:
             # What it holds is older.
             self._writing.cancel()
             self._writing = None
+        record = record.of(self.server, self._person)
         text = record.model_dump_json(exclude_none=True)
         if self._store.is_shared:
             await self._share(record, text)
             return
         entry = self._entry()
         if self._settings.keyring == "auto" and (entry or await _asked(self._keyring.find)):
-            name = entry or f"{self._name}-{secrets.token_hex(4)}"
+            name = entry or f"{self.name}-{secrets.token_hex(4)}"
             try:
                 await _asked(self._keyring.set, name, text)
             except KeyringError as error:
@@ -178,7 +192,7 @@ class LoginStore:
         """Forgets the login. Raises LoginStoreError: It is still there."""
         entry = self._entry()
         with self._worded("removed"), contextlib.suppress(FileNotFoundError):
-            await asyncio.to_thread(self._shelf.remove, self._name)
+            await asyncio.to_thread(self._shelf.remove, self.name)
         if entry is not None:
             await self._from_keyring(_asked(self._keyring.delete, entry))
 
@@ -187,21 +201,21 @@ class LoginStore:
     async def _write(self, envelope: dict[str, Any]) -> None:
         data = json.dumps(envelope).encode()
         with self._worded("written"):
-            await asyncio.to_thread(self._shelf.write, self._name, data, replace=True)
+            await asyncio.to_thread(self._shelf.write, self.name, data, replace=True)
 
     async def _share(self, record: LoginRecord, text: str) -> None:
         self.kept_in = "postgresql"
         was_there = self.stamp() is not None
         try:
-            await asyncio.to_thread(self._shelf.write, self._name, text.encode(), replace=True)
+            await asyncio.to_thread(self._shelf.write, self.name, text.encode(), replace=True)
         except NotShared as error:
             if not error.is_away or not self._patient:
                 raise self._failed("written", error) from None
             logger.warning(
-                "the login of %s is written when PostgreSQL is back: %s", self._server, error.strerror
+                "the login of %s is written when PostgreSQL is back: %s", self.server, error.strerror
             )
             later = self._write_later(record, text, was_there)
-            self._writing = asyncio.create_task(later, name=f"login of {self._server}")
+            self._writing = asyncio.create_task(later, name=f"login of {self.server}")
 
     async def _write_later(self, record: LoginRecord, text: str, was_there: bool) -> None:
         why = "this broker has ended"
@@ -214,7 +228,7 @@ class LoginStore:
                 if not error.is_away:
                     why = error.strerror
                     break
-        logger.error("the login of %s is lost, as it could not be written: %s", self._server, why)
+        logger.error("the login of %s is lost, as it could not be written: %s", self.server, why)
 
     def _is_settled(self, record: LoginRecord, text: str, was_there: bool) -> bool:
         """Writes a login over what it was renewed from, or where none was there, unless a person has logged in or out
@@ -225,15 +239,15 @@ class LoginStore:
             return True
         # One that is damaged is replaced.
         with contextlib.suppress(ValidationError, FileNotFoundError):
-            held = LoginRecord.model_validate_json(self._shelf.read(self._name))
+            held = LoginRecord.model_validate_json(self._shelf.read(self.name))
             if held.since > record.since:
                 return True
-        return self._shelf.write(self._name, text.encode(), replace=stamp is not None, only=stamp)
+        return self._shelf.write(self.name, text.encode(), replace=stamp is not None, only=stamp)
 
     def _envelope(self) -> dict[str, Any] | None:
         with self._worded("read"):
             try:
-                data = self._shelf.read(self._name)
+                data = self._shelf.read(self.name)
             except FileNotFoundError:
                 return None
         try:
@@ -254,8 +268,8 @@ class LoginStore:
 
     def _damaged(self) -> LoginStoreError:
         if self._store.is_shared:
-            return LoginStoreError(f"The login of {self._server} is damaged.", hint="Log in anew.")
-        file = self._shelf.where(self._name)
+            return LoginStoreError(f"The login of {self.server} is damaged.", hint="Log in anew.")
+        file = self._shelf.where(self.name)
         return LoginStoreError(f"The login file {file} is damaged.", hint=f"Log in anew: rm {file}.")
 
     @contextlib.contextmanager
@@ -268,9 +282,9 @@ class LoginStore:
     def _failed(self, what: str, error: Exception) -> LoginStoreError:
         if self._store.is_shared:
             why = error.strerror if isinstance(error, OSError) else error
-            text = f"The login of {self._server} cannot be {what}: {why}."
+            text = f"The login of {self.server} cannot be {what}: {why}."
             return LoginStoreError(text, hint="Try again when PostgreSQL is back.")
-        file = self._shelf.where(self._name)
+        file = self._shelf.where(self.name)
         match error:
             case InTheWay():
                 return LoginStoreError(f"{error}.", hint="Move it away.")

@@ -84,8 +84,8 @@ def target_of(
         raise ConfigError(f"{server} cannot be reached: {config.missing}.", hint="Set it, then try again.")
     if not can_log_in(config):
         raise ConfigError(
-            f"{server} has an Authorization header of its own.",
-            hint="Remove it from the configuration to log in.",
+            f"{server} has credentials in its headers.",
+            hint="Remove them from the configuration to log in.",
         )
     if not is_safe(config.url):
         raise ConfigError(

@@ -26,7 +26,7 @@ AROUND_SCREEN = {
 
 # To a page all JSON goes through `json_page`; these have no text of others, or make it visible themselves.
 AROUND_PAGE = {
-    "Response": {"serve/http/pages.py": 3, "serve/http/refusal.py": 3},
+    "Response": {"serve/http/login_pages.py": 2, "serve/http/pages.py": 3, "serve/http/refusal.py": 3},
     "PlainTextResponse": {"serve/http/pages.py": 3},
     "JSONResponse": {"serve/http/pages.py": 1},
     "dumps": {"serve/http/pages.py": 1, "serve/http/refusal.py": 1, "serve/http/waiting_runs.py": 1},

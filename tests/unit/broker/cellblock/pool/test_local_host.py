@@ -93,6 +93,7 @@ async def test_an_answer_that_cannot_be_read_is_not_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The process is another program here: each time it says something else."""
+    odd = ["x" * 100_000, "no JSON", "[1]", "[" * 50_000]
     first = tmp_path / "first"
     (program := tmp_path / "program").write_text(
         f"""#!{sys.executable}
@@ -102,15 +103,21 @@ number = len(first.read_text()) if first.exists() else 0
 first.write_text("x" * (number + 1))
 sys.stdin.readline()
 for _ in sys.stdin:
-    print(["x" * 100_000, "no JSON", json.dumps({{"said": "all is well"}})][min(number, 2)], flush=True)
+    print([*{odd!r}, json.dumps({{"said": "all is well"}})][min(number, {len(odd)})], flush=True)
 """
     )
     program.chmod(0o700)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: True)
-    monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(ray_hosts, "REPORT_SECONDS", 0.01)
     terms = Terms(1 << 20, 64, "auto")
-    hosts = RayHosts(RaySettings(), PoolSettings(), "0" * 64, make_pair(), terms, lambda: 0, tmp_path / "log")
+    hosts = RayHosts(
+        RaySettings(command=[str(program)]),
+        PoolSettings(),
+        "0" * 64,
+        make_pair(),
+        terms,
+        lambda: 0,
+        tmp_path / "log",
+    )
     hosts.start("tcp://127.0.0.1:1")
     try:
         await until(lambda: "all is well" in caplog.text, "it is asked again")

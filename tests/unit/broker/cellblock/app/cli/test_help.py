@@ -114,7 +114,7 @@ def test_no_command_is_a_question_for_help(capsys: pytest.CaptureFixture[str]) -
         (["docter"], "Did you mean `cellblock doctor`?"),
         (["auth", "logn"], "Did you mean `cellblock auth login`?"),
         (["xyzzy"], "There are: run, record,"),
-        (["auth", "xyzzy"], "There are: login, status, logout."),
+        (["auth", "xyzzy"], "There are: login, status, list, logout."),
     ],
 )
 def test_a_slip_of_the_pen(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

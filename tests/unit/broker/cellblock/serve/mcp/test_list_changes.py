@@ -44,7 +44,10 @@ class Standing:
         self.catalog = self.known_catalog = Catalog()
         self.show(*servers)
 
-    async def about_to_answer(self) -> None:
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        return self.catalog, self.known_catalog
+
+    async def about_to_answer(self, principal: str) -> None:
         """Nothing connects here."""
 
     def show(self, *servers: ServerEntry) -> None:

@@ -37,7 +37,10 @@ class Answering:
         self.watch_catalog = Listeners().add
         self.catalog = self.known_catalog = Catalog()
 
-    async def about_to_answer(self) -> None:
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        return self.catalog, self.known_catalog
+
+    async def about_to_answer(self, principal: str) -> None:
         """Nothing connects here."""
 
     async def run_request(self, raw: Mapping[str, Any], _: Caller, **__: Any) -> RunResponse:

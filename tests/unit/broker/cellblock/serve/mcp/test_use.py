@@ -131,7 +131,10 @@ class Naming:
     def show(self, *servers: ServerEntry) -> None:
         self.catalog = self.known_catalog = Catalog(1, {entry.server_id: entry for entry in servers})
 
-    async def about_to_answer(self) -> None:
+    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
+        return self.catalog, self.known_catalog
+
+    async def about_to_answer(self, principal: str) -> None:
         """Nothing connects here."""
 
     def output_of(self, _server: ServerEntry, _tool: ToolEntry, principal: str) -> ToolOutput | None:

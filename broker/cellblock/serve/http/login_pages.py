@@ -1,0 +1,228 @@
+"""Login_pages lead a person in a browser to the login of a server that wants everybody's own.
+
+A link here holds no secret and names nobody. The login belongs to whoever proves to be somebody in that very browser:
+at the identity provider, or with a token of Cellblock's. A cookie binds what comes back to the browser that has begun,
+so nobody has others log in for him. A link alone begins nothing, and no redirect leads anywhere but to an authorization
+server.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
+
+from mcp.server.auth.provider import TokenVerifier
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.loopback import is_loopback
+from cellblock.base.settings.policy import person_of
+from cellblock.base.settings.settings import Settings
+from cellblock.base.store import Store
+from cellblock.base.visible import visible
+from cellblock.serve.http.bodies import read_body
+from cellblock.serve.http.caller import NO_ONE
+from cellblock.serve.http.identity import Identity
+from cellblock.serve.http.logins import SERVER_LOGINS
+from cellblock.serve.http.pages import HEADERS, HTML
+from cellblock.serve.http.refusal import Refused, header
+from cellblock.serve.http.token import MAX_CHARS, SUBJECT
+from cellblock.tools.upstream.auth.errors import LoginStoreError
+from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS
+from cellblock.tools.upstream.auth.flow import BEGUN_SECONDS, begin, finish, taken
+from cellblock.tools.upstream.auth.redirect import page, refusal, values_in
+from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of, target_of
+
+logger = logging.getLogger("cellblock.serve")
+
+CALLBACK: Final = "callback"
+
+THE_USER: Final = "The user of this machine"
+
+REQUESTS_PER_SECOND: Final = 5.0
+BURST: Final = 50
+"""Bound the requests of strangers from one network: each may write something down, and have another server asked."""
+
+MAX_BODY_BYTES: Final = 4 * MAX_CHARS
+"""Bounds a form: three bytes may stand for one character of a token."""
+
+BODY_SECONDS: Final = 10.0
+
+COOKIE: Final = "cellblock_login"
+
+_SECRET: Final = re.compile(r"[\w-]{43}", re.ASCII)
+
+_HEADERS: Final = {
+    **HEADERS,
+    # Browsers ask `form-action` also about redirects of a form's answer: to an authorization server, and on from there.
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'; "
+        "form-action 'self' https: http://127.0.0.1:* http://localhost:*"
+    ),
+    # With `no-referrer`, a form's `Origin` would be `null`.
+    "referrer-policy": "same-origin",
+}
+
+
+class LoginPages:
+    """Shows the pages of all servers.
+
+    Args:
+        settings: Gives those in force.
+        store: Has what is between the halves of a login.
+        verifier: Knows tokens; None where none is asked for.
+        identity: Asks an identity provider who somebody is; None: a token says so.
+        origin: Where browsers reach this front-end; None: where a request says.
+        secure: Whether browsers reach us over TLS.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        store: Store,
+        verifier: TokenVerifier | None,
+        identity: Identity | None,
+        origin: str | None,
+        *,
+        secure: bool,
+    ) -> None:
+        self._settings, self._store = settings, store
+        self._verifier, self._identity = verifier, identity
+        self._origin, self._secure = origin, secure
+
+    def routes(self, guard: list[Middleware]) -> list[Route]:
+        """Returns the paths, behind their guard."""
+        path = f"{SERVER_LOGINS}{{server:path}}"
+        return [Route(path, self._answer, methods=["GET", "POST"], middleware=guard)]
+
+    async def _answer(self, request: Request) -> Response:
+        server: str = request.path_params["server"]
+        try:
+            if server == CALLBACK and "state" in request.query_params and request.method != "POST":
+                return await self._came_back(request)
+            self._target(server)
+            return await self._begun(request, server) if request.method == "POST" else self._form(server)
+        except CellblockError as error:
+            logger.info("a login has not succeeded: %s", error)
+            is_ours = isinstance(error, ConfigError | LoginStoreError)
+            status = HTTPStatus.SERVICE_UNAVAILABLE if is_ours else HTTPStatus.BAD_REQUEST
+            return _page(f"{error.message} {error.hint}", status=status)
+
+    async def _begun(self, request: Request, server: str) -> Response:
+        if self._identity is not None:
+            base, secret = self._base(request), self._secret(request)
+            url = await self._identity.begin(self._store, server, f"{base}{SERVER_LOGINS}{CALLBACK}", secret)
+            return self._redirect(url, secret, base)
+        principal = await self._principal(request)
+        if principal is None:
+            return self._form(server, "This token is not known here.", HTTPStatus.FORBIDDEN)
+        return await self._led(request, server, principal)
+
+    async def _came_back(self, request: Request) -> Response:
+        values = values_in(request.url.query)
+        begun = await taken(self._store, values.get("state", ""), self._cookie(request), values.get("iss"))
+        if "error" in values or "code" not in values:
+            raise refusal(values.get("error", "no code"))
+        if begun.nonce is not None and self._identity is not None:
+            return await self._led(
+                request, begun.server, await self._identity.principal(begun, values["code"])
+            )
+        person = begun.login.person
+        _, less = await finish(self._target(begun.server, person), begun, values["code"])
+        logger.info("%s has logged in to %s", person or THE_USER, begun.server)
+        return _page(f"{person or THE_USER} is logged in to {begun.server}.{less} You can close this page.")
+
+    async def _led(self, request: Request, server: str, principal: str) -> Response:
+        """Leads a browser to the login of a server, for a principal."""
+        target = self._target(server, person_of(principal))
+        base, secret = self._base(request), self._secret(request)
+        refused = await challenge_of(target, TOKEN_SECONDS)
+        if refused is None:
+            return _page(f"{server} asks for no login.")
+        before, redirect_uri = await target.before(), f"{base}{SERVER_LOGINS}{CALLBACK}"
+        return self._redirect(await begin(target, refused, before, redirect_uri, secret), secret, base)
+
+    def _form(self, server: str, wrong: str = "", status: int = HTTPStatus.OK) -> Response:
+        field = ""
+        if self._identity is not None:
+            who = f"First you say who you are at {self._identity.host}."
+        elif self._verifier is None:
+            who = "Everybody who uses this daemon uses this login."
+        else:
+            who = "First say who you are, by the token with which your client comes to Cellblock."
+            field = "<label>Token <input name=token type=password autocomplete=off required></label>"
+        text = (
+            f"Log in to {server}. {who} Then its authorization server asks whether Cellblock may act for you."
+        )
+        form = f"<form method=post>{field}<button>Go on</button></form>"
+        return _page(text, wrong, form=form, status=status)
+
+    async def _principal(self, request: Request) -> str | None:
+        """Returns who has the token of a form; None: nobody."""
+        if self._verifier is None:
+            return NO_ONE
+        body = await read_body(request.scope, request.receive, MAX_BODY_BYTES, BODY_SECONDS)
+        token = values_in(body.decode("latin-1")).get("token", "").strip()
+        access = await self._verifier.verify_token(token) if token.isascii() else None
+        return None if access is None else access.subject or SUBJECT
+
+    def _target(self, server: str, person: str = "") -> LoginTarget:
+        """Returns the server of a name that wants everybody's own login. Raises ConfigError: Nobody can log in now."""
+        made = self._settings()
+        config, auth = made.servers.get(server), made.cellblock.auth
+        if config is None or not config.is_personal or auth.for_server(server).grant == "client_credentials":
+            raise Refused(HTTPStatus.NOT_FOUND)
+        return target_of(server, made.servers, auth, self._store, person)
+
+    def _base(self, request: Request) -> str:
+        """Returns the origin at which browsers reach this front-end."""
+        if self._origin is not None:
+            return self._origin
+        # One that is allowed: a guard has looked.
+        return origin_of((header(request.scope, b"host") or b"").decode("latin-1"), secure=self._secure)
+
+    def _cookie(self, request: Request) -> str:
+        """Returns the secret that a browser has; empty where it has none, or several."""
+        name = _cookie_name(self._base(request))
+        parts = (part.strip().partition("=") for part in request.headers.get("cookie", "").split(";"))
+        found = [value for key, _, value in parts if key == name]
+        return found[0] if len(found) == 1 and _SECRET.fullmatch(found[0]) else ""
+
+    def _secret(self, request: Request) -> str:
+        return self._cookie(request) or secrets.token_urlsafe(32)
+
+    def _redirect(self, url: str, secret: str, base: str) -> Response:
+        secure = "; Secure" if base.startswith("https:") else ""
+        # Lax: the authorization server's redirect comes from another site.
+        cookie = f"{_cookie_name(base)}={secret}; HttpOnly; SameSite=Lax; Path=/; Max-Age={BEGUN_SECONDS:.0f}{secure}"
+        return Response(None, HTTPStatus.SEE_OTHER, {**_HEADERS, "location": url, "set-cookie": cookie})
+
+
+def origin_in(url: str) -> str:
+    """Returns the origin of a URL."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def origin_of(host: str, *, secure: bool) -> str:
+    """Returns the origin of a `Host`: to other machines nothing goes without TLS, which may be a proxy's."""
+    is_here = is_loopback(urlsplit(f"//{host}").hostname)
+    return f"{'https' if secure or not is_here else 'http'}://{host}"
+
+
+def _cookie_name(base: str) -> str:
+    return f"__Host-{COOKIE}" if base.startswith("https:") else COOKIE
+
+
+def _page(*texts: str, form: str = "", status: int = HTTPStatus.OK) -> Response:
+    told = "".join(f"<p>{html.escape(visible(text))}" for text in texts if text)
+    return Response(page(told + form), status, {**_HEADERS, "content-type": HTML})

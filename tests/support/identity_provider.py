@@ -1,0 +1,162 @@
+"""An identity provider: OpenID Connect on a real HTTP server, for one client. Whoever comes is `sub`, at once."""
+
+import base64
+import contextlib
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec
+
+CLIENT_ID = "the-broker"
+CLIENT_SECRET = "s3cr3t-of-the-broker"
+
+
+@dataclass
+class Provider:
+    """What it knows, and how a test has it misbehave."""
+
+    port: int = 0
+    sub: str = "ada"
+    claims: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Replace those of an ID token; None leaves one out."""
+
+    headers: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    iss: str | None = None
+    """The `iss` of its redirects."""
+
+    by_post: bool = False
+    key: Any = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    signs_with: Any = None
+    """Another key, or an algorithm's secret."""
+
+    codes: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    asked: list[str] = field(default_factory=list[str])
+
+    @property
+    def issuer(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def oauth(self, audience: str) -> dict[str, Any]:
+        """The section `http.oauth`."""
+        return {
+            "issuer": self.issuer,
+            "audience": audience,
+            "jwks_url": f"{self.issuer}/jwks",
+            "client_id": CLIENT_ID,
+            "client_secret": CLIENT_SECRET,
+        }
+
+    def described(self) -> dict[str, Any]:
+        method = "client_secret_post" if self.by_post else "client_secret_basic"
+        return {
+            "issuer": self.issuer,
+            "authorization_endpoint": f"{self.issuer}/authorize",
+            "token_endpoint": f"{self.issuer}/token",
+            "jwks_uri": f"{self.issuer}/jwks",
+            "token_endpoint_auth_methods_supported": [method],
+            **self.metadata,
+        }
+
+    def redirect(self, asked: dict[str, str]) -> str:
+        """Says at once who has come."""
+        assert asked["client_id"] == CLIENT_ID and asked["code_challenge_method"] == "S256"
+        assert "openid" in asked["scope"].split() and "resource" not in asked
+        code = secrets.token_urlsafe(16)
+        self.codes[code] = asked
+        iss = {} if self.iss is None else {"iss": self.iss}
+        return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state'], **iss})}"
+
+    def granted(self, form: dict[str, str], authorization: str) -> tuple[int, dict[str, Any]]:
+        """The answer to a code."""
+        if self.by_post:
+            shown = form.get("client_id"), form.get("client_secret")
+        else:
+            pair = base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
+            shown = unquote(pair[0]), unquote(pair[2])
+        asked = self.codes.pop(form["code"], None)
+        if shown != (CLIENT_ID, CLIENT_SECRET) or asked is None:
+            return 400, {"error": "invalid_grant" if asked is None else "invalid_client"}
+        digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+        if base64.urlsafe_b64encode(digest).decode().rstrip("=") != asked["code_challenge"]:
+            return 400, {"error": "invalid_grant", "error_description": "verifier"}
+        return 200, {
+            "access_token": "not for us",
+            "token_type": "Bearer",
+            "id_token": self.id_token(asked["nonce"]),
+        }
+
+    def id_token(self, nonce: str) -> str:
+        told = {
+            "iss": self.issuer,
+            "aud": CLIENT_ID,
+            "sub": self.sub,
+            "nonce": nonce,
+            "exp": int(time.time()) + 600,
+        }
+        claims = {name: value for name, value in {**told, **self.claims}.items() if value is not None}
+        headers = {"kid": "k1", **self.headers}
+        algorithm = headers.get("alg", "ES256")
+        key = None if algorithm == "none" else self.signs_with or self.key
+        return jwt.encode(claims, key, algorithm, headers=headers)
+
+
+@contextlib.contextmanager
+def provider() -> Generator[Provider]:
+    """Serves on a free port of the loopback."""
+    known = Provider()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            target = urlsplit(self.path)
+            known.asked.append(target.path)
+            if target.path == "/authorize":
+                self.send_response(302)
+                asked = {name: values[0] for name, values in parse_qs(target.query).items()}
+                self.send_header("Location", known.redirect(asked))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+            elif target.path == "/.well-known/openid-configuration":
+                self.answer(200, known.described())
+            elif target.path == "/jwks":
+                jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(known.key.public_key()))
+                self.answer(200, {"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]})
+            else:
+                self.answer(404, {})
+
+        def do_POST(self) -> None:
+            known.asked.append(self.path)
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            form = {name: values[0] for name, values in parse_qs(body).items()}
+            self.answer(*known.granted(form, self.headers.get("Authorization", "")))
+
+        def answer(self, status: int, body: dict[str, Any]) -> None:
+            sent = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(sent)))
+            self.end_headers()
+            self.wfile.write(sent)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    known.port = server.server_port
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield known
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
