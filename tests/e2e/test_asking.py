@@ -117,10 +117,10 @@ async def test_a_daemon_asks_the_person_at_the_command_and_ends_the_run_of_one_t
             terminal.press(b"y\n")
             assert json.loads(await within(terminal.process.stdout.read(), 60))["result"] == "a"
         async with piped("run", waits, *options) as command:
-            await until(lambda: running.recorded("tool", "never") == 1, "the call is made", bound=60)
+            await until(lambda: running.recorded(tool="never") == 1, "the call is made", bound=60)
             command.process.terminate()
             assert await within(command.process.wait()) == 143
-        await until(lambda: running.recorded("event", "cancelled") == 1, "the run has ended", bound=60)
+        await until(lambda: running.recorded(event="cancelled") == 1, "the run has ended", bound=60)
 
 
 async def test_a_server_that_is_being_installed_still_starts(tmp_path: Path) -> None:
