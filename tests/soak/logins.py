@@ -1,5 +1,7 @@
 """A campaign of everybody's own logins: people run scripts at two brokers and log in and out, their tokens live for
-seconds, and brokers are killed. The authorization server is `oidc-provider`; the MCP server writes down whose a call is."""
+seconds, and brokers are killed. The authorization server is `oidc-provider`; the MCP server writes down whose each call
+is.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,10 @@ class Person:
 
     name: str
     token: str
-    is_in: bool = False
+    is_in: bool | None = None
+    """Says whether there is a login; None while it comes or goes."""
+
     changes: int = 0
-    """Counts what makes a run's end uncertain: a login or a logout that has begun or ended."""
 
 
 @dataclass
@@ -138,7 +141,8 @@ class Campaign:
                     self.wrong.append(f"{tag}: {error!r}")
                 self.counts["cut off"] += 1
                 continue
-            self._look(person, tag, response, durable, before == (person.is_in, person.changes, place.deaths))
+            is_sure = before == (person.is_in, person.changes, place.deaths) and person.is_in is not None
+            self._look(person, tag, response, durable, is_sure)
 
     def _look(self, person: Person, tag: str, response: Any, durable: bool, is_sure: bool) -> None:
         codes = [one["code"] for one in response["diagnostics"]]
@@ -175,7 +179,7 @@ class Campaign:
 
     async def _log_out(self, person: Person) -> None:
         person.changes += 1
-        person.is_in = False
+        person.is_in = None
         mine = LoginStore(self.store, "notes", self.url, SETTINGS, person=f"token:{person.name}")
         said = await log_out(mine, person.name)
         self.counts["logouts"] += 1
@@ -183,11 +187,12 @@ class Campaign:
             self.counts[said] += 1
         # Where brokers share it in PostgreSQL, each knows it within two seconds.
         await asyncio.sleep(2.5 if self.store.is_shared else 0)
-        person.changes += 1
+        person.is_in = False
 
     async def _log_in(self, person: Person) -> None:
         """Logs in at the page of one broker; the redirect comes to either."""
         person.changes += 1
+        person.is_in = None
 
         async def is_in() -> bool:
             return await self._has_logged_in(person) and await self._all_know(person)
@@ -195,7 +200,6 @@ class Campaign:
         await until_found(is_in, f"{person.name} is logged in", 90, pause=1)
         self.counts["logins"] += 1
         person.is_in = True
-        person.changes += 1
 
     async def _has_logged_in(self, person: Person) -> bool:
         browser = Browser()
@@ -227,12 +231,15 @@ class Campaign:
             response = await self._response(place, person, f"{person.name} look", durable=False)
             if response["result"] is not None:
                 self._look(person, f"{person.name} look", response, False, False)
+            else:
+                self.counts[f"not known yet: {response['diagnostics']}"] += 1
             return response["result"] is not None
 
         try:
             for place in self.places:
                 await until_found(lambda place=place: knows(place), "it knows of the login", 20, pause=0.3)
-        except Exception:  # noqa: BLE001 - it was killed meanwhile
+        except Exception as error:  # noqa: BLE001 - it was killed meanwhile
+            self.counts[f"not known: {error}"] += 1
             return False
         return True
 
@@ -327,5 +334,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 if __name__ == "__main__":
     made = Campaign(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-    asyncio.run(made.run(kills=2))
-    print(made.counts, made.wrong)
+    try:
+        asyncio.run(made.run(kills=2))
+    finally:
+        print(made.counts, made.wrong)

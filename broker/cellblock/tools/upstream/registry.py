@@ -356,8 +356,8 @@ class Registry:
             session
             for name, session in named.items()
             if session.state is State.WAITING
-            or (session.state is State.CONNECTING and session.facts is not None)
-            or (session.state is State.RESTING and session.facts is not None and self.persons.has_room(name))
+            or (session.state is State.CONNECTING and not session.starting)
+            or (session.state is State.RESTING and session.has_login and self.persons.has_room(name))
         ]
         awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
         late = frozenset[str]()

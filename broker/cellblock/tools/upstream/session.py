@@ -205,6 +205,11 @@ class UpstreamSession:
         return self._server.package is not None and (install is None or install.running)
 
     @property
+    def has_login(self) -> bool:
+        """Says whether there is a login, or none can be."""
+        return self._server.login is None or self._server.login.stamp() is not None
+
+    @property
     def needed_login(self) -> NeededLogin | None:
         """Gives the login that a person can give; None where nobody can."""
         login = self._server.login
@@ -377,7 +382,7 @@ class UpstreamSession:
     async def _own(self) -> None:
         while True:
             if self._resting:
-                self.life.rest()
+                self.life.rest(self.reason if self._is_shut_out else "")
                 self._told()
                 await self._wanted.wait()
                 self._resting = False
@@ -408,6 +413,10 @@ class UpstreamSession:
             logger.warning("upstream %s: %s", self._server.name, why)
             if why != before:
                 log_line(self._server.log_file, f"cellblock: not connected: {why}")
+            if self._rests_after is not None and not self.has_login:
+                # Nothing but a login helps, and whoever needs the server is told so by its call.
+                self._resting = True
+                continue
             self._told()
             await self._pause(pause if self._rests_after is None else inf)
 
