@@ -1,17 +1,18 @@
 // An authorization server that is not ours: oidc-provider, with clients that register themselves, opaque access tokens of
 // one resource, and refresh tokens that are good once (a second use of one ends the whole login).
 //
-//   node oidc_provider.mjs MODULES RESOURCE SECONDS
+//   node oidc_provider.mjs MODULES RESOURCE SECONDS LEDGER
 //
-// MODULES is a folder with node_modules, RESOURCE the URL of the MCP server, SECONDS the life of an access token. The first
-// line on stdout is the port. Whoever comes with the header `X-Person: NAME` is that person, and agrees to all.
+// MODULES is a folder with node_modules, RESOURCE the URL of the MCP server, SECONDS the life of an access token, LEDGER the
+// file in which each grant is a line. The first line on stdout is the port. Whoever comes with the header `X-Person: NAME` is that person, and agrees to all.
 
+import { appendFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import process from "node:process";
 import { pathToFileURL } from "node:url";
 
-const [modules, resource, seconds] = process.argv.slice(2);
+const [modules, resource, seconds, ledger] = process.argv.slice(2);
 const load = createRequire(`${modules}/`);
 const { Provider } = await import(pathToFileURL(load.resolve("oidc-provider")));
 
@@ -51,6 +52,9 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   ttl: { AuthorizationCode: 60, Grant: 3600, Interaction: 600, RefreshToken: 3600, Session: 3600 },
 });
 provider.on("server_error", (_, error) => console.error(error));
+provider.on("grant.success", ({ oidc }) => {
+  appendFileSync(ledger, `${JSON.stringify({ event: oidc.params.grant_type, person: oidc.account?.accountId })}\n`);
+});
 
 async function agreed(request, response) {
   const { params, prompt, session } = await provider.interactionDetails(request, response);

@@ -285,7 +285,7 @@ class Campaign:
             server, port = await begun(*forked_server("introspecting_server.py", self.ledger))
             self.url = f"http://127.0.0.1:{port}/mcp"
             provider = SERVERS / "oidc_provider.mjs"
-            _, issuer = await begun(NODE, provider, modules, self.url, TOKEN_SECONDS)
+            _, issuer = await begun(NODE, provider, modules, self.url, TOKEN_SECONDS, self.ledger)
             assert server.stdin is not None
             server.stdin.write(f"http://127.0.0.1:{issuer}\n".encode())
             await server.stdin.drain()
@@ -315,7 +315,9 @@ class Campaign:
         return await asyncio.to_thread(look) == 0
 
     def _judge(self) -> None:
-        calls = [event for event in lines(self.ledger) if event["event"] == "call"]
+        events = lines(self.ledger)
+        self.counts["renewals"] = sum(event["event"] == "refresh_token" for event in events)
+        calls = [event for event in events if event["event"] == "call"]
         for call in calls:
             name, _, _ = (call["said"] or "").partition(" ")
             if name != call["person"]:
