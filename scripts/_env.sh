@@ -82,7 +82,12 @@ make_venv() {
 pip_into() {
   local dir="$1"
   shift
-  with_log "$dir/pip.log" "$dir/bin/python" -m pip install --no-input --disable-pip-version-check --no-compile "$@"
+  with_log "$dir/pip.log" "$dir/bin/python" -m pip install --no-input --disable-pip-version-check --no-compile "$@" && return
+  # pip itself ends with a conflict of versions, or with none that it found.
+  if tail -n 40 "$dir/pip.log" | grep -q "after connection broken by"; then
+    say "No package index was reached. Is there a network? A proxy goes into https_proxy, a mirror into PIP_INDEX_URL."
+  fi
+  return 1
 }
 
 # npm_cli ARGUMENT...: npm of the Node wheel. Its bin/npm is a copied symlink and broken; npm-cli.js is not.

@@ -2,7 +2,7 @@
 
 import sys
 
-from cellblock.app.cli.main import main
+from cellblock.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

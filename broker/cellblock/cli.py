@@ -1,8 +1,17 @@
-"""`python -m cellblock.cli` is the `cellblock` command, for services and for environments without scripts."""
+"""The `cellblock` command; `python -m cellblock.cli` for services and for environments without scripts."""
 
 import sys
 
-from cellblock.app.cli.main import main
+
+def main() -> int:
+    """Runs one command, and ends quietly at a Ctrl-C, also while its modules load. Returns the exit code."""
+    try:
+        from cellblock.app.cli.main import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -85,11 +85,14 @@ async def test_detail_levels_of_list_tools(broker: Broker) -> None:
             full: await discovery.listTools("contract", { detail: "full" }),
             none: await discovery.listTools("contract"),
             empty: await discovery.listTools("contract", {}),
-            undef: await discovery.listTools("contract", { detail: undefined }) }""",
+            undef: await discovery.listTools("contract", { detail: undefined }),
+            nothing: await discovery.listTools("contract", null),
+            unknown: await discovery.listTools("contract", { unknown: 1 }) }""",
         DISCOVERY,
     )
     defined = {name: row["tool"] for name, row in CONTRACT_TOOLS.items() if not row.get("odd")}
-    assert levels["none"] == levels["empty"] == levels["undef"] == levels["description"]
+    for default in ("none", "empty", "undef", "nothing", "unknown"):
+        assert levels[default] == levels["description"], default
     for level, extra in (
         ("name", ()),
         ("description", ("description", "annotations")),
@@ -184,13 +187,23 @@ ERRORS = {
     "searchTools('x', { serverId: 'contrakt' })": ("ServerNotFoundError", "contract"),
     "searchTools('x', { detail: 'everything' })": ("", "full"),
     "searchTools('x', { limit: 0 })": ("", ""),
+    "searchTools('x', { limit: -1 })": ("", ""),
+    "searchTools('x', { limit: true })": ("", ""),
+    "searchTools('x', { limit: '3' })": ("", ""),
     "searchTools('x', { limit: 'many' })": ("", ""),
     "searchTools('x', { limit: 1.5 })": ("", ""),
     "listTools('contract', { detail: 'all' })": ("", "full"),
     "listTools('contract', 'full')": ("", ""),
+    "listTools('contract', [])": ("", ""),
+    "listTools('contract', { detail: ['name'] })": ("", "full"),
+    "listTools('contract', { detail: null })": ("", "full"),
     "listTools()": ("", ""),
+    "describeServer()": ("", ""),
+    "describeServer(null)": ("", ""),
+    "describeServer(['contract'])": ("", ""),
     "describeServer(7)": ("", ""),
     "getTool('contract')": ("", ""),
+    "getTool('contract', { a: 1 })": ("", ""),
     "searchTools()": ("", ""),
     "searchTools(null)": ("", ""),
     "searchTools('x', { serverId: 5 })": ("", ""),

@@ -93,7 +93,7 @@ FAILURES: dict[str, Failure] = {
         "await new Promise((r) => setTimeout(r, 50));",
         UNCAUGHT,
         "script.js:2:16",
-        ("RangeError", "nobody cares"),
+        ("Unhandled rejection: RangeError: nobody cares",),
         ("before",),
     ),
     "an unhandled rejection of an async function": Failure(
@@ -192,6 +192,7 @@ async def test_whatever_is_thrown_is_told(broker: Broker, thrown: str, says: str
     [found] = response.diagnostics
     assert (found.severity, found.code) == ("error", UNCAUGHT)
     assert says in found.message and found.message and found.hint
+    assert not found.message.startswith("Thrown value")
     assert response.result is None and [entry.message for entry in response.logs] == ["before"]
 
 

@@ -13,7 +13,7 @@ import mcp_types as types
 import pytest
 
 from support.asking_client import Asked, always, asking, connect, over_http, stdio
-from support.entries import ledger, plain_server, write_config
+from support.entries import plain_server, recorded, write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.params import mostly
 from support.waits import until, within
@@ -61,13 +61,9 @@ class Fronts:
         async with asking(transport, mode, **options) as asked:
             yield asked
 
-    def calls(self, front: str, tool: str) -> int:
+    def recorded(self, front: str, **wanted: Any) -> int:
         file = self.folder / "stdio.jsonl" if front == "stdio" else self.running.ledger
-        return sum(event.get("tool") == tool for event in ledger(file))
-
-    def cancels(self, front: str) -> int:
-        file = self.folder / "stdio.jsonl" if front == "stdio" else self.running.ledger
-        return sum(event["event"] == "cancelled" for event in ledger(file))
+        return recorded(file, **wanted)
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +87,11 @@ async def connection(request: pytest.FixtureRequest, fronts: Fronts) -> AsyncIte
 async def test_what_the_user_says_is_done(fronts: Fronts, connection: tuple[str, Asked]) -> None:
     front, asked = connection
     asked.answer = always("accept")
-    before = fronts.calls(front, "give")
+    before = fronts.recorded(front, tool="give")
     response = await asked.run(GIVE)
     assert response["result"] == {"path": "a"}, response
     assert response["usage"]["approvalWaitMs"] >= 0
-    assert fronts.calls(front, "give") == before + 1
+    assert fronts.recorded(front, tool="give") == before + 1
     (question,) = asked.questions
     assert "plain.give" in question and '{"path":"a"}' in question
     for action, code in (("decline", "APPROVAL_DECLINED"), ("cancel", "APPROVAL_CANCELLED")):
@@ -105,7 +101,7 @@ async def test_what_the_user_says_is_done(fronts: Fronts, connection: tuple[str,
         assert (denied["code"], denied["fault"], denied["certainty"]) == (code, "caller", "not_started")
         assert denied["hint"] and denied["known"] is True
         assert response["toolTrace"][0]["error"] == "denied by the policy"
-    assert fronts.calls(front, "give") == before + 1
+    assert fronts.recorded(front, tool="give") == before + 1
     assert len(asked.questions) == 3
 
 
@@ -113,10 +109,12 @@ async def test_what_the_user_says_is_done(fronts: Fronts, connection: tuple[str,
 async def test_the_clock_stands_still_while_the_user_thinks(fronts: Fronts, front: str, mode: str) -> None:
     """The run has one second, the user takes longer; calls that need no approval go on meanwhile."""
     async with fronts.client(front, mode) as asked:
-        echoes = fronts.calls(front, "echo")
+        echoes = fronts.recorded(front, tool="echo")
 
         async def think(_: str) -> str:
-            await until(lambda: fronts.calls(front, "echo") > echoes, "the other call is made meanwhile")
+            await until(
+                lambda: fronts.recorded(front, tool="echo") > echoes, "the other call is made meanwhile"
+            )
             await asyncio.sleep(1.5)
             return "accept"
 
@@ -134,7 +132,7 @@ async def test_the_clock_stands_still_while_the_user_thinks(fronts: Fronts, fron
 @pytest.mark.parametrize(("front", "mode"), [("connect", "legacy"), ("http", "auto")])
 async def test_a_user_who_is_not_there(fronts: Fronts, front: str, mode: str) -> None:
     """Without elicitation at once, with it after the named time; in both cases the call was not made."""
-    before = fronts.calls(front, "give")
+    before = fronts.recorded(front, tool="give")
     async with fronts.client(front, mode, elicits=False) as asked:
         denied = (await asked.run(GIVE))["result"]
         assert (denied["code"], denied["certainty"]) == ("APPROVAL_UNAVAILABLE", "not_started")
@@ -150,7 +148,7 @@ async def test_a_user_who_is_not_there(fronts: Fronts, front: str, mode: str) ->
             # The run waits without a process, and so without that bound.
             response = await asked.run(GIVE, limits={"timeoutMs": 2_000})
             assert response["result"] == {"path": "a"}, response
-    assert fronts.calls(front, "give") == before + (mode == "auto")
+    assert fronts.recorded(front, tool="give") == before + (mode == "auto")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,7 @@ async def test_a_user_who_is_not_there(fronts: Fronts, front: str, mode: str) ->
 )
 async def test_a_client_that_leaves_while_its_user_is_asked(fronts: Fronts, front: str, mode: str) -> None:
     """The call is not made, and its run does not stay: where the client would come back, until that time is over."""
-    before = fronts.calls(front, "give")
+    before = fronts.recorded(front, tool="give")
     async with fronts.client(front, mode) as asked:
         asked.answer = never
         call = asyncio.create_task(asked.client.call_tool(TOOL, {"code": GIVE}))
@@ -172,7 +170,7 @@ async def test_a_client_that_leaves_while_its_user_is_asked(fronts: Fronts, fron
         call.cancel()
         await asyncio.wait([call])
     await fronts.running.until_live(0)
-    assert fronts.calls(front, "give") == before
+    assert fronts.recorded(front, tool="give") == before
 
 
 async def never(_: str) -> str:
@@ -232,11 +230,11 @@ async def test_progress_and_logs_while_it_runs_and_a_cancel_ends_it(
         console.log("now waiting");
         await never({});
     """
-    before, cancels = fronts.calls(front, "never"), fronts.cancels(front)
+    before, cancels = fronts.recorded(front, tool="never"), fronts.recorded(front, event="cancelled")
     call = asyncio.ensure_future(asked.run(code, told=True))
     await asked.until(lambda: len(asked.progress) >= 3 and "1 tool call;" in asked.progress[-1][1])
     await asked.until(lambda: len(asked.logs) == 2)
-    await until(lambda: fronts.calls(front, "never") == before + 1, "the script is in its call")
+    await until(lambda: fronts.recorded(front, tool="never") == before + 1, "the script is in its call")
     assert [level for level, _ in asked.logs] == ["warning", "error"]
     assert asked.logs[1][1] == "second"
     elapsed = [progress for progress, _ in asked.progress]
@@ -246,7 +244,7 @@ async def test_progress_and_logs_while_it_runs_and_a_cancel_ends_it(
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await within(call)
-    await until(lambda: fronts.cancels(front) > cancels, "the call is cancelled upstream")
+    await until(lambda: fronts.recorded(front, event="cancelled") > cancels, "the call is cancelled upstream")
     # Who did not ask is not told.
     told = len(asked.progress)
     await asked.run("await new Promise((done) => setTimeout(done, 400));")

@@ -95,7 +95,7 @@ def test_from_first_use_to_approval(
     rest = command("files", "--all")
     assert rest.code == 0 and "approved: steal" in rest.out
     again = command("files", "--all")
-    assert again.code == 0 and "all 2 tools are as they were pinned" in again.out
+    assert again.code == 0 and "all of its tools (2) are as they were pinned" in again.out
 
     for file in (tmp_path / "state" / "pins").iterdir():
         assert SECRET not in file.read_text()
@@ -115,7 +115,7 @@ def test_a_damaged_pin_file_is_made_anew_only_on_request(
         assert str(file) in refused.err and "--all" in refused.err
     assert file.read_text() == "{"
     assert command("files", "--all").code == 0
-    assert "all 1 tools are as they were pinned" in command("files", "--show").out
+    assert "all of its tools (1) are as they were pinned" in command("files", "--show").out
 
 
 def test_what_cannot_be_approved_is_a_usage_error(command: Command, definitions: Callable[..., None]) -> None:

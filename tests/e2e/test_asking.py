@@ -12,12 +12,14 @@ from support.commands import cellblock, piped
 from support.entries import plain_server
 from support.http_daemon import daemon
 from support.pseudo_terminal import in_terminal
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 SCRIPT = (
     'import { echo } from "@codemode/servers/plain"; console.log("é"); export default await echo({ a: 1.5 });'
 )
 BROKEN = "import sys; print('Traceback:\\nacme.Error:\\nno key in ACME_KEY', file=sys.stderr); sys.exit(1)"
+
+FAILS_ONCE = '[ -e "$1" ] && exec sleep 600; : > "$1"; echo "Error: no database." >&2; exit 1'
 
 LIGHT: dict[str, Any] = {"pool": {"warm": 0}, "typecheck": "off"}
 
@@ -117,16 +119,17 @@ async def test_a_daemon_asks_the_person_at_the_command_and_ends_the_run_of_one_t
             terminal.press(b"y\n")
             assert json.loads(await within(terminal.process.stdout.read(), 60))["result"] == "a"
         async with piped("run", waits, *options) as command:
-            await until(lambda: running.recorded("tool", "never") == 1, "the call is made", bound=60)
+            await until(lambda: running.recorded(tool="never") == 1, "the call is made", bound=60)
             command.process.terminate()
             assert await within(command.process.wait()) == 143
-        await until(lambda: running.recorded("event", "cancelled") == 1, "the run has ended", bound=60)
+        await until(lambda: running.recorded(event="cancelled") == 1, "the run has ended", bound=60)
 
 
 async def test_a_server_that_is_being_installed_still_starts(tmp_path: Path) -> None:
     servers = {
         "late": {"command": "sleep", "args": ["600"]},
         "absent": {"command": str(tmp_path / "absent")},
+        "again": {"command": "sh", "args": ["-c", FAILS_ONCE, "sh", str(tmp_path / "began")]},
     }
     upstream = {"connect_timeout_ms": 300_000}
     async with daemon(tmp_path, servers=servers, upstream=upstream, **LIGHT):
@@ -136,6 +139,15 @@ async def test_a_server_that_is_being_installed_still_starts(tmp_path: Path) -> 
         code, out, _ = await cellblock("status", "absent", *options)
         assert code == 1 and "again: cellblock restart absent" in out
         assert out.count("Correct command in its entry") == 1
+
+        # What is tried again has failed, and does not still start.
+        async def tried_again() -> str | None:
+            out = (await cellblock("status", "again", *options)).out
+            return out if "again: connecting" in out and "no database" in out else None
+
+        said = await until_found(tried_again, "the second attempt", bound=60)
+        assert "All that it said is in" in said and "It still starts" not in said
+        assert "Did you mean again?" in (await cellblock("status", "agan", *options)).err
 
 
 async def test_a_daemon_whose_state_was_removed_ends(tmp_path: Path) -> None:

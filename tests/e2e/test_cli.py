@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,21 @@ def test_python_tools_of_a_module(command: Any, tmp_path: Path) -> None:
     outcome = command("run", "-", "--config", config, code=code, env=env)
     assert outcome.returncode == 0, outcome.stderr
     assert response_of(outcome)["result"] == 42
+
+
+def test_a_ctrl_c_while_a_command_loads_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "asyncio.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    words = [sys.executable, "-P", "-m", "cellblock.cli", "status"]
+    done = subprocess.run(
+        words,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=BOUND_SECONDS,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_version_and_help(command: Any) -> None:

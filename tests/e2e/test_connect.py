@@ -42,23 +42,21 @@ async def test_an_editor_sees_the_daemon_as_if_it_were_its_own(
         code = 'import { echo } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await echo({ ü: 1 });'
         result = await within(client.call_tool(TOOL, {"code": code}), 60)
         assert result.structured_content["result"] == r'{"\u00fc": 1}'
-        starts = served.recorded("event", "start")
+        starts = served.recorded(event="start")
         assert (await within(client.call_tool(TOOL, {}))).is_error
         assert len((await within(client.list_resources())).resources) == 1
         # Results over the SDK's default bound of one event.
         code = "globalThis.__codemode_result__ = 'x'.repeat(3 * 1024 * 1024);"
         result = await within(client.call_tool(TOOL, {"code": code}), 60)
         assert len(result.structured_content["result"]) == 3 * 1024 * 1024
-        calls, cancelled = served.recorded("tool", "never"), served.recorded("event", "cancelled")
+        calls, cancelled = served.recorded(tool="never"), served.recorded(event="cancelled")
         call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: served.recorded("tool", "never") > calls, "the script is in its call")
+        await until(lambda: served.recorded(tool="never") > calls, "the script is in its call")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await within(call)
-        await until(
-            lambda: served.recorded("event", "cancelled") > cancelled, "a cancel notification upstream"
-        )
-    assert served.recorded("event", "start") == starts
+        await until(lambda: served.recorded(event="cancelled") > cancelled, "a cancel notification upstream")
+    assert served.recorded(event="start") == starts
 
 
 def call(request_id: int, code: str) -> dict[str, Any]:
@@ -89,7 +87,7 @@ async def test_a_daemon_that_goes_away_leaves_no_request_without_an_answer(tmp_p
         relay.send(INITIALIZE)
         assert "result" in await relay.answer()
         relay.send(INITIALIZED, call(2, NEVER))
-        await until(lambda: running.recorded("tool", "never"), "the script is in its call")
+        await until(lambda: running.recorded(tool="never"), "the script is in its call")
         running.process.kill()
         assert (await relay.answer())["id"] == 2
         relay.send(call(3, "1;"))
@@ -108,7 +106,7 @@ async def test_a_daemon_that_stops_answers_what_it_ends_and_takes_its_socket_awa
         relay.send(INITIALIZE, INITIALIZED)
         assert "result" in await relay.answer()
         relay.send(call(2, NEVER))
-        await until(lambda: running.recorded("tool", "never"), "the script is in its call")
+        await until(lambda: running.recorded(tool="never"), "the script is in its call")
         running.process.terminate()
         told = await relay.answer()
         assert told["id"] == 2 and "The daemon is stopping" in json.dumps(told)
@@ -138,14 +136,14 @@ async def test_another_users_daemon_is_reached_over_http(served: Daemon, mode: s
         assert tool.name == TOOL
         result = await within(client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 7;"}), 60)
         assert result.structured_content is not None and result.structured_content["result"] == 7
-        calls = served.recorded("event", "cancelled")
+        calls = served.recorded(event="cancelled")
         call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        begun = served.recorded("tool", "never")
-        await until(lambda: served.recorded("tool", "never") > begun, "the script is in its call")
+        begun = served.recorded(tool="never")
+        await until(lambda: served.recorded(tool="never") > begun, "the script is in its call")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await within(call)
-        await until(lambda: served.recorded("event", "cancelled") > calls, "a cancel notification upstream")
+        await until(lambda: served.recorded(event="cancelled") > calls, "a cancel notification upstream")
 
 
 @pytest.mark.parametrize("token", ["wrong", "none", "unreadable"])

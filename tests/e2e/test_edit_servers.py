@@ -293,12 +293,15 @@ def test_a_program_that_is_not_there_is_told(home: Path) -> None:
     done = cellblock("add", "x", "--", "no-such-program")
     assert done.code == 0 and "no program no-such-program" in done.err
     program = home / "server.sh"
-    program.write_text("#!/bin/sh\n")
+    program.write_text("#!/bin/sh\necho 'Error: no database.' >&2\n")
     program.chmod(0o755)
     done = cellblock("add", "y", "--", f".{os.sep}server.sh")
     # The daemon has another folder.
     assert servers(default_file())["y"] == {"command": str(program)}
-    assert done.err.startswith("cellblock: Server y is not connected: it ended by itself")
+    said = "it ended by itself; it said: Error: no database. All that it said is in "
+    assert done.err.startswith(f"cellblock: Server y is not connected: {said}") and done.err.endswith(
+        ".log.\n"
+    )
 
 
 def test_what_a_server_shows_when_it_is_added_is_pinned_then(home: Path) -> None:

@@ -42,7 +42,7 @@ def host_of(served: Daemon) -> int:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon, mode: str) -> None:
-    before = served.recorded("event", "start")
+    before = served.recorded(event="start")
     async with served.client(mode) as one, served.client(mode) as two:
         results = await asyncio.gather(
             *(
@@ -51,12 +51,12 @@ async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon
             )
         )
         assert [result_of(result) for result in results] == list(range(6))
-    assert served.recorded("event", "start") == before
+    assert served.recorded(event="start") == before
 
 
 async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
     """Also in a session, where the protocol would let it come back for the answer: there is nothing to come back to."""
-    calls, cancelled = served.recorded("tool", "never"), served.recorded("event", "cancelled")
+    calls, cancelled = served.recorded(tool="never"), served.recorded(event="cancelled")
     opened = await served.ask(headers={**MCP_HEADERS, **served.auth})
     assert opened.status == 200
     session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "Mcp-Protocol-Version": "2025-06-18"}
@@ -67,9 +67,9 @@ async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
     body = json.dumps({**call, "params": {"name": TOOL, "arguments": {"code": NEVER}}}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(served.request("POST", "/mcp", headers=headers, body=body))
-    await until(lambda: served.recorded("tool", "never") > calls, "the script is in its call")
+    await until(lambda: served.recorded(tool="never") > calls, "the script is in its call")
     writer.transport.abort()
-    await until(lambda: served.recorded("event", "cancelled") > cancelled, "a cancel notification upstream")
+    await until(lambda: served.recorded(event="cancelled") > cancelled, "a cancel notification upstream")
     assert (await served.ask("DELETE", headers=headers)).status == 200
     assert (await served.ask(headers=headers, body=body)).status == 404
     del reader
@@ -124,7 +124,7 @@ async def test_a_run_in_flight_ends_before_the_daemon_does(tmp_path: Path) -> No
             family = running.family()
             await within(client.list_tools())
             call = asyncio.create_task(run(client, code))
-            await until(lambda running=running: running.recorded("tool", "wait"), "the run is in its call")
+            await until(lambda running=running: running.recorded(tool="wait"), "the run is in its call")
             running.process.terminate()
             await running.until_status("/readyz", 503)
             assert (await running.ask("GET", "/livez")).status == 200
@@ -146,7 +146,7 @@ async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: 
         writer.write(running.request("GET", "/mcp", headers={**session, **running.auth}))
         assert b" 200 " in await within(reader.readline())
         call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        await until(lambda: running.recorded("tool", "never"), "the script is in its call")
+        await until(lambda: running.recorded(tool="never"), "the script is in its call")
         running.process.terminate()
         with pytest.raises(MCPError, match="stopping"):
             await within(call)
@@ -161,7 +161,7 @@ async def test_a_second_signal_kills(tmp_path: Path, mode: str, pauses: bool) ->
         family = running.family()
         async with running.client(mode) as client:
             call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-            await until(lambda: running.recorded("tool", "never"), "the script is in its call")
+            await until(lambda: running.recorded(tool="never"), "the script is in its call")
             running.process.terminate()
             if pauses:
                 await running.until_status("/readyz", 503)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from support.cellblock_zygote import forked_cellblock
-from support.entries import CELLBLOCK, Entry, ledger, plain_server, tracker, write_config
+from support.entries import CELLBLOCK, Entry, plain_server, recorded, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import descendants, gone
 from support.public_servers import NODE, NODE_SERVERS, require
@@ -135,15 +135,17 @@ async def test_it_completes_a_run(connection: Connection) -> None:
 async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, era: str) -> None:
     connection = Connection(front, era, tmp_path, running if front == "http" else None, program=CELLBLOCK)
 
-    def recorded(key: str, value: str) -> int:
-        return sum(event.get(key) == value for event in ledger(connection.ledger))
-
-    calls, cancels = recorded("tool", "never"), recorded("event", "cancelled")
+    calls, cancels = recorded(connection.ledger, tool="never"), recorded(connection.ledger, event="cancelled")
     async with connection.started(*call(ENDLESS)) as process:
-        await until(lambda: recorded("tool", "never") > calls, "the script is in its call", 60)
+        await until(
+            lambda: recorded(connection.ledger, tool="never") > calls, "the script is in its call", 60
+        )
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
         await within(process.wait(), 60)
         await gone(family, 20)
         if front == "http":
-            await until(lambda: recorded("event", "cancelled") > cancels, "a cancel notification upstream")
+            await until(
+                lambda: recorded(connection.ledger, event="cancelled") > cancels,
+                "a cancel notification upstream",
+            )

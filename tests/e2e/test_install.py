@@ -1,5 +1,7 @@
 """`cellblock install` on files as each client documents them: what it writes, what it leaves, and how it goes again."""
 
+from __future__ import annotations
+
 import io
 import json
 import os
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cellblock.app.cli import approval
@@ -169,7 +171,7 @@ MINE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("client", mostly(["claude-code", "codex", "goose"], list(FILES)))
+@pytest.mark.parametrize("client", mostly(["claude-code", "codex", "gemini", "goose"], list(FILES)))
 @settings(
     max_examples=5,
     deadline=None,
@@ -177,6 +179,7 @@ MINE: dict[str, dict[str, Any]] = {
     derandomize=True,
 )
 @given(edits=st.sets(st.sampled_from(["value", "top", "end"])), adds=st.booleans(), twice=st.booleans())
+@example(edits={"value"}, adds=False, twice=False)
 def test_what_was_taken_over_comes_back_among_the_users_own_edits(
     client: str, tmp_path: Path, edits: set[str], adds: bool, twice: bool
 ) -> None:

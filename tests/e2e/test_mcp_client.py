@@ -19,7 +19,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import CallToolResult
 
 from support.cellblock_zygote import forked_cellblock, pid_of
-from support.entries import CELLBLOCK, WARM, ledger, plain_server, write_config
+from support.entries import CELLBLOCK, WARM, plain_server, recorded, write_config
 from support.params import mostly
 from support.processes import alive, command_line, descendants, gone, workers_of
 from support.waits import steady, until, within
@@ -218,18 +218,14 @@ async def test_runs_of_one_client_go_on_at_the_same_time(served: Served) -> None
 async def test_a_cancelled_call_ends_the_run_and_its_upstream_call(tmp_path: Path, mode: str) -> None:
     """Section 7.4, from the client's notification to the upstream server's."""
     async with serving(tmp_path, mode, forked=True) as served:
-
-        def recorded(key: str, value: str) -> bool:
-            return any(event.get(key) == value for event in ledger(served.ledger))
-
         code = 'import { never } from "@codemode/servers/plain"; await never({});'
         call = asyncio.create_task(served.client.call_tool(TOOL, {"code": code}))
-        await until(lambda: recorded("tool", "never"), "the script is in its call")
+        await until(lambda: recorded(served.ledger, tool="never"), "the script is in its call")
         workers = workers_of(served.host.pid)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await within(call)
-        await until(lambda: recorded("event", "cancelled"), "a cancel notification upstream")
+        await until(lambda: recorded(served.ledger, event="cancelled"), "a cancel notification upstream")
         await until(lambda: sum(not alive(worker) for worker in workers) == 1, "its worker is killed")
         # And the connection is still of use.
         response = response_of(await served.run("globalThis.__codemode_result__ = 'still here';"))
@@ -246,9 +242,7 @@ async def test_a_client_that_leaves_in_the_middle_leaves_nothing_running(tmp_pat
                 'import { never } from "@codemode/servers/plain"; await never({});',
             )
         ]
-        await until(
-            lambda: any(event.get("tool") == "never" for event in ledger(served.ledger)), "a call upstream"
-        )
+        await until(lambda: recorded(served.ledger, tool="never"), "a call upstream")
         everything = [served.process, *descendants(served.process.pid)]
         assert len(everything) >= 4
     await gone(everything)

@@ -79,6 +79,8 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
         nothing = "0 secrets, 0 kept runs, 0 kept outputs, and what was learnt of 0 tools"
         assert said.out == f"revoked ann\nRemoved of token:ann: {nothing}.\n"
         assert (await ann.ask(headers=session, body=ping)).status == 401
+        page = await cellblock("connect", "--no-start", "--url", owner.url, "--token-file", file)
+        assert page.code == 3 and "refuses the token. It has expired or was revoked" in page.err
         assert (await bob.ask("GET", "/metrics", headers=bob.auth)).status == 200
     lines = [json.loads(line) for line in (tmp_path / "s" / "audit.jsonl").read_text().splitlines()]
     assert {line["client"].split()[1] for line in lines if line["event"] == "call"} == {"token:ann"}
@@ -120,4 +122,5 @@ def test_what_is_said_of_them(tmp_path: Path) -> None:
     code, listed, _ = said("list")
     assert "ends 2099-01-31T00:00:00Z; with grants of its own" in listed and output.strip() not in listed
     assert json.loads(said("list", "--json")[1])[0]["grants"] == {"readOnly": True}
+    assert "Did you mean ci?" in said("revoke", "cii", "--token-only")[2]
     assert said("create", "ci")[0] == 2 and said("revoke", "ci", "--token-only")[:2] == (0, "revoked ci\n")

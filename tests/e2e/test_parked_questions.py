@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from support.commands import cellblock
+from support.commands import command
 from support.entries import entry, forked_server, ledger
 from support.http_daemon import Daemon, daemon
 from support.modern_client import FORMS, TASKS, ModernClient
@@ -46,12 +46,6 @@ async def serving(folder: Path, **more: Any) -> AsyncGenerator[Daemon]:
 
 def events(served: Daemon, event: str) -> list[Any]:
     return [one for one in ledger(served.folder / "asking.jsonl") if one["event"] == event]
-
-
-async def command(folder: Path, *words: str, code: int = 0) -> str:
-    done = await cellblock(*words, "--config", folder / "cellblock.json", "--state-dir", folder / "s")
-    assert done.code == code, done
-    return done.out if code == 0 else done.err
 
 
 async def questions_of(client: ModernClient, task: str) -> dict[str, Any]:

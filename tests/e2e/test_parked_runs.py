@@ -9,7 +9,7 @@ from typing import Any
 
 from cellblock.base.state_dir import JOURNALS
 from support.cellblock_zygote import forked_cellblock, with_constants
-from support.commands import cellblock
+from support.commands import command
 from support.entries import ledger
 from support.http_daemon import Daemon, daemon
 from support.modern_client import ModernClient
@@ -41,13 +41,6 @@ globalThis.__codemode_result__ = settled.map((one) => one.status === "fulfilled"
 
 def answers(questions: dict[str, Any], action: str = "accept") -> dict[str, Any]:
     return {key: {"action": action, "content": {}} for key in questions}
-
-
-async def command(folder: Path, *words: str, code: int = 0, config: bool = True, **more: Any) -> str:
-    options = ("--config", folder / "cellblock.json") if config else ()
-    done = await cellblock(*words, *options, "--state-dir", folder / "s", **more)
-    assert done.code == code, done
-    return done.out if code == 0 else done.err
 
 
 async def parked(folder: Path) -> list[dict[str, Any]]:
@@ -96,7 +89,7 @@ async def test_an_approval_survives_the_death_of_everything(tmp_path: Path) -> N
 async def test_words_that_are_refused(tmp_path: Path) -> None:
     """Forged, another principal's, of an earlier round."""
     async with killed(tmp_path, EACH_SETTLES) as (served, word, questions, _):
-        named = json.loads(await command(tmp_path, "token", "create", "eve", "--json", config=False))
+        named = json.loads(await command(tmp_path, "token", "create", "eve", "--json"))
         ann, eve = ModernClient(served), ModernClient(replace(served, token=named["token"]))
         version, body, tag = word.split(".")
         forged = (
@@ -175,9 +168,8 @@ async def test_a_run_goes_on_in_a_command_and_another_is_cancelled(tmp_path: Pat
     assert done["result"] == ["one", "two"] and done["usage"]["resumed"] == 1, done
     # A process without the server leaves it alone.
     (tmp_path / "none.json").write_text(json.dumps({"cellblock": SECTION | {"policy": {}}}))
-    none = ("--config", str(tmp_path / "none.json"))
     await command(tmp_path, "runs", "approve", other, env=at_once)
-    said = await command(tmp_path, "runs", "resume", other, *none, code=2, config=False)
+    said = await command(tmp_path, "runs", "resume", other, code=2, config="none.json")
     assert "needs the server plain, and this process does not have it" in said
     assert "is ended" in await command(tmp_path, "runs", "cancel", other)
     for words in (("approve", other), ("resume", one), ("cancel", one)):

@@ -74,7 +74,7 @@ async def test_a_call_that_asks_goes_on_with_the_answer(tmp_path: Path, mode: st
         for action in ("decline", "cancel"):
             asked.answer = always(action)
             assert (await called(asked, GIVE))[1]
-        assert served.recorded("tool", "give") == 1
+        assert served.recorded(tool="give") == 1
         assert len(asked.questions) == 3 and all("plain.give" in question for question in asked.questions)
 
         async def named(_: str) -> Any:
@@ -99,7 +99,7 @@ async def test_an_answer_is_good_once_and_for_its_form(tmp_path: Path) -> None:
         _, word = await left(asked, GIVE)
         text, failed = await called(asked, GIVE, request_state=word)
         assert failed and "not called" in text
-    assert calls(tmp_path, "older") == 1 and served.recorded("tool", "give") == 0
+    assert calls(tmp_path, "older") == 1 and served.recorded(tool="give") == 0
 
 
 async def test_an_answer_after_a_restart_is_told_what_became_of_the_call(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ async def test_an_answer_after_a_restart_is_told_what_became_of_the_call(tmp_pat
         key, word = elicitation
         said = await refused(asked, ELICIT, {key: NAMED}, word)
         assert "broker that held the call has ended" in said and "may have run" in said
-        assert served.recorded("tool", "give") == 0 and calls(tmp_path, "older") == 1
+        assert served.recorded(tool="give") == 0 and calls(tmp_path, "older") == 1

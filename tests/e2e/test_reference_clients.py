@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from support.cellblock_zygote import forked_cellblock, pid_of
-from support.entries import CELLBLOCK, ledger, plain_server, tracker, write_config
+from support.entries import CELLBLOCK, plain_server, recorded, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
 from support.public_servers import NODE, NODE_SERVERS, require
@@ -117,9 +117,9 @@ class Driven:
         hosts = [child for child in below if "cellblock_worker" in command_line(child)]
         return workers_of(hosts[0].pid) if hosts else []
 
-    def recorded(self, key: str, value: str) -> int:
+    def recorded(self, **wanted: Any) -> int:
         """How often the plain server has recorded something."""
-        return sum(event.get(key) == value for event in ledger(self.ledger))
+        return recorded(self.ledger, **wanted)
 
 
 @asynccontextmanager
@@ -214,17 +214,17 @@ async def test_a_reference_client_lists_and_calls(client: Driven) -> None:
 async def test_it_is_told_of_progress_and_aborting_ends_the_run(client: Driven) -> None:
     """`onprogress` hears of it while the script runs. An AbortSignal ends the run: upstream hears of it, the worker
     dies, and the session goes on."""
-    cancels, calls = client.recorded("event", "cancelled"), client.recorded("tool", "never")
+    cancels, calls = client.recorded(event="cancelled"), client.recorded(tool="never")
     run = await client.send("run", request={"code": ENDLESS})
     told: list[dict[str, Any]] = client.progress.setdefault(run, [])
     await until(lambda: told and told[-1]["message"].endswith("last log: now waiting"), "progress", 60)
-    await until(lambda: client.recorded("tool", "never") > calls, "the script is in its call")
+    await until(lambda: client.recorded(tool="never") > calls, "the script is in its call")
     await until(lambda: len(told) >= 3, "more progress")
     assert [report["progress"] for report in told] == sorted({report["progress"] for report in told})
     workers = client.workers
     await client.send("abort", id=run)
     assert "abort" in (await client.answer(run))["error"].lower()
-    await until(lambda: client.recorded("event", "cancelled") > cancels, "a cancel notification upstream")
+    await until(lambda: client.recorded(event="cancelled") > cancels, "a cancel notification upstream")
     # Others may end meanwhile: a host that is idle sheds warm ones.
     await until(lambda: any(not alive(worker) for worker in workers), "its worker is killed")
     code = 'import { echo } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await echo({ on: 1 });'

@@ -12,6 +12,7 @@ import psutil
 from mcp import Client, StdioServerParameters, stdio_client
 
 from support.cellblock_zygote import forked_cellblock
+from support.commands import cellblock
 from support.entries import ledger, plain_server, write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.processes import alive, gone
@@ -91,6 +92,23 @@ async def test_a_daemon_takes_changes_over_without_dropping_runs(tmp_path: Path)
             running.process.send_signal(signal.SIGHUP)
             await heard(running, "nothing has changed")
             assert alive(psutil.Process(running.process.pid))
+
+
+async def test_who_asks_right_after_a_change_is_answered_by_what_the_file_says_now(tmp_path: Path) -> None:
+    never = {"cellblock.app.cli.serve.CHECK_SECONDS": 600}
+    async with daemon(tmp_path, constants=never, pool={"warm": 0}, typecheck="off"):
+        place = ["--config", tmp_path / "cellblock.json"]
+        state = ["--state-dir", tmp_path / "s"]
+        assert "plain: ready" in (await cellblock("status", *place, *state)).out
+        assert (await cellblock("disable", "plain", *place)).code == 0
+        done = await cellblock("status", *place, *state)
+        assert (done.code, done.err) == (0, "") and "plain" not in done.out, done
+        assert (await cellblock("enable", "plain", *place)).code == 0
+        done = await cellblock("restart", "plain", *place, *state)
+        assert (done.code, done.err) == (0, ""), done
+        assert (await cellblock("remove", "plain", *place)).code == 0
+        done = await cellblock("logs", "plain", *place, *state)
+        assert "not taken over" not in done.err, done
 
 
 @contextlib.asynccontextmanager

@@ -2,12 +2,13 @@
 
 import base64
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from support.commands import cellblock
+from support import commands
 from support.entries import ledger
 from support.http_daemon import daemon
 from support.parked_runs import ended, parked
@@ -19,12 +20,7 @@ globalThis.__codemode_result__ = (await give({ text: "one" })).text;
 """
 
 
-async def command(folder: Path, *words: str) -> str:
-    """What a command says, on a state directory of its own."""
-    options = ("--config", folder / "cellblock.json", "--state-dir", folder / "elsewhere")
-    done = await cellblock(*words, *options)
-    assert done.code == 0, done
-    return done.out
+command = partial(commands.command, state="elsewhere")
 
 
 def sections(url: str, **more: Any) -> dict[str, Any]:

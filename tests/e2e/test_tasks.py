@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from support.cellblock_zygote import forked_cellblock, with_constants
 from support.commands import in_this_process, piped
-from support.entries import ledger, plain_server, write_config
+from support.entries import plain_server, write_config
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message
 from support.modern_client import (
     FORMS,
@@ -74,10 +74,6 @@ class Caller(ModernClient):
         return found["code"], found["message"], found.get("data")
 
 
-def gives(served: Daemon) -> int:
-    return sum(event.get("tool") == "give" for event in ledger(served.ledger))
-
-
 async def kill(served: Daemon) -> None:
     served.process.kill()
     await within(served.process.wait())
@@ -120,7 +116,7 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
         await ann.says(name, question_2="accept", question_77="accept", other="accept")
         await ann.says(name, question_2="decline")
         assert (await ann.told(name))["inputRequests"].keys() == {"question-3"}
-        assert gives(served) == 0
+        assert served.recorded(tool="give") == 0
         await kill(served)
     async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served)
@@ -129,7 +125,7 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
         assert done["result"]["structuredContent"]["result"] == ["object", "object"], done
         assert done["result"]["isError"] is False and "inputRequests" not in done
         assert name.startswith(done["result"]["structuredContent"]["usage"]["runId"])
-        assert gives(served) == 2
+        assert served.recorded(tool="give") == 2
         # What comes late is no answer, and undoes nothing.
         await ann.says(name, question_3="decline")
         assert (await ann.told(name, "cancel")).keys() == {"resultType", "_meta"}
@@ -138,7 +134,7 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
     async with daemon(tmp_path, **SECTION) as served:
         again = await Caller(served).told(name)
         assert again["result"]["structuredContent"] == done["result"]["structuredContent"]
-        assert gives(served) == 2
+        assert served.recorded(tool="give") == 2
 
 
 async def test_who_may_not_know_of_a_task(tmp_path: Path) -> None:
@@ -174,7 +170,7 @@ async def test_who_may_not_know_of_a_task(tmp_path: Path) -> None:
                 assert wrong["error"]["code"] == -32020, wrong
         assert refused == {UNKNOWN}
         assert (await ann.told(name))["inputRequests"].keys() == {"question-2", "question-3"}
-        assert gives(served) == 0
+        assert served.recorded(tool="give") == 0
 
 
 async def test_a_task_that_nobody_answers_is_no_task_any_more(tmp_path: Path) -> None:
@@ -191,7 +187,7 @@ async def test_a_task_that_nobody_answers_is_no_task_any_more(tmp_path: Path) ->
         found = await until_found(is_gone, "it has expired")
         assert (found["error"]["code"], found["error"]["message"]) == UNKNOWN
         assert (await ann.error(name, "update"))[:2] == (await ann.error(name, "cancel"))[:2] == UNKNOWN
-        assert gives(served) == 0
+        assert served.recorded(tool="give") == 0
 
 
 async def test_a_script_that_fails_is_completed_and_a_cancelled_task_calls_nothing(tmp_path: Path) -> None:
@@ -211,7 +207,7 @@ async def test_a_script_that_fails_is_completed_and_a_cancelled_task_calls_nothi
         assert (await ann.told(cancelled["taskId"]))["status"] == "cancelled"
         await ann.says(cancelled["taskId"], question_2="accept", question_3="accept")
         assert (await ann.told(cancelled["taskId"]))["status"] == "cancelled"
-        assert gives(served) == 1
+        assert served.recorded(tool="give") == 1
 
 
 async def test_a_task_that_goes_on_is_cancelled(tmp_path: Path) -> None:
@@ -224,7 +220,7 @@ await never({ text: "under way" });
         ann = Caller(served)
         name = (await ann.task(code))["taskId"]
         await ann.says(name, question_1="accept")
-        await until(lambda: any(one.get("tool") == "never" for one in ledger(served.ledger)), "it goes on")
+        await until(lambda: served.recorded(tool="never"), "it goes on")
         assert (await ann.told(name))["status"] == "working"
         await ann.told(name, "cancel")
         assert (await ann.until_status(name, "cancelled"))["taskId"] == name
@@ -253,18 +249,16 @@ async def test_a_run_that_takes_long_is_a_task_and_outlives_its_daemon(tmp_path:
         task = await ann.task(holding(first, second))
         name = task["taskId"]
         assert task["status"] == (await ann.told(name))["status"] == "working"
-        assert sum(one.get("tool") == "hold" for one in ledger(served.ledger)) == 1
+        assert served.recorded(tool="hold") == 1
         first.touch()
-        await until(
-            lambda: sum(one.get("tool") == "hold" for one in ledger(served.ledger)) == 2, "it goes on"
-        )
+        await until(lambda: served.recorded(tool="hold") == 2, "it goes on")
         await kill(served)
     async with daemon(tmp_path, constants=EARLY, **AT_WORK) as served:
         ann = Caller(served)
         done = await ann.until_status(name, "completed")
         said = done["result"]["structuredContent"]["result"]
         assert said == ["object", "held", "object", "may_have_run"], done
-        assert gives(served) == 2
+        assert served.recorded(tool="give") == 2
 
 
 async def test_a_run_that_takes_long_is_cancelled_where_it_is_a_task_or_its_client_has_gone(
@@ -274,16 +268,13 @@ async def test_a_run_that_takes_long_is_cancelled_where_it_is_a_task_or_its_clie
     async with daemon(tmp_path, constants=EARLY, **AT_WORK) as served:
         ann = Caller(served)
 
-        def cancelled() -> int:
-            return sum(one["event"] == "cancelled" for one in ledger(served.ledger))
-
         name = (await ann.task(holding(file)))["taskId"]
         await ann.told(name, "cancel")
         assert (await ann.until_status(name, "cancelled"))["taskId"] == name
-        await until(lambda: cancelled() == 1, "the call of the task is cancelled")
+        await until(lambda: served.recorded(event="cancelled") == 1, "the call of the task is cancelled")
         # Who has no tasks waits for the answer.
         waiting = asyncio.create_task(Caller(served, FORMS).run(holding(file)))
-        await until(lambda: gives(served) == 2, "it is at work")
+        await until(lambda: served.recorded(tool="give") == 2, "it is at work")
         assert (await ann.task(holding(file)))["status"] == "working"
         assert not waiting.done()
         file.touch()
@@ -405,4 +396,4 @@ async def test_a_plan_of_a_client_without_forms_is_a_task_that_others_answer(tmp
                 await ann.says(task["taskId"], **{key.replace("-", "_"): "accept" for key in more})
             await asyncio.sleep(PAUSE_SECONDS)
         assert found["result"]["structuredContent"]["result"] == ["object", "object"]
-        assert gives(served) == 2
+        assert served.recorded(tool="give") == 2

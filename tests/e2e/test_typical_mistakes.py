@@ -57,6 +57,7 @@ FILES = {
     "script.js": "1",
     "token": "x" * 40,
     "file": "",
+    "short.token": "x",
 }
 
 RUN = ("run", "script.js", "--config")
@@ -210,18 +211,33 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     "an unknown client of install": (
         ("install", "claude"),
         USAGE,
-        "there is no client claude; there are claude-code,",
+        "cellblock install: there is no client claude. Did you mean claude-code?",
     ),
     "an unknown client of import": (
         ("import", "--from", "clade"),
         USAGE,
-        "invalid choice: 'clade' (choose from",
+        "cellblock import: --from: there is no clade. Did you mean claude-code?",
+    ),
+    "an unknown word for an option": (
+        ("run", "script.js", "--typecheck", "never"),
+        USAGE,
+        "cellblock run: --typecheck: there is no never. There are: off, after, before.",
+    ),
+    "an option before its command": (
+        ("--config", "fine.json", "status"),
+        USAGE,
+        "cellblock: options stand behind the command, as in `cellblock run --config`.",
     ),
     # Names of servers.
     "a required server": (
         (*RUN, "fine.json", "--require", "files", "--state-dir", "s"),
         USAGE,
         "the required server files is not connected: it is not in the configuration: {folder}/fine.json",
+    ),
+    "a required server with a slip": (
+        ("run", "script.js", "--require", "plan", *OF_PLAIN),
+        USAGE,
+        "Did you mean plain?",
     ),
     "an unknown tool": (
         ("inspect", "plain.ecko", *OF_PLAIN),
@@ -263,6 +279,11 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
         ("dashboard", "--no-open", "--token-file", "absent"),
         USAGE,
         "The token file absent cannot be read: No such file or directory. Check --token-file.",
+    ),
+    "a token file without a token": (
+        ("dashboard", "--no-open", "--token-file", "short.token"),
+        USAGE,
+        "holds no token of at least 32 visible characters. Put in the one that `cellblock token create` has shown;",
     ),
     "a token for everybody": (
         ("dashboard", "--no-open", "--token-file", "token"),
@@ -374,6 +395,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
     for name, text in FILES.items():
         (folder / name).write_bytes(text.encode(errors="surrogateescape"))
     (folder / "token").chmod(0o644)
+    (folder / "short.token").chmod(0o600)
     (folder / "folder").mkdir()
     (folder / "open").mkdir()
     (folder / "open").chmod(0o777)

@@ -171,7 +171,7 @@ async def test_all_that_a_principal_has_is_removed(tmp_path: Path) -> None:
             said = await place.run("auth", "logout", "--principal", "team:alice", "--everything")
             assert said.code == 0 and "The login of team:alice to notes is revoked" in said.out, said
             assert (
-                "Removed of team:alice: 1 secrets, 3 kept runs, 1 kept outputs, and what was learnt of "
+                "Removed of team:alice: 1 secret, 3 kept runs, 1 kept output, and what was learnt of "
                 in said.out
             )
             assert [OwnSecrets(broker.store, one).get("KEY") for one in ("team:alice", "team:bob")] == [

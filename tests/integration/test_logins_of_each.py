@@ -1,6 +1,7 @@
 """A server of `"login": "each"`: everybody's own session, tools and knowledge, with a real authorization server."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -279,3 +280,91 @@ async def test_a_principals_secret_stands_in_headers_of_everybodys_own_servers_a
 ) -> None:
     with pytest.raises(ConfigError, match="secret:NAME"):
         settings(tmp_path, {"keyed": entry})
+
+
+async def test_who_finds_all_connections_at_work_is_told_so_and_connected_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persons, "MAX_OF_SERVER", 1)
+    slow = 'import { slow } from "@codemode/servers/notes"; export default await slow({ ms: 4000 });'
+    async with team(tmp_path, *PEOPLE) as (place, broker):
+        assert succeeded(await within(broker.run(WHOAMI, client="team:eve"))) == "eve"
+        at_work = asyncio.create_task(broker.run(slow, client="team:alice"))
+        await until(lambda: len(place.events("call")) == 2, "alice's call is there")
+        # One who comes first, and one whose tools are known.
+        diagnostic = error_of(await within(broker.run(WHOAMI, client="team:bob")), "IMPORT_FAILURE")
+        assert "at work for others" in diagnostic.message and "login" not in diagnostic.message
+        diagnostic = error_of(await within(broker.run(WHOAMI, client="team:eve")), "UNCAUGHT_EXCEPTION")
+        assert "at work for others" in diagnostic.message
+        assert broker.registry.persons.counts("notes") == (3, 1)
+        assert succeeded(await within(at_work)) == "alice"
+        for one in ("team:bob", "team:eve"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+        assert broker.registry.persons.counts("notes") == (3, 1)
+
+
+async def test_public_tools_that_nobody_has_listed_yet_come_with_the_first_login(tmp_path: Path) -> None:
+    async with team(tmp_path, login="each-public-tools") as (place, broker):
+        for one in ("team:eve", "team:bob"):
+            error_of(await within(broker.run(WHOAMI, client=one)), "IMPORT_FAILURE")
+        known = broker.catalogs_of("team:bob")[1]
+        assert "notes" not in known.servers and broker.catalogs_of("team:bob")[1] is known
+        await place.log_in_for("team:eve", "eve")
+        assert succeeded(await within(broker.run(WHOAMI, client="team:eve"))) == "eve"
+        # Who has looked before sees them now, too.
+        assert "notes" in broker.catalogs_of("team:bob")[1].servers
+
+
+async def test_an_approval_is_seen_though_the_tools_of_others_were_reviewed_since(tmp_path: Path) -> None:
+    use = 'import { only_bob } from "@codemode/servers/notes"; export default await only_bob({});'
+    async with team(tmp_path, *PEOPLE) as (place, broker):
+        for one in ("team:alice", "team:bob"):
+            await within(broker.run(WHOAMI, client=one))
+        error_of(await within(broker.run(use, client="team:bob")), "IMPORT_FAILURE")
+        said = await place.run("pins", "approve", "notes", "--all", "--principal", "team:bob")
+        assert "approved: only_bob" in said.out, said
+        # Without a run: by looking.
+        await until(lambda: "notes" in broker.catalogs_of("team:eve")[0].servers, "eve's tools are there")
+        assert succeeded(await within(broker.run(use, client="team:bob"))) == "bob"
+
+
+async def test_a_tool_that_only_one_has_is_not_gone_when_another_lists(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", "team:bob") as (place, broker):
+        for one in ("team:alice", "team:bob"):
+            await within(broker.run(WHOAMI, client=one))
+        (file,) = (place.state / "pins").glob("*.json")
+        pins = json.loads(file.read_text(encoding="utf-8"))
+        assert "only_alice" in pins["tools"] and pins["gone"] == []
+
+
+async def test_strangers_do_not_end_the_sessions_of_who_has_a_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(persons, "MAX_PERSONS", 3)
+    async with team(tmp_path, "team:alice", "team:bob") as (_, broker):
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
+        before = broker.catalogs_of("team:alice")[0].servers["notes"].session
+        for number in range(20):
+            assert "notes" not in broker.catalogs_of(f"oauth:{number}")[0].servers
+        assert broker.catalogs_of("team:alice")[0].servers["notes"].session == before
+
+
+async def test_the_clients_own_credentials_are_everybodys(tmp_path: Path) -> None:
+    robot = {
+        "grant": "client_credentials",
+        "client_id": "robot",
+        "client_secret": "secret",
+        "issuer": "ISSUER",
+    }
+    async with world(tmp_path, "--client", "robot:secret", auth={"servers": {"notes": robot}}) as place:
+        place.entry = {"login": "each"}
+        async with ready(place.settings) as broker:
+            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+
+
+async def test_a_broker_that_is_closed_connects_nobody(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice") as (_, broker):
+        await broker.registry.close()
+        broker.registry.catalogs_of("team:alice")
+        assert broker.registry.persons.counts("notes") == (0, 0)

@@ -17,7 +17,7 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 from cellblock_worker.host.warm import MAX_WARM_SHARE
 from support.brokers import ready
-from support.entries import CELLBLOCK, plain_server, settings, write_config
+from support.entries import CELLBLOCK, WARM, plain_server, settings, write_config
 from support.processes import descendants, workers_of
 from support.waits import until, warmed, within
 
@@ -136,7 +136,7 @@ async def settled_in(broker: Broker) -> None:
 
 
 async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
-    async with ready(settings(tmp_path, {"plain": plain_server()})) as broker:
+    async with ready(settings(tmp_path, {"plain": plain_server()}, pool={"warm": WARM})) as broker:
         await one_round(broker, 2 * len(SCRIPTS))  # first uses: threads, caches
         await within(settled_in(broker))
         await at_rest(broker)
@@ -163,7 +163,7 @@ async def test_start_and_stop_leave_no_process_and_no_descriptor(tmp_path: Path)
     mine: Kinds | None = None
     for _ in range(4):
         before = set(descendants(os.getpid()))
-        async with ready(settings(tmp_path, {"plain": plain_server()})) as broker:
+        async with ready(settings(tmp_path, {"plain": plain_server()}, pool={"warm": WARM})) as broker:
             await within(broker.run("globalThis.__codemode_result__ = 1;"))
         assert set(descendants(os.getpid())) - before == set()
         assert list((tmp_path / "run").glob("*")) == []

@@ -243,3 +243,26 @@ async def test_changed_tools_that_are_not_listed_in_time_fail_the_runs_that_impo
     assert "has announced other tools, and has not listed them within 5 s; nothing" in error.message
     assert error.hint == "Do without it, or run the script again in a moment."
     assert succeeded(await run(odd, "changed")) == ["hi"]
+
+
+async def test_a_server_that_is_removed_while_a_run_waits_for_its_list_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ready(settings(tmp_path, {"changed": started("changed")})) as broker:
+        assert succeeded(await run(broker, "changed")) == ["hi"]
+        tools, waits = broker.registry.sessions["changed"].tools, asyncio.Event()
+        await until(lambda: tools.stale, "the change is announced")
+        fresh = tools.fresh
+
+        async def noted() -> None:
+            waits.set()
+            await fresh()
+
+        monkeypatch.setattr(tools, "fresh", noted)
+        # The end of its process takes longer.
+        monkeypatch.setattr("cellblock.run.executor.REFRESH_BOUND_SECONDS", 0.5)
+        waiting = asyncio.create_task(run(broker, "changed"))
+        await within(waits.wait())
+        broker.reconfigure(settings(tmp_path, {}))
+        (error,) = [one for one in (await waiting).diagnostics if one.severity == "error"]
+        assert (error.code, error.error_class) == ("IMPORT_FAILURE", "ServerNotFoundError")

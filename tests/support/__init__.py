@@ -62,6 +62,7 @@ Data
     script_places       scripts with every line end in every place
     typescript_corpus   TypeScript that is run twice: as Deno compiles it, and with blanks for its types
     tool_schemas        the tool of a Python function, its schemas, and what a call of it gives
+    nesting             values that nest as deeply as is asked
     replay_scripts      scripts for the journal, made of a number, and the tools that they call
     replaying           records scripts, replays them elsewhere, cuts recordings and goes on from there
     shown_runs          what a daemon says of its runs

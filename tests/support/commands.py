@@ -36,6 +36,21 @@ async def cellblock(
         return Said(running.process.returncode, out.decode(), err.decode())
 
 
+async def command(
+    folder: Path,
+    *words: object,
+    code: int = 0,
+    config: str = "cellblock.json",
+    state: str = "s",
+    **options: Any,
+) -> str:
+    """What a command says that is to end so, with a configuration and a state directory of a folder."""
+    place = ("--config", folder / config, "--state-dir", folder / state)
+    done = await cellblock(*words, *place, **options)
+    assert done.code == code, done
+    return done.out if code == 0 else done.err
+
+
 def in_this_process(*words: object) -> Said:
     """The same here: a start of Python for each command would take long."""
     out, err = io.BytesIO(), io.BytesIO()

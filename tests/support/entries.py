@@ -101,3 +101,8 @@ def ledger(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def recorded(file: Path, **wanted: Any) -> int:
+    """How many of these events have such values."""
+    return sum(wanted.items() <= event.items() for event in ledger(file))

@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from support.cellblock_zygote import Command, started, with_constants
-from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.entries import CELLBLOCK, plain_server, recorded, write_config
 from support.processes import alive, descendants, gone
 from support.waits import until_found, within
 
@@ -69,9 +69,9 @@ class Daemon:
         """What the upstream server behind it recorded."""
         return self.folder / "ledger.jsonl"
 
-    def recorded(self, key: str, value: str) -> int:
-        """How many events of the plain server have this value."""
-        return sum(event.get(key) == value for event in ledger(self.ledger))
+    def recorded(self, **wanted: Any) -> int:
+        """How many events of the plain server have such values."""
+        return recorded(self.ledger, **wanted)
 
     @property
     def auth(self) -> dict[str, str]:
@@ -125,8 +125,13 @@ class Daemon:
         """The same of its status."""
         await self.until_says(path, lambda answer: answer.status == status)
 
+    async def live(self) -> int:
+        """How many runs are under way."""
+        state = await self.ask("GET", "/dashboard/state", headers=self.auth)
+        return len(json.loads(state.body)["live"])
+
     async def until_live(self, number: int) -> None:
-        """Waits until so many runs are under way."""
+        """Waits until it is so many."""
         await self.until_says("/dashboard/state", lambda state: len(json.loads(state.body)["live"]) == number)
 
     def request(

@@ -31,6 +31,7 @@ from cellblock.types.discovery import DiscoveryCache
 from cellblock.types.learning.learner import Learner
 from cellblock_worker.wire import protocol
 from support.memory_link import MemoryLink
+from support.waits import within
 
 BOUND: Final = 10.0
 """Longest wait of any test, in seconds."""
@@ -341,10 +342,13 @@ class World:
         """Stops everything; nothing may be left over."""
         for host in self.hosts:
             await host.close()
-        async with asyncio.timeout(BOUND):
-            await self.executor.close()
+        await within(self.executor.close())
         self.pool.close()
         self.link.close()
+
+
+MakeWorld = Callable[..., World]
+"""Makes worlds for a test, which are closed after it."""
 
 
 async def turns(count: int = 5) -> None:

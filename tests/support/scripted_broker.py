@@ -17,6 +17,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket
 from support.processes import name_of
+from support.waits import within
 
 BOUND = 20.0
 IDENTITY = "ab" * 16
@@ -123,8 +124,7 @@ async def start_host(
 
     yield start
     for host, broker in started:
-        async with asyncio.timeout(BOUND):
-            await host.stop()
+        await within(host.stop())
         broker.socket.close()
     assert [child for child in psutil.Process().children() if name_of(child) == "deno"] == []
 

@@ -4,7 +4,9 @@ Deadlines of seconds pass in no time, and in the order in which they would.
 """
 
 import asyncio
+import functools
 import selectors
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
@@ -32,3 +34,22 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._jump.now
+
+
+def in_virtual_time(work: Coroutine[Any, Any, Any]) -> Any:
+    """What `work` gives on such a loop of its own."""
+    loop = VirtualTimeLoop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs a test on such a loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        in_virtual_time(test(*args, **named))
+
+    return run

@@ -23,6 +23,11 @@ def shorten(text: str, limit: int = MAX_QUOTED_CHARS) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def counted(number: int, thing: str) -> str:
+    """Returns how many there are of something, in the singular where it is one."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def first_few(names: Sequence[str], most: int) -> str:
     """Returns some names with commas, at most so many, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
@@ -69,7 +74,7 @@ class CellblockError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}"
+        return f"{self.message} {self.hint}".rstrip()
 
 
 class ConfigError(CellblockError):

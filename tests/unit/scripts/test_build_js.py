@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+OUTPUTS = ("boot.js", "contexts.js", "globals.json", "node_blocked.json", "selftest.js", "BUILD.json")
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 
 
@@ -52,49 +53,31 @@ def write_outputs(build_js: ModuleType, root: Path) -> Path:
     """Write what a finished build of `root` leaves, without building."""
     out = root / build_js.OUT
     out.mkdir(parents=True)
-    (out / "boot.js").write_text("", encoding="utf-8")
-    (out / "node_blocked.json").write_text("{}", encoding="utf-8")
-    (out / "globals.json").write_text("{}", encoding="utf-8")
-    (out / "selftest.js").write_text("", encoding="utf-8")
-    (out / "contexts.js").write_text("", encoding="utf-8")
+    for name in OUTPUTS[:-1]:
+        (out / name).write_text("{}", encoding="utf-8")
     info = {"inputs_sha256": build_js.inputs_digest(root)}
     (out / "BUILD.json").write_text(json.dumps(info), encoding="utf-8")
     return out
 
 
-def test_unchanged_sources_are_current(build_js: ModuleType, tree: Path) -> None:
+ERRORS = "js_stdlib/errors.ts"
+CHANGES: dict[str, Callable[[Path, Path], object]] = {
+    "edit": lambda tree, _: (tree / ERRORS).write_text("export class Other {}\n", encoding="utf-8"),
+    "add": lambda tree, _: (tree / "worker_runtime/sandbox/extra.ts").touch(),
+    "rename": lambda tree, _: (tree / ERRORS).rename(tree / "js_stdlib/failures.ts"),
+    "delete": lambda tree, _: (tree / ERRORS).unlink(),
+    "half-written": lambda _, out: (out / "BUILD.json").write_text('{"inputs_', encoding="utf-8"),
+    **{f"no {name}": lambda _, out, name=name: (out / name).unlink() for name in OUTPUTS},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_any_change_of_a_source_or_an_output_is_noticed(
+    build_js: ModuleType, tree: Path, change: str
+) -> None:
     out = write_outputs(build_js, tree)
     assert build_js.is_current(tree, out)
-
-
-@pytest.mark.parametrize("change", ["edit", "add", "rename", "delete"])
-def test_any_change_of_a_source_is_noticed(build_js: ModuleType, tree: Path, change: str) -> None:
-    out = write_outputs(build_js, tree)
-    source = tree / "js_stdlib" / "errors.ts"
-    if change == "edit":
-        source.write_text(source.read_text(encoding="utf-8").replace("again", "later"), encoding="utf-8")
-    elif change == "add":
-        (tree / "worker_runtime" / "sandbox" / "extra.ts").write_text("", encoding="utf-8")
-    elif change == "rename":
-        source.rename(source.with_name("failures.ts"))
-    else:
-        source.unlink()
-    assert not build_js.is_current(tree, out)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["boot.js", "contexts.js", "node_blocked.json", "globals.json", "selftest.js", "BUILD.json"],
-)
-def test_a_missing_output_is_not_current(build_js: ModuleType, tree: Path, name: str) -> None:
-    out = write_outputs(build_js, tree)
-    (out / name).unlink()
-    assert not build_js.is_current(tree, out)
-
-
-def test_half_written_build_info_is_not_current(build_js: ModuleType, tree: Path) -> None:
-    out = write_outputs(build_js, tree)
-    (out / "BUILD.json").write_text('{"inputs_', encoding="utf-8")
+    CHANGES[change](tree, out)
     assert not build_js.is_current(tree, out)
 
 
@@ -130,14 +113,7 @@ def test_a_broken_source_is_named(build_js: ModuleType, tree: Path) -> None:
 def test_build_makes_a_module_that_runs_and_blocks_node(build_js: ModuleType, tree: Path) -> None:
     out = tree / build_js.OUT
     build_js.build(tree, out)
-    assert sorted(path.name for path in out.iterdir()) == [
-        "BUILD.json",
-        "boot.js",
-        "contexts.js",
-        "globals.json",
-        "node_blocked.json",
-        "selftest.js",
-    ]
+    assert {path.name for path in out.iterdir()} == set(OUTPUTS)
     assert build_js.is_current(tree, out)
     deno = build_js.find_deno()
     assert json.loads((out / "BUILD.json").read_text(encoding="utf-8"))["deno"] == deno.version

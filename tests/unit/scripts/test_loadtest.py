@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from benchmarks.load import __main__ as load
 from benchmarks.load import fronts, sweep, targets
 from benchmarks.load.scenarios import NO_IMPORT, SCRIPTS, TRIVIAL, Scenario
 from benchmarks.load.yardsticks import BareDeno
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import in_virtual_time
 
 ROOT = Path(__file__).resolve().parents[3]
 NEWER = ROOT / "docs/benchmarks/load-2026-11-27.json"
@@ -68,14 +67,6 @@ async def test_a_paced_client_that_still_waits_misses_its_turns() -> None:
     outcome = await paced(work, clients=2, period=0.01, seconds=0.2)
     # Twenty were due of each client.
     assert 2 <= outcome.latencies.count <= 6 and outcome.latencies.at(0) >= 90
-
-
-def in_virtual_time(work: Coroutine[Any, Any, Any]) -> Any:
-    loop = VirtualTimeLoop()
-    try:
-        return loop.run_until_complete(work)
-    finally:
-        loop.close()
 
 
 def test_a_closed_load_is_not_credited_with_what_was_booted_before_it() -> None:

@@ -21,8 +21,6 @@ SANDBOX = (
     ROOT / "js_stdlib",
     *(ROOT / "worker_runtime/sandbox" / room for room in ("", *SANDBOX_ROOMS)),
 )
-IMPORT = re.compile(r"^\s*(?:from|import) (cellblock(?:_worker)?(?:\.\w+)*)", re.MULTILINE)
-NAME = re.compile(r"`([\w.]+)`")
 START = re.compile(r"Start at (?:the one|`([\w./]+)`)")
 
 

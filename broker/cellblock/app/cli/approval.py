@@ -15,7 +15,7 @@ from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
 from cellblock.app.cli.streams import say, write_json
-from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.errors import CellblockError, ConfigError, counted
 from cellblock.base.json import is_object
 from cellblock.base.settings.sections import value_for
 from cellblock.base.settings.settings import Settings
@@ -104,7 +104,7 @@ async def approve(
         if not every or show_only:
             raise
         await asyncio.to_thread(store.replace, server, first_pins(origin, listed))
-        text = f"{server}: its pin file was damaged; all {_count(listed)} tools are pinned anew"
+        text = f"{server}: its pin file was damaged; all of its tools ({_count(listed)}) are pinned anew"
         return Approval(text, [tool.name for tool in listed], [tool.name for tool in listed])
     # Before the first run nothing is pinned, and all is new to whoever approves it.
     differences = (
@@ -147,7 +147,7 @@ async def _first_look(settings: Settings, server: str) -> str:
         return f"{server}: it still starts after {LOOK_SECONDS:g} s; `cellblock doctor` says more"
     except CellblockError as error:
         return str(error)
-    return f"{server}: {_count(listed)} tools"
+    return f"{server}: {counted(_count(listed), 'tool')}"
 
 
 def _pin_first(store: PinStore, server: str, first: Pins) -> None:
@@ -229,7 +229,7 @@ def _report(
     server: str, listed: Sequence[ToolDefinition], differences: Mapping[str, Difference], pins: Pins
 ) -> Iterator[str]:
     if not differences:
-        yield f"{server}: all {_count(listed)} tools are as they were pinned"
+        yield f"{server}: all of its tools ({_count(listed)}) are as they were pinned"
     else:
         yield f"{server}: {len(differences)} of {_count(listed)} tools are not as they were pinned"
     if Difference.OTHER_SERVER in differences.values():

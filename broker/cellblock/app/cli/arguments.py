@@ -61,6 +61,12 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parses a command line; what nothing of it takes is told by the command that it is for."""
+        first = args[0] if args else ""
+        if first.startswith("-") and first not in self._option_string_actions:
+            self.exit(
+                EXIT_USAGE,
+                f"{self.prog}: options stand behind the command, as in `{self.prog} run {first}`.\n",
+            )
         parsed, left = self.parse_known_args(args, namespace)
         if left:
             words = (getattr(parsed, name, None) for name in ("command", "action"))
@@ -73,14 +79,17 @@ class Parser(argparse.ArgumentParser):
         if re.search(r"are required: (COMMAND|ACTION)$", message):
             self.print_help(sys.stderr)
             self.exit(EXIT_USAGE)
-        wrong = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*+)", message)
+        wrong = re.match(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*+)", message)
         if wrong is not None:
             from cellblock.base.suggest import did_you_mean, nearest_names
 
-            name, known = wrong[1], re.findall(r"[\w-]+", wrong[2])
-            near = (f"`{self.prog} {one}`" for one in nearest_names(name, known, 1))
+            where, name, known = wrong[1], wrong[2], re.findall(r"[\w-]+", wrong[3])
+            near = nearest_names(name, known, 1)
+            if where in ("COMMAND", "ACTION"):
+                where, near = "command", [f"`{self.prog} {one}`" for one in near]
+            what = f"{where}: there is no" if where.startswith("-") else f"there is no {where.lower()}"
             hint = did_you_mean(near, f"There are: {', '.join(known)}.")
-            self.exit(EXIT_USAGE, f"{self.prog}: there is no command {name}. {hint}\n")
+            self.exit(EXIT_USAGE, f"{self.prog}: {what} {name}. {hint}\n")
         super().error(message.replace("invalid int value:", "a whole number is needed, not"))
 
     def flag(self, name: str, meaning: str) -> Self:

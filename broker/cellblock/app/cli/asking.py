@@ -69,9 +69,6 @@ class DaemonFailed(CellblockError):
 
     certainty = Certainty.MAY_HAVE_RUN
 
-    def __str__(self) -> str:
-        return self.message
-
 
 async def answered(
     parsed: argparse.Namespace, broker: Broker, what: str, wanted: Mapping[str, Any], person: Person
@@ -157,13 +154,13 @@ class Answers:
         self,
         broker: Broker,
         parsed: argparse.Namespace,
-        why_behind: Callable[[], str | None],
+        why_behind: Callable[[], Awaitable[str | None]],
         stop: Callable[[], None],
     ) -> None:
         self._broker, self._parsed = broker, parsed
         self._why_behind, self._stop = why_behind, stop
 
-    def warnings(self) -> list[str]:
+    async def warnings(self) -> list[str]:
         """Returns what each command is to tell of the daemon."""
         from cellblock.observe.facts import NOT_STARTED
 
@@ -173,7 +170,7 @@ class Answers:
             for row in self._broker.facts().upstreams()
             if row["state"] == NOT_STARTED
         ]
-        if (why := self._why_behind()) is not None:
+        if (why := await self._why_behind()) is not None:
             found.append(f"the daemon has not taken over its configuration file as it is now: {why}")
         return found
 
@@ -189,7 +186,7 @@ class Answers:
             writer.writelines([*splices.spliced(text.encode()), b"\n"])
 
         what: str = asked["what"]
-        if (why := self._unlike(asked, what)) is not None:
+        if (why := await self._unlike(asked, what)) is not None:
             send(other=why)
             return
         if what == STOP:
@@ -213,14 +210,14 @@ class Answers:
                 # It has hung up, or the daemon ends.
                 send(failed="The daemon has ended what the command asked for.", usage=False)
 
-    def _unlike(self, asked: Mapping[str, Any], what: str) -> str | None:
+    async def _unlike(self, asked: Mapping[str, Any], what: str) -> str | None:
         if asked["config"] != _mark(self._parsed):
             return "it has another configuration file"
         if what == STOP:
             return None
         if asked["version"] != __version__:
             return f"it is of version {__version__}, and this command of {asked['version']}"
-        if (behind := self._why_behind()) is not None:
+        if (behind := await self._why_behind()) is not None:
             return f"it has not taken over the configuration file as it is now: {behind}"
         if self._broker.settings.cellblock.frontend.profile == "proxy":
             return "its profile is `proxy`"

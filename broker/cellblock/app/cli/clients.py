@@ -28,7 +28,7 @@ from cellblock.app.config.edit import REMOVED, KeyPath, edited, format_of, read
 from cellblock.app.config.formats import value_at
 from cellblock.app.config.load import load_settings
 from cellblock.app.config.named_secrets import NamedSecrets, forget, opened, seal
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import ConfigError, counted
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.problems import dotted
 from cellblock.base.terminal import Painter, spelled_out
@@ -104,8 +104,9 @@ def install(parsed: argparse.Namespace) -> int:
     if not parsed.json:
         for step in steps:
             sys.stdout.write(_install_text(step, target.path, paint, uninstall=parsed.uninstall))
-    files = f"{len(changed)} file{'' if len(changed) == 1 else 's'}"
-    if changed and not _confirmed(parsed, f"Write {files}?", "--print to see the entry"):
+    if changed and not _confirmed(
+        parsed, f"Write {counted(len(changed), 'file')}?", "--print to see the entry"
+    ):
         return EXIT_OK
     if plan.added:
         if plan.secrets and parsed.secrets is None and not parsed.yes:
@@ -341,7 +342,9 @@ def import_servers(parsed: argparse.Namespace) -> int:
     copy: Path | None = None
     written = False
     if plan.added and not parsed.dry_run:
-        if not _confirmed(parsed, f"Write {len(plan.added)} servers to {target.path}?", "--dry-run"):
+        if not _confirmed(
+            parsed, f"Write {counted(len(plan.added), 'server')} to {target.path}?", "--dry-run"
+        ):
             return EXIT_OK
         if plan.secrets and not parsed.yes and not parsed.copy_secrets and parsed.secrets is None:
             plan = planned(secrets=place_for(plan.secrets))
@@ -388,7 +391,7 @@ def place_for(secrets: int) -> Place:
 def _import_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
     lines = [paint("Found", "bold")]
     for file, count in search.files.items():
-        lines.append(f"  {shown_path(file)}: {count} server{'' if count == 1 else 's'}")
+        lines.append(f"  {shown_path(file)}: {counted(count, 'server')}")
     for file, why in search.unreadable.items():
         lines.append(f"  {shown_path(file)}: {paint('not read', 'yellow')}: {spelled_out(why)}")
     if not search.files and not search.unreadable:

@@ -22,8 +22,9 @@ from cellblock.app.cli.loading import reading
 from cellblock.app.cli.streams import say, write_data, write_json
 from cellblock.base.browser import open_privately
 from cellblock.base.daemon_socket import addresses
-from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.errors import CellblockError, ConfigError, counted
 from cellblock.base.state_dir import DAEMON_LOG, LOGS
+from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import Painter, harmless
 from cellblock.base.visible import visible
 from cellblock.serve.http.address import MCP_PATH
@@ -85,10 +86,12 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
     except TimeoutError:
         pass
     if row is not None and row["state"] == "ready":
-        sys.stdout.write(f"{name} runs again, with {row['tools']} tools.\n")
+        sys.stdout.write(f"{name} runs again, with {counted(row['tools'], 'tool')}.\n")
         return EXIT_OK
     why = "it is gone" if row is None else row["reason"] or row["state"]
-    say(f"{name} was ended, and is not connected again: {why}. `cellblock logs {name}` shows what it said.")
+    say(
+        f"{name} was ended, and is not connected again: {why}. `cellblock logs {shlex.quote(name)}` shows what it said."
+    )
     return EXIT_UNAVAILABLE
 
 
@@ -101,10 +104,12 @@ async def logs(parsed: argparse.Namespace) -> int:
     tail = _Tail(file)
     begun = tail.news()
     if begun is None:
+        known = [log.stem.removeprefix("upstream-") for log in folder.glob("upstream-*.log")]
+        near = nearest_names(name or "", known, 1)
         what = "no daemon that `connect` has started" if name is None else f"no server {name} of a daemon"
         raise ConfigError(
             f"There is no log: {what} has had one in {folder}.",
-            hint="`cellblock status` names the servers. Is it the daemon's --state-dir?",
+            hint=did_you_mean(near, "`cellblock status` names the servers. Is it the daemon's --state-dir?"),
         )
     if not begun:
         say("the log is empty: nothing was written to stderr, and no connection has failed")
@@ -178,12 +183,12 @@ async def status(parsed: argparse.Namespace, state_dir: Path) -> int:
         pool = found["pool"]
         lines = [
             f"daemon: process {found['pid']}, {pool['running']} of {pool['capacity']} places taken, "
-            f"{pool['queued']} runs in the queue"
+            f"{counted(pool['queued'], 'run')} in the queue"
         ]
         for row in servers:
             ready = row["state"] == "ready"
             lines.append(f"{row['name']}: {paint(row['state'], 'green' if ready else 'red')}")
-            lines[-1] += f", {row['tools']} tools" if ready else ""
+            lines[-1] += f", {counted(row['tools'], 'tool')}" if ready else ""
             # A reason may name its remedy, too.
             lines += dict.fromkeys(
                 f"  {visible(row[key]).rstrip('.')}" for key in ("reason", "remedy") if row.get(key)
@@ -201,17 +206,19 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
         ConfigError: There is no such server.
     """
     from cellblock.app.cli.doctor import fix_of
+    from cellblock.tools.upstream.lifecycle import FIRST_TRY
     from cellblock.tools.upstream.stderr_log import upstream_log
 
     name: str | None = wanted["server"]
     settings = broker.settings
-    found = [row for row in broker.facts().upstreams() if name in (None, row["name"], row["id"])]
+    every = broker.facts().upstreams()
+    found = [row for row in every if name in (None, row["name"], row["id"])]
     if name is not None and not found:
-        raise ConfigError(
-            f"The daemon has no server {name} that is not disabled.", hint="`cellblock status` names them."
-        )
+        near = nearest_names(name, [row["name"] for row in every], 1)
+        hint = did_you_mean(near, "`cellblock status` names them.")
+        raise ConfigError(f"The daemon has no server {name} that is not disabled.", hint=hint)
     for row in found:
-        if row["state"] == "connecting":
+        if row["state"] == "connecting" and row["reason"] in ("", FIRST_TRY):
             row["remedy"] = "It still starts; what npx or uvx run is installed first, which can take minutes."
         elif row["state"] != "ready":
             log = upstream_log(settings.state_dir / LOGS, row["name"])

@@ -28,7 +28,7 @@ from cellblock.app.cli.loading import config_used, reading, settled
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
 from cellblock.base.daemon_socket import addresses
-from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
+from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable, counted
 from cellblock.base.settings.settings import ServerConfig, Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
@@ -184,8 +184,8 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         versions["Deno"] = await asyncio.to_thread(_deno_version, hello.deno)
     for server in broker.catalog.servers.values():
         left_out = f", {len(server.withheld)} left out" if server.withheld else ""
-        has = "resources and no" if server.has_resources_alone else str(len(server.tools))
-        servers[server.server_id] = f"connected, {has} tools{left_out}"
+        has = "resources and no tools" if server.has_resources_alone else counted(len(server.tools), "tool")
+        servers[server.server_id] = f"connected, {has}{left_out}"
         warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
     for server_id, reason in broker.catalog.unavailable.items():
         if (how := broker.catalog.logins.get(server_id)) is not None:
@@ -285,7 +285,7 @@ def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
 def with_fix(config: ServerConfig | None, reason: str, log: Path) -> str:
     """Returns a reason with what to do, as for `fix_of`, where it does not say so itself."""
     fix = fix_of(config, reason, log)
-    return reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
+    return reason if fix.rstrip(".") in reason else f"{reason.rstrip('.')}. {fix}"
 
 
 def state_dir_trouble(state_dir: Path) -> str | None:

@@ -366,7 +366,7 @@ def _from_1(text: str) -> int:
 def _client(name: str) -> str:
     """Returns the name of a client: argparse checks no choices where none is given."""
     if name not in CLIENTS:
-        raise argparse.ArgumentTypeError(f"there is no client {name}; there are {', '.join(CLIENTS)}")
+        raise argparse.ArgumentTypeError(f"invalid choice: '{name}' (choose from {', '.join(CLIENTS)})")
     return name
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from cellblock.app.cli.loading import opened, store_to_read
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import ConfigError, counted
 from cellblock.base.settings.policy import NAMED
 from cellblock.base.settings.settings import Settings
 from cellblock.base.store import Store
@@ -67,7 +67,8 @@ async def remove_all_of(settings: Settings, principal: str) -> str:
             own = {key.server for key in seen.load() if key.server.endswith(learnt_as("", principal))}
             tools = sum(map(seen.clear, own))
     counts = (
-        f"{secrets} secrets, {runs} kept runs, {outputs} kept outputs, and what was learnt of {tools} tools"
+        f"{counted(secrets, 'secret')}, {counted(runs, 'kept run')}, {counted(outputs, 'kept output')}, and what was "
+        f"learnt of {counted(tools, 'tool')}"
     )
     return "".join(f"{line}\n" for line in [*said, f"Removed of {principal}: {counts}."])
 

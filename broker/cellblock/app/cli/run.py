@@ -29,6 +29,7 @@ from cellblock.base.json import is_object
 from cellblock.base.raw_json import RawJson
 from cellblock.base.redaction import Redactor, redacting, without_credentials
 from cellblock.base.settings.settings import Settings
+from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.tasks import in_background
 from cellblock.observe.logs import logging_as_configured
 from cellblock.record.cellrun import read_file, redacted, write
@@ -147,7 +148,9 @@ def _require(catalog: Catalog, names: Sequence[str], file: str) -> None:
     for name in names:
         server_id = catalog.id_of(name)
         if server_id not in catalog.servers:
-            reason = catalog.unavailable.get(server_id, f"it is not in the configuration: {file}")
+            near = did_you_mean(nearest_names(name, [*catalog.servers, *catalog.unavailable], 1))
+            absent = f"it is not in the configuration: {file}{near and f'. {near}'}"
+            reason = catalog.unavailable.get(server_id, absent)
             raise UsageError(f"the required server {name} is not connected: {reason}")
 
 

@@ -9,7 +9,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -122,6 +122,9 @@ misses network file systems."""
 SETTLE_SECONDS: Final = 0.2
 """Bounds the time in which a file that changes is still being written."""
 
+TAKING_OVER_SECONDS: Final = 3.0
+"""Bounds how long whoever asks waits for a change of the file to be in force; a keyring may take longer."""
+
 SETTLE_LOOKS: Final = 25
 """Bounds the looks after which a file is read that never comes to rest."""
 
@@ -159,7 +162,7 @@ class Hangups:
 @contextlib.asynccontextmanager
 async def following(
     broker: Broker, parsed: argparse.Namespace, load: Callable[[], Settings], hangups: Hangups
-) -> AsyncGenerator[Callable[[], str | None]]:
+) -> AsyncGenerator[Callable[[], Awaitable[str | None]]]:
     """Takes over changes of the file while the block runs, and gives what says why the file as it is now is not all in
     force, None where it is. Without one, it is the user's own once that is made."""
     file = default_file() if parsed.config is None else Path(parsed.config)
@@ -167,10 +170,14 @@ async def following(
     if parsed.config is not None and not file.is_file():
         why = f"{file} is no regular file"
         hangups.obey(lambda: say(f"configuration: there is nothing to read again: {why}"))
-        yield lambda: why
+
+        async def never() -> str:
+            return why
+
+        yield never
         return
     watch = _Watch(file, broker, load)
-    hangups.obey(watch.wanted.set)
+    hangups.obey(watch.reload)
     async with in_background(watch.run(), name="config watch"):
         yield watch.why_behind
 
@@ -183,24 +190,38 @@ class _Watch:
         self._files = broker.settings.files
         self._broker = broker
         self._load = load
-        self.wanted = asyncio.Event()
-        """Has the file read at once, changed or not; for SIGHUP."""
+        self._wanted = False
+        self._woken, self._looked = asyncio.Event(), asyncio.Event()
+        self._looked.set()
         self._seen = self._stamp()
         self._why: str | None = None
 
-    def why_behind(self) -> str | None:
-        """Says why the broker has not taken over the whole of the file as it is now; None where it has."""
+    def reload(self) -> None:
+        """Has the file read at once, changed or not."""
+        self._wanted = True
+        self._woken.set()
+
+    async def why_behind(self) -> str | None:
+        """Says why the broker has not taken over the whole of the file as it is now; None where it has. A change that
+        has not been seen yet is taken over first."""
+        if self._stamp() != self._seen:
+            self._looked.clear()
+            self._woken.set()
+        async with at_most(TAKING_OVER_SECONDS):
+            await self._looked.wait()
         return self._why or (None if self._stamp() == self._seen else "it has just changed")
 
     async def run(self) -> None:
         while True:
             async with at_most(CHECK_SECONDS):
-                await self.wanted.wait()
-            wanted = self.wanted.is_set()
-            self.wanted.clear()
+                await self._woken.wait()
+            self._woken.clear()
+            wanted, self._wanted = self._wanted, False
             if wanted or self._stamp() != self._seen:
+                self._looked.clear()
                 await self._at_rest()
                 await self._reload(wanted)
+            self._looked.set()
 
     async def _at_rest(self) -> None:
         for _ in range(SETTLE_LOOKS):

@@ -21,7 +21,7 @@ from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import catalog_of, opened, reading, settled_catalog, with_state_dir
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_data, write_json
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import ConfigError, counted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.base.store import LocalStore
@@ -291,5 +291,5 @@ async def clear(parsed: argparse.Namespace, settings: Settings) -> int:
     if parsed.json:
         write_data(json.dumps({"forgot": count}) + "\n")
     else:
-        sys.stdout.write(f"forgot {count} tool{'' if count == 1 else 's'}\n")
+        sys.stdout.write(f"forgot {counted(count, 'tool')}\n")
     return EXIT_OK

@@ -118,7 +118,14 @@ def given_back(old: str, new: str, now: str, form: Format, ours: KeyPath) -> str
         return old
     before, after, data = (_object(text, form) for text in (old, new, now))
     lost = [*_lost(before, after, ())]
-    changes = {path: value for path, value in lost if value_at(data, path) is None} | {ours: REMOVED}
+    gone = ours
+    # What was made for it alone goes with it.
+    while len(gone) > 1 and value_at(before, gone[:-1]) is None:
+        owner = value_at(data, gone[:-1])
+        if not is_object(owner) or owner.keys() - {gone[-1]}:
+            break
+        gone = gone[:-1]
+    changes = {path: value for path, value in lost if value_at(data, path) is None} | {gone: REMOVED}
     keyed = edited(now, form, changes)
     merged = _merged(new, old, now)
     with contextlib.suppress(SyntaxFault, EditFault):

@@ -10,8 +10,9 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import ref
 
 from cellblock.base.errors import InvalidRequest, shorten
 from cellblock.base.settings.policy import Grant
@@ -96,9 +97,6 @@ def _parts(pattern: str) -> tuple[str, ...]:
 PREPARE_SECONDS: Final = 0.1
 """Bounds the CPU time for compiling the schemas of one request; the last of them may take as long again. Ordinary ones
 take less than a millisecond each."""
-
-_KEPT_CATALOGS: Final = 2
-"""Bounds the narrowed catalogs that are kept."""
 
 
 class Refusal(NamedTuple):
@@ -201,7 +199,8 @@ class Grants:
     def __init__(self, layers: tuple[Layer, ...], *, asks: bool = False) -> None:
         self.layers = layers
         self._asks = asks
-        self._catalogs: dict[int, tuple[Catalog, Catalog]] = {}
+        # As long as somebody has the catalog: each person may have one.
+        self._catalogs: dict[int, tuple[ref[Catalog], Catalog]] = {}
         self._entries: dict[str, tuple[ServerEntry, ServerEntry | str]] = {}
         self._whole: dict[str, tuple[ServerEntry, bool]] = {}
 
@@ -220,7 +219,7 @@ class Grants:
         """Returns the catalog without what is not granted: those tools are withheld, and servers without any are
         denied."""
         held = self._catalogs.get(id(catalog))
-        if held is not None and held[0] is catalog:
+        if held is not None and held[0]() is catalog:
             return held[1]
         servers: dict[str, ServerEntry] = {}
         denied: dict[str, str] = {}
@@ -248,9 +247,7 @@ class Grants:
             catalog.changing & unavailable.keys(),
             {one: how for one, how in catalog.logins.items() if one in unavailable},
         )
-        if len(self._catalogs) >= _KEPT_CATALOGS:
-            self._catalogs.pop(next(iter(self._catalogs)))
-        self._catalogs[id(catalog)] = (catalog, made)
+        self._catalogs[id(catalog)] = ref(catalog, partial(_gone, self._catalogs, id(catalog))), made
         return made
 
     def gives_whole(self, server: ServerEntry) -> bool:
@@ -318,6 +315,10 @@ class Grants:
 
 UNRESTRICTED: Final = Grants(())
 """Takes nothing away from what a run may call."""
+
+
+def _gone(catalogs: dict[int, Any], key: int, _catalog: object) -> None:
+    catalogs.pop(key, None)
 
 
 def _shown(name: str) -> str:

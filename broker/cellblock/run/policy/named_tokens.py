@@ -22,6 +22,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.settings.policy import NAMED, Grant
 from cellblock.base.shelf import Stamp
 from cellblock.base.store import Store
+from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock_worker.base.folders import InTheWay
 from cellblock_worker.base.private_files import OpenToOthers
 
@@ -130,11 +131,10 @@ class NamedTokens:
                 raise FileNotFoundError
             self._shelf.remove(name)
         except FileNotFoundError:
-            known = ", ".join(issued.name for issued in self.all())
-            raise ConfigError(
-                f"There is no token {name[:100]}.",
-                hint=f"There are: {known}." if known else "There are none.",
-            ) from None
+            known = [issued.name for issued in self.all()]
+            there = f"There are: {', '.join(known)}." if known else "There are none."
+            hint = did_you_mean(nearest_names(name, known, 1), there)
+            raise ConfigError(f"There is no token {name[:100]}.", hint=hint) from None
         except OSError as error:
             raise self._failed(error) from None
 

@@ -100,7 +100,7 @@ class JwtVerifier:
             key = await self.keys.key(jwt.get_unverified_header(token).get("kid"))
             if key is None:
                 return None
-            return jwt.decode(
+            claims = jwt.decode(
                 token,
                 key,
                 algorithms=list(ALGORITHMS),
@@ -109,6 +109,8 @@ class JwtVerifier:
                 leeway=CLOCK_LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
+            # Nobody's logins are kept under no name, or one that cannot be written.
+            return claims if str(claims["sub"]).encode() else None
         except (jwt.PyJWTError, ValueError) as error:
             logger.info("a token is refused: %s", type(error).__name__)
             return None

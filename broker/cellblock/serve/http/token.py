@@ -66,7 +66,7 @@ def read_tokens(file: Path) -> list[str]:
     if not tokens or not all(_is_token(token) for token in tokens):
         raise ConfigError(
             f"The token file {file} holds no token of at least {MIN_CHARS} visible characters.",
-            hint=f"Make a new token: rm {file}.",
+            hint=f"Put in the one that `cellblock token create` has shown; a daemon makes its own anew: rm {file}.",
         )
     if len(tokens) > MAX_TOKENS:
         raise ConfigError(

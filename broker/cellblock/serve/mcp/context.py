@@ -27,10 +27,10 @@ RESOURCE_SUFFIX: Final = ".d.ts"
 MAX_NAMES: Final = 100
 """Bounds the function names listed for a server beyond the budget."""
 
-KEPT_TEXTS: Final = 8
-"""Bounds the declarations kept of one server: by what clients are granted of it, and as it was before it changed."""
+KEPT_TEXTS: Final = 128
+"""Bounds the declarations kept of one server: by what clients are granted of it, and what it lists for each person."""
 
-KEPT_SERVERS: Final = 1_024
+KEPT_SERVERS: Final = 64
 """Bounds the servers whose declarations are kept."""
 
 
@@ -91,13 +91,12 @@ _texts: Final[dict[str, list[_Texts]]] = {}
 def _kept_texts(server: ServerEntry) -> _Texts | None:
     """Finds what was made for a server with these definitions; one that has only reconnected is the same."""
     held = _texts.get(server.server_id, [])
+    known = next((one for one in held if one.server is server), None)
     for place, one in enumerate(held):
-        if one.server is not server and one.server == server:
+        if known is None and one.server == server:
             # The newer one is asked for from now on, and the other is not held.
-            held[place] = replace(one, server=server)
-        if held[place].server is server:
-            return held[place]
-    return None
+            known = held[place] = replace(one, server=server)
+    return known
 
 
 def _make(server: ServerEntry) -> _Texts:

@@ -223,10 +223,9 @@ class ListChanges:
             self._changes.note()
 
     async def _compare(self) -> None:
-        for principal in {audience.owner.principal for audience in self._audiences}:
-            await made_beside(self._front.known_catalog_of(principal))
         for audience in list(self._audiences):
             catalog = self._front.known_catalog_of(audience.owner.principal)
+            await made_beside(catalog)
             before, audience.shown = audience.shown, self._shown(audience.owner, catalog)
             # That a server has started is no change, if it has what it was shown with.
             if self._shown(audience.owner, catalog, before.starting) != before:

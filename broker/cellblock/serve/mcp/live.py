@@ -16,7 +16,7 @@ import mcp_types as types
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from cellblock.base.errors import shorten
+from cellblock.base.errors import counted, shorten
 from cellblock.base.kept import Newest
 from cellblock.base.visible import visible
 from cellblock.run.events import Observer
@@ -129,8 +129,7 @@ class LiveRun:
 
     def progress_text(self) -> str:
         """Says what is known of the run in one line; what a script has logged cannot break it."""
-        calls = f"{self._calls} tool call{'' if self._calls == 1 else 's'}"
-        text = f"{time.monotonic() - self._began:.0f} s, {calls}{self._step}"
+        text = f"{time.monotonic() - self._began:.0f} s, {counted(self._calls, 'tool call')}{self._step}"
         return f"{text}; last log: {self._last}" if self._last else text
 
     def call_progress(

@@ -337,7 +337,9 @@ class Daemon:
         return DaemonUnavailable(
             f"The daemon at {self.url} refuses the token{'' if shown else ': none is shown'}.",
             hint="Give the same --state-dir or --token-file as to the daemon. If it is another user's, give --url "
-            "with a port of your own.",
+            "with a port of your own."
+            if self._given is None
+            else "It has expired or was revoked (see `cellblock token list` there), or is another daemon's.",
         )
 
     def _other(self, how: str) -> DaemonUnavailable:

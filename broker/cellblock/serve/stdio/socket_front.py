@@ -58,7 +58,7 @@ taken for one to another question of the next daemon. Ids have 32 bits in some c
 class Answer(Protocol):
     """Answers the commands of this user."""
 
-    def warnings(self) -> list[str]:
+    async def warnings(self) -> list[str]:
         """Returns what each is to tell its user of the daemon, a sentence each."""
         ...
 
@@ -143,7 +143,7 @@ class SocketFront:
                 writer.write(hello(version=self._version, refused=refusal))
                 return
             known = {"config": self._config, "answers": token is None}
-            warnings = self._answer.warnings() if principal == SUBJECT else []
+            warnings = await self._answer.warnings() if principal == SUBJECT else []
             writer.write(hello(version=self._version, warnings=warnings, **known))
             self._activity.begin()
             try:

@@ -138,7 +138,7 @@ class ServerEntry:
         return next((tool for tool in self.withheld if name in (tool.name, tool.export_name)), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Catalog:
     """A catalog holds all connected servers at one moment, by `server_id`, in the order of the configuration.
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
-from cellblock.base.errors import shorten
+from cellblock.base.errors import counted, shorten
 from cellblock.base.json import inside, is_array, is_object, pointer_of
 
 MAX_CHARS: Final = 120
@@ -352,8 +352,7 @@ def received(value: Any) -> str:
         names = ", ".join(shorten(key, 20) for key in islice(value, _KEYS))
         return shorten(f"object with the properties {names}{', …' if len(value) > _KEYS else ''}", MAX_CHARS)
     if is_array(value):
-        count = len(value)
-        return "empty array" if count == 0 else f"array of {count} item{'' if count == 1 else 's'}"
+        return f"array of {counted(len(value), 'item')}" if value else "empty array"
     if value is None:
         return "null"
     if isinstance(value, str) and len(value) > _TEXT:

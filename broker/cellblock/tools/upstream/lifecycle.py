@@ -42,6 +42,10 @@ AT_ONCE_SECONDS: Final = 0.5
 """Passes from an attempt that failed until a call starts the next one before its pause is over."""
 
 
+FIRST_TRY: Final = "still connecting"
+"""Stands as the reason until an attempt is over."""
+
+
 class State(Enum):
     """Says in which state a session is."""
 
@@ -68,7 +72,7 @@ class Lifecycle:
 
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
         self.state = State.CONNECTING
-        self.reason = "still connecting"
+        self.reason = FIRST_TRY
         self.attempts = 0
         self.is_first = True
         self.handshake = False
@@ -109,7 +113,7 @@ class Lifecycle:
         if self._ready_at is None:
             self.handshake = at_question
         if at_question and self.attempts == 1:
-            self.reason = f"still connecting, for the second time: {why}"
+            self.reason = f"{FIRST_TRY}, for the second time: {why}"
             return 0.0
         self._failed_at = now if self._ready_at is None else 0.0
         self._settle(State.WAITING, why)

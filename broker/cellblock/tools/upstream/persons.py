@@ -98,11 +98,9 @@ class Persons:
             return {}
         known = self._persons.get(person)
         if known is None:
+            if len(self._persons) >= MAX_PERSONS:
+                self._forget_one()
             known = self._persons[person] = _Person()
-            if len(self._persons) > MAX_PERSONS:
-                for own in self._persons.popitem(last=False)[1].own.values():
-                    if (session := self._by_number.pop(own.number, None)) is not None:
-                        self._close(session)
         self._persons.move_to_end(person)
         for name, config in self.servers.items():
             own = known.own.get(name)
@@ -116,10 +114,11 @@ class Persons:
             if own.session is None and (has_login or config.login == "each-public-tools"):
                 if (ended := self._by_number.get(own.number)) is not None:
                     self._close(ended)
+                has_room = has_login and self.has_room(name)
                 session = own.session = self._by_number[own.number] = self._make(
                     name, person, own.login, own.number
                 )
-                session.start(resting=not (has_login and self.has_room(name)))
+                session.start(resting=not has_room)
                 known.catalogs = None
         return known.own
 
@@ -141,10 +140,17 @@ class Persons:
             held = self._persons[person].catalogs = shared, *made
         return held[1], held[2]
 
-    def changed(self, person: str) -> None:
-        """Has the catalogs of a person made anew, whose session is not as it was."""
+    def changed(self, person: str, name: str) -> None:
+        """Has the catalogs made anew of a person whose session with a server is not as it was, and of those who see
+        what it lists."""
         if (known := self._persons.get(person)) is not None:
             known.catalogs = None
+        config = self.servers.get(name)
+        if config is not None and config.login == "each-public-tools":
+            for known in self._persons.values():
+                own = known.own.get(name)
+                if own is None or own.session is None or own.session.facts is None:
+                    known.catalogs = None
 
     def held_once(self, name: str, facts: ServerFacts) -> ServerFacts:
         """Returns what equals a server's facts and is held already for another person, or the facts themselves."""
@@ -202,11 +208,6 @@ class Persons:
         own = [one for one in self._of_server(name) if one.session is not None]
         return len(own), sum(map(_is_connected, own))
 
-    @property
-    def sessions(self) -> list[UpstreamSession]:
-        """Gives all sessions, to be closed."""
-        return [*self._by_number.values()]
-
     # ---- inside --------------------------------------------------------------------------------------
 
     def _made(
@@ -262,6 +263,14 @@ class Persons:
             own.entry = entry, replace(entry, session=own.number, learnt_as=learnt_as(name, person))
         return own.entry[1]
 
+    def _forget_one(self) -> None:
+        """Forgets who has not looked for longest, of those with the least to lose: strangers end nobody's session."""
+        people = self._persons.items()
+        person = next(one for weight in range(3) for one, known in people if _weight(known) == weight)
+        for own in self._persons.pop(person).own.values():
+            if (session := self._by_number.pop(own.number, None)) is not None:
+                self._close(session)
+
     def _all(self) -> Iterator[tuple[str, PersonalSession]]:
         for person in self._persons.values():
             yield from person.own.items()
@@ -275,6 +284,11 @@ def learnt_as(name: str, person: str) -> str:
     if not person:
         return name
     return f"{name}{OF_PERSON}{hashlib.sha256(person.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def _weight(person: _Person) -> int:
+    sessions = [own.session for own in person.own.values() if own.session is not None]
+    return max((2 if one.is_busy else int(one.facts is not None) for one in sessions), default=0)
 
 
 def _is_connected(own: PersonalSession) -> bool:

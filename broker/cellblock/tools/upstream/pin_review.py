@@ -79,8 +79,14 @@ class Reviewer:
         """Says whether only the approved tools of a server are there."""
         return value_for(server, self._reactions) == "quarantine"
 
+    def forget(self, server: str | None = None) -> None:
+        """Has a server reviewed anew, or all, and nobody asked to approve until then."""
+        for one in [*self._open] if server is None else [server]:
+            self._open.pop(one, None)
+
     def approved_meanwhile(self, server: str) -> bool:
-        """Says whether the pins of a server with something to approve have changed since its last review."""
+        """Says whether the pins of a server with something to approve have changed since its last review, or since the
+        first of the lists that persons have."""
         return server in self._open and self._store.stamp(server) != self._open[server]
 
     def pinned(self, server: str, config: ServerConfig) -> tuple[ToolDefinition, ...]:
@@ -117,7 +123,8 @@ class Reviewer:
         reaction = value_for(server, self._reactions)
         if reaction == "auto":
             reaction = "warn" if _is_local(config) else "quarantine"
-        self._open.pop(server, None)
+        if not config.is_personal:
+            self._open.pop(server, None)
         if reaction == "off":
             return Review(tuple(tools))
         stamp = self._store.stamp(server)
@@ -125,7 +132,7 @@ class Reviewer:
         try:
             pins = self._pins(server, config, tools, may_write=not is_shared)
         except PinError as error:
-            self._open[server] = _AGAIN if is_shared and stamp is None else stamp
+            self._open.setdefault(server, _AGAIN if is_shared and stamp is None else stamp)
             is_strict = self.quarantines(server)
             return self._without_pins(server, "quarantine" if is_strict else "warn", tools, error)
         if pins is None:
@@ -134,7 +141,7 @@ class Reviewer:
         if not differences:
             self._warnings.pop(server, None)
             return Review(tuple(tools), known=frozenset(pins.tools))
-        self._open[server] = stamp
+        self._open.setdefault(server, stamp)
         warning = _summary(server, reaction, differences)
         self._tell(server, warning)
         if reaction == "warn":

@@ -280,7 +280,7 @@ class Registry:
         """Waits until those servers are connected that their programs install when they start (`npx`, `uvx`).
 
         Args:
-            tell: Told a sentence of each, every `TELL_SECONDS`.
+            tell: Told a sentence of each, after pauses that grow from `TELL_SECONDS`.
             code: Only the servers that this script names are waited for; None: all.
         """
         named = {
@@ -295,7 +295,7 @@ class Registry:
             for name in names:
                 since = now() - began.setdefault(name, now())
                 if since >= due.get(name, QUIET_SECONDS):
-                    due[name] = since + TELL_SECONDS
+                    due[name] = since + max(since, TELL_SECONDS)
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
                     tell(f"server {name} is being installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
@@ -354,10 +354,10 @@ class Registry:
         # One that is away is tried at once where a script names it (section 3.2.3), or is being tried.
         away = [
             session
-            for name, session in named.items()
+            for session in named.values()
             if session.state is State.WAITING
             or (session.state is State.CONNECTING and not session.starting)
-            or (session.state is State.RESTING and session.has_login and self.persons.has_room(name))
+            or (session.state is State.RESTING and session.has_login)
         ]
         awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
         late = frozenset[str]()
@@ -367,14 +367,16 @@ class Registry:
             finally:
                 await end_tasks(*awaited)
             late = frozenset(
-                self._paths[name] for name in named.keys() & reading if reading[name] not in done
+                self._paths[name]
+                for name in named.keys() & reading.keys() & self._paths.keys()
+                if reading[name] not in done
             )
         if self._reviewer is not None:
             approved = [name for name in shown if self._reviewer.approved_meanwhile(name)]
             for name in approved:
-                session = sessions.get(name)
-                if session is not None and session.facts is not None:
-                    await self._prepare(name, self.servers[name], session.facts)
+                session, config = sessions.get(name), self.servers.get(name)
+                if session is not None and session.facts is not None and config is not None:
+                    await self._prepare(name, config, session.facts)
                 self._entries.forget(name)
                 self.persons.forget(name)
             if approved:
@@ -385,7 +387,8 @@ class Registry:
         """Closes every session, in parallel, within their bound."""
         if self._recalling is not None:
             self._recalling.cancel()
-        sessions = [*self.sessions.values(), *self.persons.sessions, *self._retired.values()]
+        personal = [session for _, _, session in self.persons.use({}, ())]
+        sessions = [*self.sessions.values(), *personal, *self._retired.values()]
         await asyncio.gather(self._python.close(), *(session.close() for session in sessions))
         await self._closing.ended()
 
@@ -459,7 +462,8 @@ class Registry:
             session.start()
 
     async def _release(self, key: Retired, unused: Callable[[int], Awaitable[None]]) -> None:
-        await unused(self._since.pop(key))
+        # Of a person's session it is not known; whoever waits for longer has lost nothing.
+        await unused(self._since.pop(key, 0))
         await self._retired[key].close()
         # Only now: whoever closes this registry meanwhile closes it, and waits for it, too.
         del self._retired[key]
@@ -485,10 +489,9 @@ class Registry:
 
     def _session_for(self, name: str, person: str, login: Login | None, number: int) -> UpstreamSession:
         config = self.servers[name]
-        self._since[name, number] = self._changes
 
         def changed() -> None:
-            self.persons.changed(person)
+            self.persons.changed(person, name)
             self._on_change()
 
         async def prepare(facts: ServerFacts) -> ServerFacts:
@@ -505,17 +508,19 @@ class Registry:
             login=login,
             prepare=prepare,
             rests_after=IDLE_SECONDS,
+            has_room=partial(self.persons.has_room, name),
         )
 
     def _entry_for(self, name: str, facts: ServerFacts) -> ServerEntry:
         """Makes the entry of a server for persons; what it has beside tools is none of the profile `proxy`'s."""
-        self._entries.forget(name)
         entry = self._entries.of(name, self.servers[name], facts, self._paths[name], 0, 0)
         return replace(entry, other_kinds=())
 
     async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> ServerFacts:
         if self._reviewer is not None:
-            await self._reviewer.prepare(name, config, facts.reviewed, whole=not facts.notes)
+            # What one person has not, others have.
+            whole = not (facts.notes or config.is_personal)
+            await self._reviewer.prepare(name, config, facts.reviewed, whole=whole)
         return facts
 
     def _module_paths(self) -> dict[str, str]:

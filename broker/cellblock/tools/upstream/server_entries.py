@@ -33,6 +33,8 @@ class ServerEntries:
     def forget(self, name: str | None = None) -> None:
         """Has the entry of a server made anew, or all: entries hold paths, which depend on all names, and the
         review."""
+        if self._reviewer is not None:
+            self._reviewer.forget(name)
         if name is None:
             self._made.clear()
         else:

@@ -59,6 +59,8 @@ LEFT_SHARE: Final = 0.05
 """Sets the share of a call's time that must be left when its turn comes: sent at the last moment, it can only time out,
 and may have run."""
 
+NO_ROOM: Final = "all connections with it are at work for others"
+
 MAX_NOTES: Final = 50
 """Bounds the different oddities of one server that are logged."""
 
@@ -82,6 +84,7 @@ class UpstreamSession:
         followed: The URIs whose updates are wanted; a later session of the server is given the same set.
         on_update: Called with the URI when one of these has changed.
         rests_after: Seconds without a call after which it rests; None: it is kept connected, and connected again.
+        has_room: Says whether it may connect now.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class UpstreamSession:
         followed: set[str] | None = None,
         on_update: Callable[[str], object] | None = None,
         rests_after: float | None = None,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self.life = Lifecycle()
         redactor = login.redactor if login is not None else Redactor(config)
@@ -114,6 +118,7 @@ class UpstreamSession:
         self._link = Link(server, self._note)
         self._is_ready = self._is_shut_out = self._closing = self._resting = False
         self._rests_after, self._at_work, self._used_at = rests_after, 0, 0.0
+        self._has_room = has_room
         self._task: asyncio.Task[None] | None = None
         self._wanted, self._moved = asyncio.Event(), asyncio.Event()
         self._began = 0.0
@@ -162,6 +167,11 @@ class UpstreamSession:
         """Says since when, on the loop's clock, a connection has had no call; None for one that has, or is none."""
         return None if self._at_work or not self._is_ready else self._used_at
 
+    @property
+    def is_busy(self) -> bool:
+        """Says whether it has a call, or is about to have one."""
+        return self._at_work > 0 or self.state is State.CONNECTING
+
     def rest(self) -> None:
         """Ends the connection, whatever it does, until somebody needs the server."""
         if self._is_ready:
@@ -170,9 +180,13 @@ class UpstreamSession:
 
     def wake(self) -> None:
         """Begins an attempt to connect, where there is no connection and none has just failed; waits for nothing."""
-        is_away = self.state in (State.WAITING, State.RESTING)
-        if is_away and self.life.wanted(asyncio.get_running_loop().time()) is not None:
+        if self.state in (State.WAITING, State.RESTING) and self._attempt() is not None:
             self._wanted.set()
+
+    @property
+    def has_login(self) -> bool:
+        """Says whether there is a login, where one is needed."""
+        return self._server.login is None or self._server.login.stamp() is not None
 
     @property
     def starting(self) -> bool:
@@ -203,11 +217,6 @@ class UpstreamSession:
         """Says whether the server's program installs the server, as far as can be seen."""
         install = self._link.install
         return self._server.package is not None and (install is None or install.running)
-
-    @property
-    def has_login(self) -> bool:
-        """Says whether there is a login, or none can be."""
-        return self._server.login is None or self._server.login.stamp() is not None
 
     @property
     def needed_login(self) -> NeededLogin | None:
@@ -284,7 +293,7 @@ class UpstreamSession:
     async def tried(self) -> None:
         """Waits for the end of the attempt to connect that is under way, or of the next, which begins now; bound it.
         One that failed a moment ago is not repeated."""
-        attempt = self.life.wanted(asyncio.get_running_loop().time())
+        attempt = self._attempt()
         if attempt is None:
             return
         self._wanted.set()
@@ -464,14 +473,14 @@ class UpstreamSession:
             await asyncio.wait(tasks, timeout=CLOSE_BOUND_SECONDS)
 
     async def _follow_login(self, link: Link) -> None:
-        """Ends a connection whose login has ended. What the server holds for a person may be of another account after
-        another login, so such a connection ends, too, when it is idle."""
+        """Ends a connection whose login was ended here. What the server holds for a person may be of another account
+        after another login, so such a connection ends, too, when it is idle."""
         login, before = self._server.login, ""
         assert link.connection is not None
         while login is not None:
             mark = await login.mark()
             is_idle = self._rests_after is not None and not self._at_work
-            if before and mark != before and (is_idle or not mark):
+            if before and mark != before and (is_idle or not self.has_login):
                 if self._rests_after is not None:
                     self.rest()
                 link.connection.end(LOGIN_ENDED)
@@ -516,6 +525,16 @@ class UpstreamSession:
             self.resources.note_update(message.params.uri)
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _attempt(self) -> int | None:
+        """Returns what `Lifecycle.wanted` does; None, too, where there is no room for one more connection."""
+        attempt = self.life.wanted(asyncio.get_running_loop().time())
+        begins = self.state in (State.WAITING, State.RESTING) and not self._wanted.is_set()
+        if attempt is None or not begins or self._has_room():
+            return attempt
+        self.life.reason = NO_ROOM
+        self._told()
+        return None
 
     async def _ask(self, request: RequestEntry, client: ClientSession, call: Outstanding) -> Any:
         if not is_object(call.value):

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Final, NamedTuple, TextIO
 
@@ -35,9 +36,16 @@ HASH_CHARS: Final = 8
 """Tells servers apart of whose names the same is plain, as `a.b` and `a b`."""
 
 
-_TELLS: Final = re.compile(r"^(?!For further information).*error", re.IGNORECASE)
+_TELLS: Final = re.compile(
+    r"^(?!For further information).*(?:error|is not provided by package)", re.IGNORECASE
+)
+_NPM: Final = re.compile(r"npm (?:error|ERR!)")
+_NPM_SAYS: Final = re.compile(
+    r"npm (?:error|ERR!) (?!(?:code|errno|syscall|path|dest|A complete log)\b)(?:\d+ )?\w"
+)
 _NAME_ALONE: Final = re.compile(r"[\w.]++:?")
 _CLASS_WORDS: Final = ("Error", "Exception", "Exit", "Interrupt")
+_CAUSE: Final = re.compile(r"(?:cause|Caused by):")
 _COUNT: Final = re.compile(r"(?<!\d)\d++ validation errors? for ")
 
 
@@ -53,16 +61,20 @@ def upstream_log(log_dir: Path, name: str) -> Path:
 
 def last_said(text: str) -> str | None:
     """Returns the last line that tells of an error, else the last one; None where there is none. A class name alone
-    stands for the line behind it, and a count of errors (Pydantic's) has the first of them with it."""
+    stands for the line behind it, a count of errors (Pydantic's) has the first of them with it, an error of uv its
+    cause, and npm tells its error first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return None
     # Behind its error, Node has the stack and its version.
     told = [at for at, line in enumerate(lines) if _TELLS.search(line)] or [len(lines) - 1]
     at = told[-1]
+    if _NPM.match(lines[at]):
+        at = next((index for index, line in enumerate(lines) if _NPM_SAYS.match(line)), at)
     while at + 1 < len(lines) and _is_class_alone(lines[at]):
         at += 1
-    return shorten(" ".join(lines[at : at + 3]) if _COUNT.search(lines[at]) else lines[at])
+    causes = takewhile(_CAUSE.match, lines[at + 1 :])
+    return shorten(" ".join(lines[at : at + 3] if _COUNT.search(lines[at]) else [lines[at], *causes]))
 
 
 class _Pump(asyncio.Protocol):

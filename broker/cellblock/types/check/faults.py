@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cellblock.base.errors import shorten
+from cellblock.base.errors import counted, shorten
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.lines import line_of
 from cellblock.tools.catalog.model import Catalog
@@ -316,7 +316,7 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
     named = [name for name in observed if re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", code)]
     # Under another name, or handed on: then whatever is named may be meant.
     counts = [(name, observed[name].samples) for name in (called or named)[:MAX_NAMED]]
-    seen = ", ".join(f"{name} ({count} result{'' if count == 1 else 's'})" for name, count in counts)
+    seen = ", ".join(f"{name} ({counted(count, 'result')})" for name, count in counts)
     if not seen:
         return ""
     return f" (Observed, not declared: {seen}. `?? null` reads a member that may be there.)"

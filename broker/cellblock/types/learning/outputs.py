@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import ConfigError, counted
 from cellblock.base.kept import Newest
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.tools.catalog.model import Given, JsonSchema, ServerEntry, ToolEntry
@@ -249,7 +249,7 @@ def _with_counts(made: ToolOutput, seen: Observation) -> ToolOutput:
 
 
 def _observed_from(seen: Observation) -> str:
-    count = f"{seen.samples} result{'' if seen.samples == 1 else 's'}"
+    count = counted(seen.samples, "result")
     first, last = _day(seen.first_seen), _day(seen.last_seen)
     days = first if first == last else f"{first} to {last}"
     more = f" ({seen.skipped} more were too large to look at)" if seen.skipped else ""

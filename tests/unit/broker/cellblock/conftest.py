@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from support.memory_host import World
-
-MakeWorld = Callable[..., World]
+from support.memory_host import MakeWorld, World
 
 
 @pytest.fixture

@@ -79,8 +79,8 @@ class Login(httpx2.Auth):
         self.problem = f"the login does not reach far enough (insufficient_scope{what})"
 
     def stamp(self) -> object:
-        """Changes when somebody logs in, in any process; None where nothing is kept."""
-        return None
+        """Changes when somebody logs in, in any process; None while nobody has."""
+        return 0
 
     async def mark(self) -> str:
         """Returns what names the login that a person has given, over all renewals; empty where there is none."""

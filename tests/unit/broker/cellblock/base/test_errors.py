@@ -22,6 +22,7 @@ from cellblock.base.errors import (
     ServerNotFound,
     ToolCallError,
     ToolNotFound,
+    counted,
 )
 from cellblock.tools.catalog.modules import ERROR_CLASSES
 
@@ -30,6 +31,15 @@ KINDS = [
 ]
 MORE = {errors.CallDenied: {"code": "NOT_GRANTED"}}
 """What a kind needs besides a message and a hint."""
+
+
+def test_one_is_singular() -> None:
+    said = [counted(number, "tool") for number in (0, 1, 2, 1500)]
+    assert said == ["0 tools", "1 tool", "2 tools", "1,500 tools"]
+
+
+def test_an_error_without_a_hint_ends_with_its_message() -> None:
+    assert str(ConfigError("It broke.", hint="")) == "It broke."
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -43,6 +43,9 @@ def test_any_text_takes_at_most_its_columns_and_controls_nothing(text: str, widt
         ("abcd", 4, "abcd"),
         ("abcde", 4, "abc…"),
         ("a\tb", 3, "a·b"),
+        ("abcdef", 4, "abc…"),
+        ("\x1b[2Jx\u202ey\x9b", 20, "·[2Jx·y·"),
+        ("日本語", 5, "日本…"),
     ],
 )
 @pytest.mark.parametrize("first", ["x", "ä"])
@@ -63,11 +66,20 @@ def test_wrapped_text_is_whole_takes_its_columns_and_controls_nothing(text: str,
         assert "".join(lines) == "".join(kept)
 
 
-def test_where_text_is_wrapped() -> None:
-    assert wrapped("abcdef\r\ng\n\nh", 4) == ["abcd", "ef", "g", "", "h"]
-    assert wrapped("日本語", 5) == ["日本", "語"]
-    assert wrapped("日", 1) == ["·"]
-    assert wrapped("", 9) == [""]
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("abcdef\r\ng\n\nh", 4, ["abcd", "ef", "g", "", "h"]),
+        ("日本語", 5, ["日本", "語"]),
+        ("日", 1, ["·"]),
+        ("", 9, [""]),
+    ],
+)
+def test_where_text_is_wrapped(text: str, width: int, lines: list[str]) -> None:
+    assert wrapped(text, width) == lines
+
+
+def test_marks_without_end_are_wrapped_too() -> None:
     assert len(wrapped("e" + "\u0301" * 1000, 10)) > 20
 
 
@@ -89,12 +101,8 @@ BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
 def test_what_it_looks_like() -> None:
-    assert plain("abcdef", 4) == "abc…"
-    assert plain("abcd", 4) == "abcd"
-    assert plain("\x1b[2Jx\u202ey\x9b", 20) == "·[2Jx·y·"
     assert harmless("a\x1b[2J\n\x9bb\u202e") == "a\ufffd[2J\n\ufffdb\ufffd"
     assert harmless("a\u2800\u3164\u115f\u1160\uffa0\u034f\u17b4b") == f"a{7 * REPLACED}b"
-    assert plain("日本語", 5) == "日本…"
     assert cell(7, 3, right=True) == "  7"
     assert [milliseconds(value) for value in (None, 3.14, 250, 2500, 120_000)] == [
         "-",
@@ -155,17 +163,28 @@ def test_what_is_not_seen_is_told(character: str) -> None:
     assert visible(f"a{character}b") == ("a b" if character in "\u00a0\u3000" else "a\ufffdb")
 
 
-def test_emoji_stay_as_they_are_and_nothing_hides_behind_one() -> None:
-    assert not is_visible("\ufe0f")
-    assert visible("❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e") == "❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e"
-    assert visible("❤\ufe0f\ufe0f\ufe0f") == "❤\ufe0f\ufffd\ufffd"
-    assert visible("\ufe0fa\x1b\ufe0f") == "\ufffda\ufffd\ufffd"
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e", "❤\ufe0f 1\ufe0f\u20e3 ✂\ufe0e"),
+        ("❤\ufe0f\ufe0f\ufe0f", "❤\ufe0f\ufffd\ufffd"),
+        ("\ufe0fa\x1b\ufe0f", "\ufffda\ufffd\ufffd"),
+    ],
+    ids=ascii,
+)
+def test_emoji_stay_as_they_are_and_nothing_hides_behind_one(text: str, shown: str) -> None:
+    assert visible(text) == shown and not is_visible("\ufe0f")
 
 
-def test_what_is_to_be_judged_is_spelled_out() -> None:
-    assert (
-        spelled_out("rm \u202egnp\x1b[2J\n\u200b\U000e0041") == "rm \\u202egnp\\x1b[2J\\n\\u200b\\U000e0041"
-    )
-    assert spelled_out("a" + " " * 16 + "b") == "a" + " " * 16 + "b"
-    assert spelled_out("a" + " " * 400 + "b") == "a\\x20{400}b"
-    assert spelled_out("\ud800") == "\\ud800"
+@pytest.mark.parametrize(
+    ("text", "spelled"),
+    [
+        ("rm \u202egnp\x1b[2J\n\u200b\U000e0041", "rm \\u202egnp\\x1b[2J\\n\\u200b\\U000e0041"),
+        ("a" + " " * 16 + "b", "a" + " " * 16 + "b"),
+        ("a" + " " * 400 + "b", "a\\x20{400}b"),
+        ("\ud800", "\\ud800"),
+    ],
+    ids=["signs", "blanks", "many blanks", "half a character"],
+)
+def test_what_is_to_be_judged_is_spelled_out(text: str, spelled: str) -> None:
+    assert spelled_out(text) == spelled

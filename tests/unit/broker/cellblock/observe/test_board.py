@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from cellblock.observe.traces import make_exporter
 from cellblock.run.board import MAX_LOGS, MAX_SCRIPT_CHARS, Board
 from cellblock.run.events import RunFacts
 from support.entries import settings
-from support.memory_host import HostedRun, World, hold, turns
-
-MakeWorld = Callable[..., World]
+from support.memory_host import HostedRun, MakeWorld, hold, turns
+from support.waits import until
 
 
 async def play(run: HostedRun) -> None:
@@ -143,9 +141,7 @@ async def test_the_audit_log_is_whole_when_the_broker_has_stopped(tmp_path: Path
     async with Broker(settings(tmp_path, audit={"enabled": True})) as broker:
         assert (await broker.run("1")).ok
         task = asyncio.create_task(broker.run("await new Promise(() => {})"))
-        async with asyncio.timeout(30):
-            while broker.facts().pool()["running"] == 0:  # noqa: ASYNC110 - asked, as a dashboard does
-                await asyncio.sleep(0.01)
+        await until(lambda: broker.facts().pool()["running"], "a run")
     await asyncio.gather(task, return_exceptions=True)
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines] == ["run", "run_end", "run", "run_end"]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from cellblock.observe.files import PrivateFile
 from cellblock.observe.libraries import BURST, LIBRARIES, LINE_SECONDS, Tamed, heard_from, tame_libraries
 from cellblock.observe.logs import level_of, logging_as_configured
 from cellblock.run.events import Decision
-from support.memory_host import HostedRun, Play, World
+from support.memory_host import HostedRun, MakeWorld, Play, World
 
 SERVER = ServerConfig(command="x", env={"API_KEY": "hunter2-hunter2"})
 
@@ -116,7 +116,6 @@ def test_stderr_is_the_default(root: logging.Logger, monkeypatch: pytest.MonkeyP
     assert "a ERROR here" in (tmp_path / "err").read_text()
 
 
-MakeWorld = Callable[..., World]
 CODE = 'const secret = "in the script";'
 
 

@@ -14,11 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from cellblock import Broker
 from cellblock.observe.metrics import Metrics, Tally
 from support.entries import settings
-from support.memory_host import HostedRun, World
+from support.memory_host import HostedRun, MakeWorld
 from support.still_broker import StillBroker
 from support.waits import within
 
-MakeWorld = Callable[..., World]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -46,7 +45,7 @@ def read(tally: Tally) -> Samples:
 
 
 def of(samples: Samples, name: str, **labels: str) -> float | None:
-    return samples.get((name, tuple(sorted(labels.items()))))
+    return samples.get((f"cellblock_{name}", tuple(sorted(labels.items()))))
 
 
 def playing(*tools: str, reason: str = "finished") -> Callable[[HostedRun], Any]:
@@ -74,20 +73,22 @@ async def test_runs_calls_and_ends_are_counted(make_world: MakeWorld) -> None:
     host.play = playing(reason="timeout")
     await world.run()
     samples = read(tally)
-    name = "cellblock_runs_total"
-    assert of(samples, name, outcome="ok") == 1
-    assert of(samples, name, outcome="import_failure") == 1
-    assert of(samples, name, outcome="sandbox_limit") == 1
-    calls = "cellblock_tool_calls_total"
-    assert of(samples, calls, server="tools", tool="echo", outcome="ok") == 2
-    assert of(samples, calls, server="tools", tool="failing", outcome="uncertain") == 1
-    assert of(samples, calls, server="unknown", tool="unknown", outcome="not_sent") == 1
-    assert of(samples, "cellblock_worker_ends_total", reason="finished") == 1
-    assert of(samples, "cellblock_worker_ends_total", reason="timeout") == 1
-    assert of(samples, "cellblock_run_duration_seconds_count") == 3
-    assert of(samples, "cellblock_run_duration_seconds_bucket", le="+Inf") == 3
-    assert of(samples, "cellblock_queue_wait_seconds_count") == 2
-    assert of(samples, "cellblock_tool_call_duration_seconds_count", server="tools") == 3
+    expected: list[tuple[float, str, dict[str, str]]] = [
+        (1, "runs_total", {"outcome": "ok"}),
+        (1, "runs_total", {"outcome": "import_failure"}),
+        (1, "runs_total", {"outcome": "sandbox_limit"}),
+        (2, "tool_calls_total", {"server": "tools", "tool": "echo", "outcome": "ok"}),
+        (1, "tool_calls_total", {"server": "tools", "tool": "failing", "outcome": "uncertain"}),
+        (1, "tool_calls_total", {"server": "unknown", "tool": "unknown", "outcome": "not_sent"}),
+        (1, "worker_ends_total", {"reason": "finished"}),
+        (1, "worker_ends_total", {"reason": "timeout"}),
+        (3, "run_duration_seconds_count", {}),
+        (3, "run_duration_seconds_bucket", {"le": "+Inf"}),
+        (2, "queue_wait_seconds_count", {}),
+        (3, "tool_call_duration_seconds_count", {"server": "tools"}),
+    ]
+    for value, name, labels in expected:
+        assert of(samples, name, **labels) == value, (name, labels)
 
 
 async def test_a_script_cannot_make_up_labels(make_world: MakeWorld) -> None:
@@ -115,13 +116,18 @@ async def test_a_server_with_very_many_tools_gets_only_so_many_labels(
     assert tally.calls["other", "other", "ok"] == 15
 
 
-def test_the_state_now_and_hostile_names() -> None:
-    samples = read(Tally())
-    assert of(samples, "cellblock_pool_places") == 16
-    assert of(samples, "cellblock_pool_queued") == 3
-    assert of(samples, "cellblock_upstream_up", server="files") == 1
-    assert of(samples, "cellblock_upstream_up", server='ev"il\n') == 0
-    assert of(samples, "cellblock_upstream_connects_total", server='ev"il\n') == 9
+@pytest.mark.parametrize(
+    ("value", "name", "labels"),
+    [
+        (16, "pool_places", {}),
+        (3, "pool_queued", {}),
+        (1, "upstream_up", {"server": "files"}),
+        (0, "upstream_up", {"server": 'ev"il\n'}),
+        (9, "upstream_connects_total", {"server": 'ev"il\n'}),
+    ],
+)
+def test_the_state_now_and_hostile_names(value: float, name: str, labels: dict[str, str]) -> None:
+    assert of(read(Tally()), name, **labels) == value
 
 
 async def test_a_programs_registry_has_them(tmp_path: Path) -> None:

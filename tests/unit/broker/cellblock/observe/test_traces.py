@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,9 +14,7 @@ from opentelemetry.trace import StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from cellblock.observe.traces import Tracer
-from support.memory_host import HostedRun, World
-
-MakeWorld = Callable[..., World]
+from support.memory_host import HostedRun, MakeWorld
 
 
 class Traced:

@@ -33,10 +33,20 @@ class Ears:
         self.from_broker.append((token, message, body))
 
 
-async def test_messages_cross_in_order_and_not_at_once() -> None:
-    ears = Ears()
-    link = MemoryLink(ears, max_message_bytes=MIB)
-    link.attach(b"h", ears)
+@pytest.fixture
+def ears() -> Ears:
+    return Ears()
+
+
+@pytest.fixture
+async def link(ears: Ears) -> MemoryLink:
+    """One with the host `h`."""
+    made = MemoryLink(ears, max_message_bytes=MIB)
+    made.attach(b"h", ears)
+    return made
+
+
+async def test_messages_cross_in_order_and_not_at_once(ears: Ears, link: MemoryLink) -> None:
     for number in range(3):
         link.send(b"h", b"t", protocol.Demand(waiting=number), bytes([number]))
         link.deliver(b"h", b"t", DONE_HEADER, bytes([number]))
@@ -48,20 +58,15 @@ async def test_messages_cross_in_order_and_not_at_once() -> None:
     assert ears.from_host == [(b"h", b"t", DONE, bytes([number])) for number in range(3)]
 
 
-async def test_an_unknown_host_cannot_be_reached_or_heard() -> None:
-    ears = Ears()
-    link = MemoryLink(ears, max_message_bytes=MIB)
+async def test_an_unknown_host_cannot_be_reached_or_heard(ears: Ears, link: MemoryLink) -> None:
     with pytest.raises(ConnectionError):
-        link.send(b"h", b"", protocol.Shutdown())
-    link.deliver(b"h", b"", HELLO.packed())
+        link.send(b"x", b"", protocol.Shutdown())
+    link.deliver(b"x", b"", HELLO.packed())
     await turns()
     assert ears.from_host == [] and ears.broken == []
 
 
-async def test_a_detached_host_is_cut_off_at_once() -> None:
-    ears = Ears()
-    link = MemoryLink(ears, max_message_bytes=MIB)
-    link.attach(b"h", ears)
+async def test_a_detached_host_is_cut_off_at_once(ears: Ears, link: MemoryLink) -> None:
     link.deliver(b"h", b"", HELLO.packed())
     link.detach(b"h")
     link.detach(b"h")
@@ -74,20 +79,14 @@ async def test_a_detached_host_is_cut_off_at_once() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"\xc1", pack_header({"t": "run"}), pack_header({"t": "done", "ms": -1})], ids=repr
 )
-async def test_what_is_no_message_of_a_host_is_reported(raw: bytes) -> None:
-    ears = Ears()
-    link = MemoryLink(ears, max_message_bytes=MIB)
-    link.attach(b"h", ears)
+async def test_what_is_no_message_of_a_host_is_reported(raw: bytes, ears: Ears, link: MemoryLink) -> None:
     link.deliver(b"h", b"t", raw)
     await turns()
     assert [host for host, _ in ears.broken] == [b"h"]
     assert ears.from_host == []
 
 
-async def test_a_closed_link_is_silent() -> None:
-    ears = Ears()
-    link = MemoryLink(ears, max_message_bytes=MIB)
-    link.attach(b"h", ears)
+async def test_a_closed_link_is_silent(ears: Ears, link: MemoryLink) -> None:
     link.deliver(b"h", b"t", HELLO.packed())
     link.close()
     await turns()

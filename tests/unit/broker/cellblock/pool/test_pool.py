@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -12,10 +11,8 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.pool import pool as pool_module
 from cellblock.pool.pool import Lease
 from cellblock_worker.wire import protocol
-from support.memory_host import BOUND, ScriptedHost, World, hold, turns
-from support.waits import until
-
-MakeWorld = Callable[..., World]
+from support.memory_host import BOUND, MakeWorld, ScriptedHost, World, hold, turns
+from support.waits import until, within
 
 DONE = protocol.Ended(reason="finished", outcome="done")
 
@@ -38,14 +35,9 @@ def acquire(world: World, events: Events | None = None, client: str = "c") -> as
     return asyncio.ensure_future(world.pool.acquire(events or Events(), client))
 
 
-async def got(task: asyncio.Task[Lease]) -> Lease:
-    async with asyncio.timeout(BOUND):
-        return await task
-
-
 async def test_a_place_is_given_at_once_while_there_is_one(world: World) -> None:
     host = await world.host(hold, capacity=2)
-    first, second = await got(acquire(world)), await got(acquire(world))
+    first, second = await within(acquire(world)), await within(acquire(world))
     assert {first.host, second.host} == {host.identity}
     assert len(first.token) == 16 and first.token != second.token
     assert world.pool.running == 2
@@ -58,7 +50,7 @@ async def test_a_place_is_given_at_once_while_there_is_one(world: World) -> None
 async def test_the_least_busy_host_is_taken(world: World) -> None:
     await world.host(hold, identity=b"a")
     await world.host(hold, identity=b"b")
-    leases = [await got(acquire(world)) for _ in range(6)]
+    leases = [await within(acquire(world)) for _ in range(6)]
     assert sorted(lease.host for lease in leases) == [b"a"] * 3 + [b"b"] * 3
     assert len(world.pool.hosts) == 2
     for lease in leases:
@@ -67,7 +59,7 @@ async def test_the_least_busy_host_is_taken(world: World) -> None:
 
 async def test_who_waits_is_served_in_order(world: World) -> None:
     await world.host(hold, capacity=1)
-    held = await got(acquire(world))
+    held = await within(acquire(world))
     order: list[int] = []
 
     async def wait(number: int) -> None:
@@ -80,23 +72,22 @@ async def test_who_waits_is_served_in_order(world: World) -> None:
     await turns()
     assert world.pool.queued == 10
     held.release()
-    async with asyncio.timeout(BOUND):
-        await asyncio.gather(*tasks)
+    await within(asyncio.gather(*tasks))
     assert order == list(range(10))
 
 
 async def test_a_newcomer_cannot_take_the_place_of_who_waited(world: World) -> None:
     await world.host(hold, capacity=1)
-    held = await got(acquire(world))
+    held = await within(acquire(world))
     waiting = acquire(world)
     await turns()
     held.release()
     # Asked in the very turn in which the place came free, before the waiting task could run.
     newcomer = acquire(world)
-    lease = await got(waiting)
+    lease = await within(waiting)
     assert not newcomer.done() and world.pool.running == 1
     lease.release()
-    (await got(newcomer)).release()
+    (await within(newcomer)).release()
 
 
 async def test_a_host_that_comes_serves_the_queue(world: World) -> None:
@@ -106,7 +97,7 @@ async def test_a_host_that_comes_serves_the_queue(world: World) -> None:
     assert [task.done() for task in waiting] == [True, True, False]
     waiting[0].result().release()
     for task in waiting[1:]:
-        (await got(task)).release()
+        (await within(task)).release()
 
 
 async def test_a_full_queue_refuses_at_once(make_world: MakeWorld) -> None:
@@ -114,24 +105,24 @@ async def test_a_full_queue_refuses_at_once(make_world: MakeWorld) -> None:
     waiting = [acquire(world, client=name) for name in "ab"]
     await turns()
     with pytest.raises(Overloaded, match="2 runs wait"):
-        await got(acquire(world, client="c"))
+        await within(acquire(world, client="c"))
     await world.host(hold)
     for task in waiting:
-        (await got(task)).release()
+        (await within(task)).release()
 
 
 async def test_a_place_that_comes_free_goes_to_the_client_that_holds_fewest(world: World) -> None:
     await world.host(hold, capacity=2)
-    held = [await got(acquire(world, client="noisy")) for _ in range(2)]
+    held = [await within(acquire(world, client="noisy")) for _ in range(2)]
     queued = [acquire(world, client="noisy") for _ in range(5)]
     await turns()
     quiet = acquire(world, client="quiet")
     await turns()
     held[0].release()
-    lease = await got(quiet)
+    lease = await within(quiet)
     assert lease.client == "quiet" and not any(task.done() for task in queued)
     lease.release()
-    first = await got(queued[0])
+    first = await within(queued[0])
     assert first.client == "noisy"
     for task in queued[1:]:
         task.cancel()
@@ -146,61 +137,61 @@ async def test_a_share_is_refused_with_its_name_while_others_may_wait(make_world
     noisy = acquire(world, client="noisy")
     await turns()
     with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
-        await got(acquire(world, client="noisy"))
+        await within(acquire(world, client="noisy"))
     with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
         world.pool.check_room("noisy")
     world.pool.check_room("quiet")
     quiet = acquire(world, client="quiet")
     await world.host(hold)
     for task in (noisy, quiet):
-        (await got(task)).release()
+        (await within(task)).release()
 
 
 async def test_a_reserved_place_is_for_a_client_that_holds_none(make_world: MakeWorld) -> None:
     world = make_world(pool={"reserved_places": 1})
     await world.host(hold, capacity=3)
-    long = [await got(acquire(world, client="long")) for _ in range(2)]
+    long = [await within(acquire(world, client="long")) for _ in range(2)]
     third = acquire(world, client="long")
     await turns()
     assert not third.done()
-    other = await got(acquire(world, client="other"))
+    other = await within(acquire(world, client="other"))
     long[0].release()
     await turns()
     assert not third.done()
     other.release()
-    long += [await got(third)]
+    long += [await within(third)]
     for lease in long:
         lease.release()
 
 
 async def test_one_place_in_sixteen_is_reserved_by_default(world: World) -> None:
     await world.host(hold, identity=b"a", capacity=8)
-    first = [await got(acquire(world)) for _ in range(8)]
+    first = [await within(acquire(world)) for _ in range(8)]
     await world.host(hold, identity=b"b", capacity=8)
-    first += [await got(acquire(world)) for _ in range(7)]
+    first += [await within(acquire(world)) for _ in range(7)]
     last = acquire(world)
     await turns()
     assert not last.done()
-    (await got(acquire(world, client="d"))).release()
+    (await within(acquire(world, client="d"))).release()
     for lease in first:
         lease.release()
-    (await got(last)).release()
+    (await within(last)).release()
 
 
 async def test_who_waits_without_any_host_is_told_so(make_world: MakeWorld) -> None:
     world = make_world(pool={"queue_wait_ms": 20})
     # Without any host a larger capacity would not help, so that is not what is said.
     with pytest.raises(HostUnavailable, match=r"not ready within 20 ms .* still starting"):
-        await got(acquire(world))
+        await within(acquire(world))
 
 
 async def test_the_wait_is_bounded(make_world: MakeWorld) -> None:
     world = make_world(pool={"queue_wait_ms": 50})
     await world.host(hold, capacity=1)
-    held = await got(acquire(world))
+    held = await within(acquire(world))
     started = time.monotonic()
     with pytest.raises(Overloaded, match=r"No place came free within 50 ms \(pool.queue_wait_ms\): 1 runs"):
-        await got(acquire(world))
+        await within(acquire(world))
     assert 0.04 < time.monotonic() - started < 5
     assert world.pool.queued == 0
     held.release()
@@ -211,7 +202,7 @@ async def test_a_wait_that_is_cancelled_as_its_place_comes_gives_the_place_on(
     turns_before: int, world: World
 ) -> None:
     await world.host(hold, capacity=1)
-    held = await got(acquire(world))
+    held = await within(acquire(world))
     first, second = acquire(world), acquire(world)
     await turns()
     held.release()
@@ -220,7 +211,7 @@ async def test_a_wait_that_is_cancelled_as_its_place_comes_gives_the_place_on(
     await asyncio.wait([first], timeout=BOUND)
     if not first.cancelled():
         first.result().release()
-    (await got(second)).release()
+    (await within(second)).release()
     assert world.pool.running == 0
 
 
@@ -238,7 +229,7 @@ async def test_a_lost_host_is_told_to_each_of_its_runs_once_and_to_no_other(worl
     first = await world.host(hold, identity=b"a")
     await world.host(hold, identity=b"b")
     mine, other = Events(), Events()
-    leases = [await got(acquire(world, mine)), await got(acquire(world, other))]
+    leases = [await within(acquire(world, mine)), await within(acquire(world, other))]
     assert [lease.host for lease in leases] == [b"a", b"b"]
     world.lose(first, "died")
     world.pool.host_gone(b"a", "again")
@@ -257,7 +248,7 @@ RUN = protocol.Run(timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_
 async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(world: World) -> None:
     """Its death is noticed by a message that cannot be sent, before it is told."""
     host = await world.host(hold, capacity=4)
-    lease = await got(acquire(world))
+    lease = await within(acquire(world))
     world.link.detach(host.identity)
     with pytest.raises(OSError, match="no such host"):
         lease.send(protocol.Cancel(), b"")
@@ -266,7 +257,7 @@ async def test_a_host_that_cannot_be_reached_gets_no_run_until_it_speaks(world: 
     assert not waiting.done()
     world.link.attach(host.identity, host)
     world.pool.host_says(host.identity, b"", protocol.Status(warm=1, booting=0, wanted=1, running=0), b"")
-    other = await got(waiting)
+    other = await within(waiting)
     assert other.host == host.identity
     other.release()
     lease.release()
@@ -276,7 +267,7 @@ async def test_only_a_leases_own_host_speaks_under_its_token(world: World) -> No
     owner = await world.host(hold, identity=b"a")
     thief = await world.host(hold, identity=b"b", capacity=1)
     events = Events()
-    lease = await got(acquire(world, events))
+    lease = await within(acquire(world, events))
     assert lease.host == owner.identity
     thief.say(DONE, b"forged", token=lease.token)
     owner.say(DONE, b"wrong token", token=b"x" * 16)
@@ -326,13 +317,13 @@ async def test_another_protocol_version_is_replaced_and_never_used(make_world: M
     await turns()
     assert [identity for identity, _ in world.failed] == [host.identity]
     with pytest.raises(HostUnavailable):
-        await got(acquire(world))
+        await within(acquire(world))
 
 
 async def test_a_second_hello_ends_the_hosts_runs_and_the_host(world: World) -> None:
     host = await world.host(hold)
     events = Events()
-    lease = await got(acquire(world, events))
+    lease = await within(acquire(world, events))
     host.hello(capacity=65535)
     await turns()
     assert len(events.lost) == 1 and "hello" in events.lost[0]
@@ -344,7 +335,7 @@ async def test_a_second_hello_ends_the_hosts_runs_and_the_host(world: World) -> 
 async def test_a_host_that_breaks_the_protocol_is_failed_once(world: World) -> None:
     host = await world.host(hold)
     events = Events()
-    lease = await got(acquire(world, events))
+    lease = await within(acquire(world, events))
     for noise in (b"\xc1", b"\x80"):
         world.link.deliver(host.identity, b"", noise)
     await turns()
@@ -372,7 +363,7 @@ async def test_a_closed_pool_refuses_who_waits_and_who_comes(world: World) -> No
     world.pool.close()
     for task in (waiting, acquire(world)):
         with pytest.raises(HostUnavailable, match="stopping"):
-            await got(task)
+            await within(task)
 
 
 async def test_a_host_is_not_silent_while_nobody_listens(
@@ -407,7 +398,7 @@ async def test_a_shared_host_has_the_places_that_it_has_lent(world: World) -> No
     assert world.pool.capacity == 0 and not first.done()
 
     host.say(protocol.Grant(places=1))
-    lease = await got(first)
+    lease = await within(first)
     await until(lambda: host.places[2:] == [protocol.Granted(places=1), protocol.Demand(waiting=1)], "told")
     assert not second.done()
 
@@ -419,7 +410,7 @@ async def test_a_shared_host_has_the_places_that_it_has_lent(world: World) -> No
     assert not second.done() and world.pool.capacity == 0
 
     host.say(protocol.Grant(places=1))
-    (await got(second)).release()
+    (await within(second)).release()
     await until(lambda: host.places[-1] == protocol.Demand(waiting=0), "nobody waits")
 
 
@@ -429,7 +420,7 @@ async def test_a_place_is_not_given_back_before_a_run_that_has_it_is_sent(begins
     host = ScriptedHost(world.link, hold, identity=b"shared")
     host.hello(capacity=1, shared=True)
     host.say(protocol.Grant(places=1))
-    lease = await got(acquire(world))
+    lease = await within(acquire(world))
     host.say(protocol.Grant(places=0))
     await turns()
     assert host.places == [protocol.Granted(places=1)] and world.pool.capacity == 0
@@ -446,11 +437,11 @@ async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(mak
     host = ScriptedHost(world.link, hold, identity=b"shared")
     host.hello(capacity=2, shared=True)
     host.say(protocol.Grant(places=2))
-    leases = [await got(acquire(world)), await got(acquire(world))]
+    leases = [await within(acquire(world)), await within(acquire(world))]
     host.say(protocol.Grant(places=0))
     await until(lambda: world.pool.capacity == 0, "taken back")
     await world.host(hold, identity=b"own", capacity=1)
-    third = await got(acquire(world))
+    third = await within(acquire(world))
     assert third.host == b"own"
     for lease in (*leases, third):
         lease.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ def written_too_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journals, "is_written", in_vain)
 
 
+@pytest.fixture
+async def journals(tmp_path: Path) -> AsyncIterator[Journals]:
+    made = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
+    yield made
+    await made.close()
+
+
 async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
     shared_state: SharedState, postgres: Postgres
 ) -> None:
@@ -71,10 +79,9 @@ async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
 
 @pytest.mark.parametrize("durable", [False, True])
 async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool, journals: Journals
 ) -> None:
     """Nobody is asked for a run whose client was told that it has ended."""
-    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=durable)
     with monkeypatch.context() as slow:
         written_too_late(slow)
@@ -83,33 +90,29 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
     assert (head.state, head.outcome) == ("ended", "RUN_NOT_PARKED")
     kept.run_ended(facts())
     assert [head.state for head in await heads_of(journals)] == ["ended"]
-    await journals.close()
 
 
-async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(tmp_path: Path) -> None:
-    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
+async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(
+    tmp_path: Path, journals: Journals
+) -> None:
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)))
     assert await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     kept.take_back("CANCELLED")
     (head,) = await heads_of(journals)
     assert (head.state, head.outcome) == ("ended", "CANCELLED")
-    await journals.close()
 
 
-async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path) -> None:
-    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
+async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path, journals: Journals) -> None:
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
     first = kept.journal
     assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
     kept.goes_on()
     assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
-    await journals.close()
 
 
 async def test_a_run_that_its_client_leaves_is_written_down_from_there_unless_it_holds_too_much(
-    tmp_path: Path,
+    tmp_path: Path, journals: Journals
 ) -> None:
-    journals = Journals(LocalStore(tmp_path), AuthSettings(keyring="off"), JournalSettings())
     keeper = Keeper(journals, JournalSettings(), Owner(tmp_path))
     kept = started(keeper)
     assert kept.journal.ask(1, "call", "s", "t", b"{}", None) is None
@@ -137,4 +140,3 @@ async def test_a_run_that_its_client_leaves_is_written_down_from_there_unless_it
     lost.journal.most_bytes = 1
     lost.journal.note("t1")
     assert lost.journal.lost and not await other.leave("r1")
-    await journals.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,10 +19,8 @@ from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.discovery import Discovery
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
-from support.memory_host import HostedRun, World, hold, turns
+from support.memory_host import HostedRun, MakeWorld, hold, turns
 from support.waits import until, within
-
-MakeWorld = Callable[..., World]
 
 
 class Diary(Watcher):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from cellblock.run.call_results import MAX_ERROR_TEXT, unwrap
 from cellblock.run.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
 from cellblock.tools.upstream.wire.numbers import inexact
 from cellblock.tools.upstream.wire.results import ToolResult
+from support.nesting import listed, nested
 
 plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain
@@ -26,18 +28,6 @@ values = st.recursive(
     max_leaves=30,
 )
 any_text = st.text(st.characters(), max_size=20)
-
-
-def nested(depth: int, wrap: str = "[") -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = [value] if wrap == "[" else {"a": value}
-    return value
-
-
-@given(values)
-def test_round_trip(value: Any) -> None:
-    assert decode(encode(value)) == value
 
 
 @given(values)
@@ -88,14 +78,17 @@ def test_a_depth_over_the_cap_is_told_as_such(depth: int, pair: bytes) -> None:
         decode(start * depth + b"1" + end * depth)
 
 
-@pytest.mark.parametrize("wrap", ["[", "{"])
-def test_depth_is_capped_the_same_both_ways(wrap: str) -> None:
-    deepest = nested(MAX_DEPTH, wrap)
+@pytest.mark.parametrize(
+    ("around", "opening", "closing"),
+    [(listed, "[", "]"), (lambda inner: {"a": inner}, '{"a":', "}")],
+    ids=["lists", "objects"],
+)
+def test_depth_is_capped_the_same_both_ways(around: Callable[[Any], Any], opening: str, closing: str) -> None:
+    deepest = nested(MAX_DEPTH, around)
     assert decode(encode(deepest)) == deepest
     for depth in (MAX_DEPTH + 1, 150, 199, 201, 255, 256, 1000, 20_000):
         with pytest.raises(PayloadError):
-            encode(nested(depth, wrap))
-        opening, closing = ("[", "]") if wrap == "[" else ('{"a":', "}")
+            encode(nested(depth, around))
         with pytest.raises(PayloadError):
             decode((opening * depth + "1" + closing * depth).encode())
 
@@ -180,11 +173,8 @@ def test_in_steps_it_has_the_same_bounds() -> None:
         assert encode_in_steps(awkward, 10**9) == encode(awkward)
         with pytest.raises(PayloadError):
             encode_in_steps([[0] * 9, object()], 10**9)
-        deep: Any = [0] * 9
-        for _ in range(MAX_DEPTH + 1):
-            deep = [deep]
         with pytest.raises(PayloadError, match="nested deeper"):
-            encode_in_steps(deep, 10**9)
+            encode_in_steps(nested(MAX_DEPTH + 1, listed, [0] * 9), 10**9)
         with pytest.raises(TooLong):
             encode_in_steps([0] * 99, 50)
 
@@ -193,13 +183,9 @@ def test_in_steps_it_has_the_same_bounds() -> None:
 @pytest.mark.parametrize("beside", [[], [0] * 20_000])
 def test_in_steps_levels_count_from_the_top(beside: list[int]) -> None:
     """Where a part of large data is small, it has the levels that are left."""
-    inner: Any = 0
-    for _ in range(MAX_DEPTH - 20):
-        inner = [inner]
+    inner = nested(MAX_DEPTH - 20, listed, 0)
     for above in (18, 19):
-        value: Any = [beside, inner, {"a": inner}]
-        for _ in range(above - 1):
-            value = [value]
+        value = nested(above - 1, listed, [beside, inner, {"a": inner}])
         assert encode_in_steps(value, 10**9) == encode(value)
     with pytest.raises(PayloadError, match="nested deeper"):
         encode_in_steps([value], 10**9)
@@ -224,13 +210,8 @@ def kind_of(made: ToolResult, **how: Any) -> str:
     return unwrap(made, server="s", tool="t", **how).kind
 
 
-@pytest.mark.parametrize("structured", [{"a": 1}, {}])
-def test_structured_content_wins_over_content(structured: dict[str, Any]) -> None:
-    assert value_of(result(text("ignored"), IMAGE, structuredContent=structured)) == structured
-
-
-@pytest.mark.parametrize("value", [[1, None], [], "text", 0, 1.5, False, None])
-def test_structured_content_may_be_anything(value: Any) -> None:
+@pytest.mark.parametrize("value", [{"a": 1}, {}, [1, None], [], "text", 0, 1.5, False, None])
+def test_structured_content_wins_over_content_and_may_be_anything(value: Any) -> None:
     body = json.dumps({"content": [text("not this")], "structuredContent": value}).encode()
     made = ToolResult(body, null_is_value=True)
     assert (value_of(made), kind_of(made)) == (value, "value")
@@ -278,11 +259,6 @@ def test_what_is_odd_of_a_result_costs_nothing_else(odd: bytes, value: Any) -> N
     assert value_of(ToolResult(odd)) == value
 
 
-@pytest.mark.parametrize("value", ["hello", "", '{"a": 1}', "0"])
-def test_a_single_text_is_that_text_unparsed(value: str) -> None:
-    assert value_of(result(text(value))) == value
-
-
 @pytest.mark.parametrize(
     ("said", "kind"), [('{"a": [1, 2.50]}', "json"), (" [1]", "json"), ("[NaN]", "text"), ("1", "text")]
 )
@@ -298,17 +274,6 @@ def test_a_document_that_nests_too_deeply_is_no_value() -> None:
     assert kind_of(result(text(fits)), parse_text=True) == "json"
     with pytest.raises(PayloadError, match="nests deeper than 512"):
         value_of(result(text(f"[{fits}]")), parse_text=True)
-
-
-def test_binary_content_gives_the_whole_result_with_base64() -> None:
-    assert value_of(result(IMAGE)) == {"content": [IMAGE], "isError": False}
-    mixed = value_of(result(text("a"), {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}))
-    assert [block["type"] for block in mixed["content"]] == ["text", "audio"]
-
-
-@pytest.mark.parametrize("blocks", [[], [text("a"), text("b")]], ids=["none", "two texts"])
-def test_everything_else_gives_the_whole_result(blocks: list[Any]) -> None:
-    assert value_of(result(*blocks))["content"] == blocks
 
 
 def test_an_error_is_raised_with_its_text_and_the_whole_result() -> None:

@@ -41,6 +41,7 @@ from cellblock.serve.splices import Splices
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from support.memory_host import turns
+from support.nesting import listed, nested
 from support.waits import within
 
 MOST = 800
@@ -131,19 +132,12 @@ LEAST_CAP = 4096
 """The least `max_message_bytes` that the configuration allows."""
 
 
-def nested(depth: int) -> list[Any]:
-    made: list[Any] = []
-    for _ in range(depth):
-        made = [made]
-    return made
-
-
 def test_all_of_it_where_it_fits() -> None:
     error = ToolCallError("m", hint="h", certainty=Certainty.COMPLETED, result={"a": [1]}, serverId="s")
     assert json.loads(encode_error(error, LEAST_CAP)) == error.as_json()
 
 
-@pytest.mark.parametrize("result", [{"text": "x" * 5000}, nested(200)], ids=["long", "deep"])
+@pytest.mark.parametrize("result", [{"text": "x" * 5000}, nested(200, listed)], ids=["long", "deep"])
 def test_a_result_that_is_too_much_is_left_out_and_nothing_else(result: Any) -> None:
     error = ToolCallError("m", hint="h", result=result, serverId="s")
     said = json.loads(encode_error(error, LEAST_CAP))
@@ -151,7 +145,7 @@ def test_a_result_that_is_too_much_is_left_out_and_nothing_else(result: Any) -> 
 
 
 @pytest.mark.parametrize("letter", ["x", "\x00", "é", "\U0001f600", "\ud800"])
-@pytest.mark.parametrize("details", [{}, {"example": "x" * 9000}, {"received": nested(300)}])
+@pytest.mark.parametrize("details", [{}, {"example": "x" * 9000}, {"received": nested(300, listed)}])
 def test_whatever_it_says_it_is_within_the_least_cap(letter: str, details: dict[str, Any]) -> None:
     error = ToolNotFound(letter * 100_000, hint=letter * 100_000, **details)
     body = encode_error(error, LEAST_CAP)

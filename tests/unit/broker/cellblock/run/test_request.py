@@ -120,11 +120,6 @@ def test_a_refusal_does_not_repeat_the_script() -> None:
     assert "token" not in str(caught.value) and len(str(caught.value)) < 500
 
 
-def test_clamped_limits_warn() -> None:
-    request = read_request({"code": "1", "limits": {"maxToolCalls": 10**9}}, SETTINGS)
-    assert [warning.code for warning in request.warnings] == ["LIMIT_CLAMPED"]
-
-
 @pytest.mark.parametrize(
     ("grants", "words"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +12,8 @@ from cellblock.run import run as run_module
 from cellblock.run.parking import GATHER_SECONDS, Parking
 from cellblock.run.policy.asking import Grantee, Question, Verdict
 from cellblock_worker.wire import protocol
-from support.memory_host import BOUND, HostedRun, World, codes
+from support.memory_host import BOUND, HostedRun, MakeWorld, World, codes
 from support.waits import within
-
-MakeWorld = Callable[..., World]
 
 POLICY = {"default": {"approve": ["tools.echo"]}}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,10 +15,8 @@ from cellblock.run.run_log import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
-from support.memory_host import BOUND, HostedRun, Play, World, codes, hold, succeed, turns
+from support.memory_host import BOUND, HostedRun, MakeWorld, Play, World, codes, hold, succeed, turns
 from support.waits import within
-
-MakeWorld = Callable[..., World]
 
 
 async def test_a_call_that_comes_as_its_run_is_stopped_was_never_sent(world: World) -> None:
@@ -191,21 +188,6 @@ async def test_a_cancelled_caller_kills_the_run_and_its_calls(play: Any, make_wo
     assert ended == (["cancelled"] if play is calling else [])
 
 
-async def test_a_caller_cancelled_in_the_queue_leaves_no_trace(world: World) -> None:
-    host = await world.host(hold, capacity=1)
-    first = world.begin()
-    await host.until_runs(1)
-    waiting = world.begin()
-    await turns()
-    assert world.pool.queued == 1
-    waiting.cancel()
-    await asyncio.wait([waiting], timeout=BOUND)
-    assert world.pool.queued == 0
-    host.runs[0].done(1)
-    assert (await within(first)).result == 1
-    assert len(host.runs) == 1
-
-
 async def test_stopping_aborts_every_run_with_a_response(world: World) -> None:
     host = await world.host(hold, capacity=2)
     running_ones = [world.begin(), world.begin()]
@@ -247,18 +229,6 @@ async def test_a_full_queue_and_a_long_wait_are_responses(make_world: MakeWorld)
         assert codes(response) == ["OVERLOADED"] and "not started" in response.diagnostics[0].message
     host.runs[0].done(1)
     assert (await within(first)).ok and len(host.runs) == 1
-
-
-async def test_runs_are_served_in_the_order_they_came(world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        await turns(3)
-        run.done(1)
-
-    host = await world.host(play, capacity=1)
-    tasks = [world.begin(limits={"timeoutMs": 1000 + number}) for number in range(20)]
-    for task in tasks:
-        assert (await within(task)).result == 1
-    assert [run.message.timeout_ms for run in host.runs] == [1000 + number for number in range(20)]
 
 
 async def test_what_does_not_fit_one_message_is_refused_here(make_world: MakeWorld) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,10 +13,8 @@ from cellblock.run import queries
 from cellblock.run.events import Observer, RunFacts, Watcher
 from cellblock.run.response import LogEntry, TraceEntry
 from cellblock_worker.wire import protocol
-from support.memory_host import HostedRun, World, codes, hold, turns
+from support.memory_host import HostedRun, MakeWorld, World, codes, turns
 from support.waits import until
-
-MakeWorld = Callable[..., World]
 
 
 async def test_a_run_from_request_to_response(world: World) -> None:
@@ -55,16 +52,6 @@ async def test_an_observer_sees_things_while_they_happen(world: World) -> None:
 
     await world.played(play, observer=Observer(on_log=seen.append, on_call=seen.append))
     assert len(seen) == 2
-
-
-async def test_a_failed_script(world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        run.log("before")
-        run.ended(outcome="module", body=b'{"name": "TypeError", "message": "no"}')
-
-    response = await world.played(play)
-    assert codes(response) == ["UNCAUGHT_EXCEPTION"] and response.result is None
-    assert [log.message for log in response.logs] == ["before"]
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b'"x"', b"1e999", b"[" * 5000])
@@ -139,30 +126,6 @@ async def test_a_kill_says_what_is_certain_of_the_calls(make_world: MakeWorld) -
     message = response.diagnostics[0].message
     assert "1 completed" in message and "1 in flight" in message and "0 not started" in message
     assert [entry.ok for entry in response.tool_trace] == [True, False]
-
-
-async def test_the_call_over_the_cap_kills_and_is_not_made(world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        for call_id in (1, 2):
-            await run.call(call_id)
-        run.call(3)
-        await run.cancelled.wait()
-
-    host = await world.host(play)
-    response = await world.run(limits={"maxToolCalls": 2})
-    (found,) = response.diagnostics
-    assert (found.code, found.error_class) == ("SANDBOX_LIMIT", "SandboxLimitError")
-    assert "maxToolCalls = 2" in found.message and "2 completed" in found.message
-    assert len(response.tool_trace) == 2
-    assert host.runs[0].cancelled.is_set()
-
-
-async def test_no_calls_at_all(world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        run.call(1)
-        await run.cancelled.wait()
-
-    assert codes(await world.played(play, limits={"maxToolCalls": 0})) == ["SANDBOX_LIMIT"]
 
 
 async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> None:
@@ -256,25 +219,6 @@ async def test_only_the_first_outcome_counts(world: World) -> None:
     assert (response.result, response.ok) == ("first", True)
     assert response.tool_trace == [] and response.logs == []
     await turns()
-
-
-async def test_runs_cannot_speak_for_each_other(world: World) -> None:
-    victim_host = await world.host(hold, identity=b"a")
-    victim = world.begin()
-    await victim_host.until_runs(1)
-    token = victim_host.runs[0].token
-
-    async def attack(run: HostedRun) -> None:
-        forged = protocol.Ended(reason="finished", outcome="done")
-        run.say(forged, b'"forged"', token=token)
-        run.call(1)
-        run.done("own")
-
-    await world.host(attack, identity=b"b", capacity=50)
-    assert (await world.run()).result == "own"
-    assert not victim.done()
-    victim_host.runs[0].done("real")
-    assert (await victim).result == "real"
 
 
 async def test_the_time_in_the_queue_counts_where_the_client_chose_none(world: World) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,12 +15,10 @@ from cellblock.run.policy.asking import Verdict
 from cellblock.run.run import REPLAY_CPU_MS
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
-from support.memory_host import HostedRun, Play, World, codes, echo, hold, turns
+from support.memory_host import HostedRun, MakeWorld, Play, World, codes, echo, hold, turns
 from support.memory_keeper import MemoryKeeper, Park, begin
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import in_virtual_time
 from support.waits import within
-
-MakeWorld = Callable[..., World]
 
 LARGE = b"a1" * (protocol.MAX_EVENT_CHARS // 2)
 
@@ -238,9 +235,7 @@ def test_what_is_replayed_counts_once_and_in_no_cap() -> None:
         keeper.close()
         return [run.message for run in host.runs]
 
-    loop = VirtualTimeLoop()
-    first, second, third = loop.run_until_complete(three_parks())
-    loop.close()
+    first, second, third = in_virtual_time(three_parks())
     assert used_ms == [400, 650, 660]
     assert (first.cpu_ms, first.replay_ms, first.timeout_ms) == (1000, 0, 5000)
     assert (second.cpu_ms, second.replay_ms) == (600, 1000 + REPLAY_CPU_MS)

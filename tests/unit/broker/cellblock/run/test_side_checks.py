@@ -6,7 +6,6 @@ import asyncio
 import gc
 import time
 import weakref
-from collections.abc import Coroutine, Iterator
 from typing import Any, cast
 
 import pytest
@@ -35,7 +34,7 @@ from cellblock.types.check.ambient import Declarations
 from cellblock.types.check.checker import Checked, TypeChecker
 from cellblock.types.check.faults import TypeFault
 from support.script_places import path_of
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import virtual_time
 
 HOLD_SECONDS = 0.03
 SERVER = ServerEntry("x", "X", "x", tools=(ToolEntry("list", "list"), ToolEntry("rows", "rows")))
@@ -92,17 +91,6 @@ class World:
         return said, loop.time() - began
 
 
-@pytest.fixture
-def loop() -> Iterator[VirtualTimeLoop]:
-    made = VirtualTimeLoop()
-    yield made
-    made.close()
-
-
-def run(loop: VirtualTimeLoop, work: Coroutine[Any, Any, None]) -> None:
-    loop.run_until_complete(work)
-
-
 @pytest.mark.parametrize("response", [SUCCEEDED, FAILED], ids=["succeeded", "failed"])
 @pytest.mark.parametrize(
     ("check", "ran", "held", "is_told"),
@@ -114,92 +102,82 @@ def run(loop: VirtualTimeLoop, work: Coroutine[Any, Any, None]) -> None:
         (0.02, 5.0, 0.0, True),
     ],
 )
-def test_no_response_is_held_longer_than_it_may_be(
-    loop: VirtualTimeLoop, response: RunResponse, check: float, ran: float, held: float, is_told: bool
+@virtual_time
+async def test_no_response_is_held_longer_than_it_may_be(
+    response: RunResponse, check: float, ran: float, held: float, is_told: bool
 ) -> None:
     """`ran` is how long the script was at work: the check is beside it."""
 
-    async def work() -> None:
-        world = World(check)
-        side = world.started("x.list({});")
-        await asyncio.sleep(ran)
-        said, took = await world.ended(side, response)
-        assert took == pytest.approx(held, abs=1e-6) and bool(said) == is_told
-        await asyncio.sleep(check)
-        later, took = await world.ended(world.started("1;"), SUCCEEDED)
-        earlier = [message for message in later if message.startswith("In an earlier script of yours")]
-        assert (len(earlier), took <= HOLD_SECONDS + 1e-6) == (0 if is_told else 1, True)
-        await world.checks.close()
-
-    run(loop, work())
+    world = World(check)
+    side = world.started("x.list({});")
+    await asyncio.sleep(ran)
+    said, took = await world.ended(side, response)
+    assert took == pytest.approx(held, abs=1e-6) and bool(said) == is_told
+    await asyncio.sleep(check)
+    later, took = await world.ended(world.started("1;"), SUCCEEDED)
+    earlier = [message for message in later if message.startswith("In an earlier script of yours")]
+    assert (len(earlier), took <= HOLD_SECONDS + 1e-6) == (0 if is_told else 1, True)
+    await world.checks.close()
 
 
-def test_of_several_late_scripts_none_is_lost(loop: VirtualTimeLoop) -> None:
-    async def work() -> None:
-        world = World(0.1)
-        scripts = ["x.list(1);", "x.list(2);", "x.list(3);"]
-        for code in scripts:
-            response = FAILED if code == scripts[1] else SUCCEEDED
-            assert (await world.ended(world.started(code), response))[0] == []
-        await asyncio.sleep(1)
-        assert (await world.ended(world.started("x.list(9);", client="other"), SUCCEEDED))[0] == []
-        said, _ = await world.ended(world.started("x.list(4);"), SUCCEEDED)
-        assert [message.partition(" in ")[2] for message in said] == scripts
-        await asyncio.sleep(1)
-        said, _ = await world.ended(world.started("x.list(4);"), SUCCEEDED)
-        assert said == ["wrong in x.list(4);"], "of the script itself, no longer of one before it"
-        await world.checks.close()
-
-    run(loop, work())
+@virtual_time
+async def test_of_several_late_scripts_none_is_lost() -> None:
+    world = World(0.1)
+    scripts = ["x.list(1);", "x.list(2);", "x.list(3);"]
+    for code in scripts:
+        response = FAILED if code == scripts[1] else SUCCEEDED
+        assert (await world.ended(world.started(code), response))[0] == []
+    await asyncio.sleep(1)
+    assert (await world.ended(world.started("x.list(9);", client="other"), SUCCEEDED))[0] == []
+    said, _ = await world.ended(world.started("x.list(4);"), SUCCEEDED)
+    assert [message.partition(" in ")[2] for message in said] == scripts
+    await asyncio.sleep(1)
+    said, _ = await world.ended(world.started("x.list(4);"), SUCCEEDED)
+    assert said == ["wrong in x.list(4);"], "of the script itself, no longer of one before it"
+    await world.checks.close()
 
 
-def test_what_waits_for_a_client_is_bounded_and_comes_in_order(loop: VirtualTimeLoop) -> None:
-    async def work() -> None:
-        world = World(0.01)
-        for number in range(MAX_LATE_SCRIPTS + 5):
-            found = Diagnostic(severity="warning", code="TYPE_ERROR", message=f"m{number}")
-            world.checks.tell_later("one", b"%d" % number, [found, found])
-        told: list[str] = []
-        while True:
-            said, _ = await world.ended(world.started("1;"), SUCCEEDED)
-            said = [message for message in said if message.startswith("m")]
-            assert len(said) <= MAX_TOLD_LATE
-            told += said
-            if not said:
-                break
-        assert told == [f"m{number}" for number in range(MAX_LATE_SCRIPTS) for _ in range(2)]
-        await world.checks.close()
-
-    run(loop, work())
+@virtual_time
+async def test_what_waits_for_a_client_is_bounded_and_comes_in_order() -> None:
+    world = World(0.01)
+    for number in range(MAX_LATE_SCRIPTS + 5):
+        found = Diagnostic(severity="warning", code="TYPE_ERROR", message=f"m{number}")
+        world.checks.tell_later("one", b"%d" % number, [found, found])
+    told: list[str] = []
+    while True:
+        said, _ = await world.ended(world.started("1;"), SUCCEEDED)
+        said = [message for message in said if message.startswith("m")]
+        assert len(said) <= MAX_TOLD_LATE
+        told += said
+        if not said:
+            break
+    assert told == [f"m{number}" for number in range(MAX_LATE_SCRIPTS) for _ in range(2)]
+    await world.checks.close()
 
 
-def test_a_text_that_nobody_expected_is_checked_while_the_script_still_runs(loop: VirtualTimeLoop) -> None:
-    async def work() -> None:
-        world = World(0.05)
-        side = world.started("x.rows({});")
-        side.answers.add("x", "rows", "text", b'"[1]"')
-        side.answers.add("x", "rows", "text", b'"[2]"')
-        await asyncio.sleep(0.11)
-        assert world.compiler.got == [set(), {("x", "rows")}], "before the script has ended"
-        said, took = await world.ended(side, FAILED)
-        assert (said, took) == (["JSON text in x.rows({});"], 0.0)
-        await world.checks.close()
-
-    run(loop, work())
+@virtual_time
+async def test_a_text_that_nobody_expected_is_checked_while_the_script_still_runs() -> None:
+    world = World(0.05)
+    side = world.started("x.rows({});")
+    side.answers.add("x", "rows", "text", b'"[1]"')
+    side.answers.add("x", "rows", "text", b'"[2]"')
+    await asyncio.sleep(0.11)
+    assert world.compiler.got == [set(), {("x", "rows")}], "before the script has ended"
+    said, took = await world.ended(side, FAILED)
+    assert (said, took) == (["JSON text in x.rows({});"], 0.0)
+    await world.checks.close()
 
 
-def test_a_text_that_was_a_value_after_all_is_not_told(loop: VirtualTimeLoop) -> None:
-    async def work() -> None:
-        world = World(0.0)
-        side = world.started("x.rows({});")
-        side.answers.add("x", "rows", "text", b'"[1]"')
-        await asyncio.sleep(0.01)
-        side.answers.add("x", "rows", "value", b"[1]")
-        assert (await world.ended(side, SUCCEEDED))[0] == ["wrong in x.rows({});"]
-        assert not side.answers.may_be_text(("x", "rows")) and side.answers.may_be_text(("x", "list"))
-        await world.checks.close()
-
-    run(loop, work())
+@virtual_time
+async def test_a_text_that_was_a_value_after_all_is_not_told() -> None:
+    world = World(0.0)
+    side = world.started("x.rows({});")
+    side.answers.add("x", "rows", "text", b'"[1]"')
+    await asyncio.sleep(0.01)
+    side.answers.add("x", "rows", "value", b"[1]")
+    assert (await world.ended(side, SUCCEEDED))[0] == ["wrong in x.rows({});"]
+    assert not side.answers.may_be_text(("x", "rows")) and side.answers.may_be_text(("x", "list"))
+    await world.checks.close()
 
 
 class Entry(ServerEntry):
@@ -346,20 +324,6 @@ def test_positions_of_absurd_length_are_text() -> None:
     assert in_script_terms(text, SCRIPT).startswith("script.js:111")
 
 
-def test_an_exception() -> None:
-    failure = {"name": "TypeError", "message": "x is not a function", "stack": f"TypeError\n at {URL}:1:3"}
-    found = diagnosed(failure)
-    assert (found.severity, found.code) == ("error", "UNCAUGHT_EXCEPTION")
-    assert found.message == "TypeError: x is not a function"
-    assert found.path == "script.js:1:3"
-    assert found.hint and found.error_class is None
-
-
-def test_an_error_of_codemode_keeps_its_class_and_hint() -> None:
-    found = diagnosed({"name": "ToolCallError", "message": "m", "hint": "Do this."}, "module")
-    assert (found.error_class, found.hint, found.code) == ("ToolCallError", "Do this.", "UNCAUGHT_EXCEPTION")
-
-
 @pytest.mark.parametrize("cause", ["", "\n", 0, None, [], {}])
 def test_causes_of_any_kind(cause: object) -> None:
     found = diagnosed({"name": "Error", "message": "m", "causes": [cause]})
@@ -404,13 +368,6 @@ def test_an_error_without_frames_may_be_another_one() -> None:
         {"name": "Error", "message": "m", "hint": "Do this."},
     ):
         assert "error.stack" not in (diagnosed(failure, "module").hint or "")
-
-
-def test_a_rejection_and_a_thrown_value() -> None:
-    assert (
-        diagnosed({"name": "Error", "message": "m"}, "rejection").message == "Unhandled rejection: Error: m"
-    )
-    assert diagnosed({"name": "Thrown value", "message": "3"}).message == "3"
 
 
 def test_syntax_and_import_failures() -> None:

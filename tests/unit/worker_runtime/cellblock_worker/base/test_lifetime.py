@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 
 from cellblock_worker.base import lifetime
+from support.processes import gone
+from support.waits import until
 
 pytestmark = pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
 
@@ -27,30 +29,14 @@ time.sleep(600)
 """
 
 
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def until_gone(process: psutil.Process) -> None:
-    deadline = time.monotonic() + BOUND
-    while is_alive(process):
-        assert time.monotonic() < deadline, f"{process} is still there"
-        time.sleep(0.01)
-
-
-def test_a_child_dies_with_its_killed_parent() -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        child = psutil.Process(int(parent.stdout.readline()))
-        deadline = time.monotonic() + BOUND
-        while child.name() != "sleep":
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        parent.kill()
-    until_gone(child)
+async def test_a_child_dies_with_its_killed_parent() -> None:
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = psutil.Process(int(await parent.stdout.readline()))
+    await until(lambda: child.name() == "sleep", "it has begun")
+    parent.kill()
+    await parent.wait()
+    await gone([child])
 
 
 @pytest.mark.parametrize("stop_in", ["setpriv", "sh"])

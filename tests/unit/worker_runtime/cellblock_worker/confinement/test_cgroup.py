@@ -286,23 +286,25 @@ def unified(tree: Path, path: str, controllers: str = "cpuset cpu io memory pids
     return group
 
 
-def test_v2_alone(tmp_path: Path) -> None:
-    group = unified(tmp_path, "cg/user.slice/run-1.scope")
-    mounts = mountinfo(tmp_path, ("/", "cg", "cgroup2 cgroup2 rw,nsdelegate"))
-    assert find_homes("0::/user.slice/run-1.scope\n", mounts) == [Home(2, group, ("memory", "pids"))]
+OWN = ("/", "cg", "cgroup2 cgroup2 rw,nsdelegate")
+DOCKERS = ("/docker/12ab", "cg", "cgroup2 cgroup rw")
 
 
-def test_v2_below_a_container_without_its_own_namespace(tmp_path: Path) -> None:
-    group = unified(tmp_path, "cg/inner")
-    mounts = mountinfo(tmp_path, ("/docker/12ab", "cg", "cgroup2 cgroup rw"))
-    assert find_homes("0::/docker/12ab/inner\n", mounts) == [Home(2, group, ("memory", "pids"))]
-    assert find_homes("0::/docker/12abc\n", mounts) == []
-    assert find_homes("0::/elsewhere\n", mounts) == []
-
-
-def test_a_group_outside_of_the_namespace_is_out_of_reach(tmp_path: Path) -> None:
-    unified(tmp_path, "cg")
-    assert find_homes("0::/../other\n", mountinfo(tmp_path, ("/", "cg", "cgroup2 cgroup2 rw"))) == []
+@pytest.mark.parametrize(
+    ("mount", "membership", "folder"),
+    [
+        pytest.param(OWN, "/user.slice/run-1.scope", "cg/user.slice/run-1.scope", id="v2 alone"),
+        pytest.param(DOCKERS, "/docker/12ab/inner", "cg/inner", id="a container without its own namespace"),
+        pytest.param(DOCKERS, "/docker/12abc", None, id="another container"),
+        pytest.param(DOCKERS, "/elsewhere", None, id="elsewhere"),
+        pytest.param(OWN, "/../other", None, id="outside of the namespace"),
+        pytest.param(("/", "c g", "cgroup2 cgroup2 rw"), "/", "c g", id="a mount point with a space"),
+    ],
+)
+def test_v2(mount: tuple[str, str, str], membership: str, folder: str | None, tmp_path: Path) -> None:
+    group = unified(tmp_path, folder or "cg/inner")
+    homes = [] if folder is None else [Home(2, group, ("memory", "pids"))]
+    assert find_homes(f"0::{membership}\n", mountinfo(tmp_path, mount)) == homes
 
 
 def test_v1_with_an_empty_v2_beside_it(tmp_path: Path) -> None:
@@ -334,12 +336,6 @@ def test_each_controller_where_it_is(tmp_path: Path) -> None:
         Home(2, group, ("pids",)),
         Home(1, tmp_path / "cg/memory", ("memory",)),
     ]
-
-
-def test_a_mount_point_with_a_space(tmp_path: Path) -> None:
-    group = unified(tmp_path, "c g")
-    mounts = mountinfo(tmp_path, ("/", "c g", "cgroup2 cgroup2 rw"))
-    assert find_homes("0::/\n", mounts) == [Home(2, group, ("memory", "pids"))]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,16 @@ def unified() -> Iterator[Path]:
     assert cgroup_files.end(folder)
 
 
+@contextmanager
+def working(home: tuple[int, Path, tuple[str, ...]]) -> Iterator[tuple[Launcher, WorkerGroups]]:
+    launcher, groups = Launcher(), WorkerGroups([home])
+    try:
+        yield launcher, groups
+    finally:
+        groups.close()
+        launcher.close()
+
+
 async def started(command: list[str], group: cgroup_workers.WorkerGroup, launcher: Launcher) -> Started:
     answered: asyncio.Future[Started | OSError] = asyncio.get_running_loop().create_future()
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -83,8 +94,7 @@ def ended(child: Started) -> int:
 async def test_a_run_past_its_memory_is_killed_for_its_own_and_a_group_forgets(
     memory: tuple[int, Path, tuple[str, ...]],
 ) -> None:
-    launcher, groups = Launcher(), WorkerGroups([memory])
-    try:
+    with working(memory) as (launcher, groups):
         group = groups.take()
         limit = memory[1] / "worker-1" / ("memory.max" if memory[0] == 2 else "memory.limit_in_bytes")
         assert BOOT_BYTES <= int(limit.read_text()) <= BOOT_BYTES + 16 * MIB
@@ -102,32 +112,24 @@ async def test_a_run_past_its_memory_is_killed_for_its_own_and_a_group_forgets(
         if group.lasts:
             assert int(limit.read_text()) >= BOOT_BYTES
         groups.give_back(following)
-    finally:
-        groups.close()
-        launcher.close()
 
 
 async def test_the_memory_of_all_is_not_a_runs_own(memory: tuple[int, Path, tuple[str, ...]]) -> None:
     version, folder, _ = memory
     cgroup_files.write(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"), str(24 * MIB))
-    launcher, groups = Launcher(), WorkerGroups([memory])
-    try:
+    with working(memory) as (launcher, groups):
         group = groups.take()
         group.limit_run(256 * MIB)
         take = [sys.executable, "-I", "-S", "-c", TAKE.format(mib=64)]
         assert ended(await started(take, group, launcher)) == -signal.SIGKILL
         assert group.killed_for() == "shared"
         groups.give_back(group)
-    finally:
-        groups.close()
-        launcher.close()
 
 
 async def test_a_group_is_not_used_again_while_anything_is_left_in_it(
     memory: tuple[int, Path, tuple[str, ...]],
 ) -> None:
-    launcher, groups = Launcher(), WorkerGroups([memory])
-    try:
+    with working(memory) as (launcher, groups):
         group = groups.take()
         child = await started(SLEEP, group, launcher)
         # Under v1 it enters after the answer.
@@ -139,15 +141,11 @@ async def test_a_group_is_not_used_again_while_anything_is_left_in_it(
         # What is left in it has been ended.
         assert ended(child) == -signal.SIGKILL
         assert group.is_empty()
-    finally:
-        groups.close()
-        launcher.close()
 
 
 async def test_under_v2_a_child_is_born_in_its_group_and_ended_through_it(unified: Path) -> None:
     """Without controllers: what the kernel does for memory under v2 is another test's, where it has some."""
-    launcher, groups = Launcher(), WorkerGroups([(2, unified, ())])
-    try:
+    with working((2, unified, ())) as (launcher, groups):
         group = groups.take()
         assert group.born_in and not group.entries
         child = await started(SLEEP, group, launcher)
@@ -159,9 +157,6 @@ async def test_under_v2_a_child_is_born_in_its_group_and_ended_through_it(unifie
         groups.give_back(group)
         assert groups.take() is group
         groups.give_back(group)
-    finally:
-        groups.close()
-        launcher.close()
     assert not (unified / "worker-1").exists()
 
 

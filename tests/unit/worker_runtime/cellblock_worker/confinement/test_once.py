@@ -58,9 +58,7 @@ async def test_a_cancelled_caller_leaves_none_behind(tmp_path: Path) -> None:
     running = asyncio.create_task(
         run_once(shell(f"echo $$ > {file}.new; mv {file}.new {file}; sleep 600"), BOUND)
     )
-    async with asyncio.timeout(BOUND):
-        while not file.exists():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(file.exists, "it has begun")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -20,6 +20,7 @@ from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.host import deno_dir
 from cellblock_worker.wire.endpoints import ipc_folder
 from cellblock_worker.worker.rehearsal import WARM_FRAME
+from support.waits import until
 
 HEAP_MB = 64
 WANTED = asyncio.Event()
@@ -67,9 +68,7 @@ def mount_flags(pid: int, at: str) -> list[str]:
 
 
 async def until_there(path: Path) -> None:
-    async with asyncio.timeout(BOUND_SECONDS):
-        while path.name not in names(path.parent):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: path.name in names(path.parent), "the file")
 
 
 async def shown() -> None:

@@ -17,7 +17,8 @@ from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from support.fake_worker import FakeWorkers
-from support.scripted_broker import BOUND, RUN, StartHost, config
+from support.scripted_broker import RUN, StartHost, config
+from support.waits import until, within
 
 ECHO = """
 ready()
@@ -212,9 +213,7 @@ async def test_a_worker_that_dies_while_warm_is_replaced(
     others.append(psutil.Process(started.launcher.pid))
     child.kill()
     # Its replacement may be warm before the host's next status says that one was missing.
-    async with asyncio.timeout(BOUND):
-        while not [one for one in psutil.Process().children() if one not in (*others, child)]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: set(psutil.Process().children()) - {*others, child}, "another worker")
     broker.say(RUN, b"token", b"{}")
     assert (await broker.end_of(b"token")).reason == "finished"
 
@@ -247,12 +246,10 @@ async def test_stopping_ends_every_run_and_kills_every_worker(
     await broker.status(booting=1, running=1)
     children = [child for child in psutil.Process().children() if child not in others]
     if way == "stop":
-        async with asyncio.timeout(BOUND):
-            await asyncio.gather(host.stop(), host.stop())
+        await within(asyncio.gather(host.stop(), host.stop()))
     else:
         broker.say(protocol.Shutdown())
-        async with asyncio.timeout(BOUND):
-            await host.stopped.wait()
+        await within(host.stopped.wait())
     assert (await broker.end_of(b"runs")).reason == "host_stopping"
     assert (await broker.end_of(b"waits")).reason == "host_stopping"
     assert not any(child.is_running() for child in children)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import sys
@@ -58,9 +57,7 @@ def _idle(host: Host) -> list[Worker]:
 
 
 async def _gone(pid: int) -> None:
-    async with asyncio.timeout(BOUND):
-        while psutil.pid_exists(pid):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: not psutil.pid_exists(pid), "it is gone")
 
 
 @on_linux

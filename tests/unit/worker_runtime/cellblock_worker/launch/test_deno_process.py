@@ -17,6 +17,7 @@ import pytest
 from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
 from cellblock_worker.launch.launching import Launcher, Order
 from support.processes import gone
+from support.waits import within
 
 BOUND = 20.0
 MIB = 1024 * 1024
@@ -43,8 +44,7 @@ class Watcher:
         self.exited.set()
 
     async def until_exit(self) -> int:
-        async with asyncio.timeout(BOUND):
-            await self.exited.wait()
+        await within(self.exited.wait())
         return self.exits[0][0]
 
     async def until_output(self, text: bytes) -> None:

@@ -16,9 +16,8 @@ import pytest
 from cellblock_worker.launch import spawning
 from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS, Process, kill, reaped, spawn
 from support.processes import gone
-from support.waits import until
+from support.waits import until, within
 
-BOUND = 20.0
 PIPE = asyncio.subprocess.PIPE
 STEPS = range(9)
 """Turns of the loop before the cancellation; after the last of them the process is there."""
@@ -30,8 +29,7 @@ def pids_in(folder: Path) -> list[int]:
 
 
 async def ended(starting: asyncio.Task[Process]) -> None:
-    async with asyncio.timeout(BOUND):
-        await asyncio.wait([starting])
+    await within(asyncio.wait([starting]))
 
 
 async def test_it_starts_with_what_it_is_given() -> None:
@@ -116,8 +114,7 @@ async def test_the_pipes_of_a_killed_process_are_closed_whoever_holds_them(
     kill(process, group=True)
     await reaped(process)
     try:
-        async with asyncio.timeout(BOUND):
-            assert await process.stdout.read() == b""
+        assert await within(process.stdout.read()) == b""
     finally:
         os.kill(pids_in(tmp_path)[0], signal.SIGKILL)
 

@@ -14,6 +14,7 @@ import zmq
 
 from cellblock_worker.wire import loop_socket
 from cellblock_worker.wire.loop_socket import LoopSocket, PeerUnreachable
+from support.waits import until, within
 
 BOUND = 20.0
 OnMessage = Callable[[list[bytes]], None]
@@ -170,9 +171,7 @@ async def test_a_peer_that_has_gone_becomes_unreachable(sockets: Sockets, tmp_pa
             return True
         return False
 
-    async with asyncio.timeout(BOUND):
-        while not fails():  # noqa: ASYNC110 - the socket has no event for it
-            await asyncio.sleep(0.01)
+    await until(fails, "sending fails")
 
 
 async def test_a_message_over_the_cap_never_arrives_and_cuts_its_sender_off(
@@ -261,8 +260,7 @@ async def test_closing_from_inside_a_message_is_safe(sockets: Sockets, endpoint:
     dealer.connect(endpoint)
     for _ in range(3):
         dealer.send([b"x"])
-    async with asyncio.timeout(BOUND):
-        await done.wait()
+    await within(done.wait())
     await asyncio.sleep(0)
     assert len(got) == 1
 

@@ -64,21 +64,30 @@ def test_an_exit_that_refused_memory_does_not_explain_is_a_crash_at_any_size(ret
     assert cause(returncode, data=31, grown=40) == "crashed"
 
 
-def test_the_engines_own_word_needs_no_other_evidence() -> None:
-    said = b"# Fatal process out of memory: Zone"
-    assert cause(-signal.SIGTRAP, said) == "memory"
-    assert cause(-signal.SIGSEGV, b"memory allocation of 4096 bytes failed") == "memory"
-    # What Deno says of a thread that cannot begin; it exits as after any panic.
-    assert (
-        cause(1, b"failed to allocate an alternative stack: Cannot allocate memory (os error 12)") == "memory"
-    )
-    assert cause(1, b"Fatal error in :0: Check failed: allocation.") == "memory"
-    assert cause(1, b"Fatal error in :0: Check failed: IsSmi(x).", data=31, grown=40) == "crashed"
+@pytest.mark.parametrize(
+    ("returncode", "said"),
+    [
+        (-signal.SIGTRAP, b"# Fatal process out of memory: Zone"),
+        (-signal.SIGSEGV, b"memory allocation of 4096 bytes failed"),
+        # What Deno says of a thread that cannot begin; it exits as after any panic.
+        (1, b"failed to allocate an alternative stack: Cannot allocate memory (os error 12)"),
+        (1, b"Fatal error in :0: Check failed: allocation."),
+    ],
+)
+def test_the_engines_own_word_needs_no_other_evidence(returncode: int, said: bytes) -> None:
+    assert cause(returncode, said) == "memory"
 
 
-def test_a_native_stack_overflow_is_a_crash_at_any_size() -> None:
-    said = b"thread 'main' has overflowed its stack"
-    assert cause(-signal.SIGABRT, said, data=31, grown=40) == "crashed"
+@pytest.mark.parametrize(
+    ("returncode", "said"),
+    [
+        (-signal.SIGABRT, b"thread 'main' has overflowed its stack"),
+        (1, b"Fatal error in :0: Check failed: IsSmi(x)."),
+    ],
+    ids=["native stack", "a check of the engine"],
+)
+def test_what_has_another_reason_is_a_crash_at_any_size(returncode: int, said: bytes) -> None:
+    assert cause(returncode, said, data=31, grown=40) == "crashed"
 
 
 def test_a_peak_that_may_be_the_hosts_own_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

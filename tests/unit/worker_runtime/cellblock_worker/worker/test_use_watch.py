@@ -22,6 +22,7 @@ from cellblock_worker.worker import usage
 from cellblock_worker.worker.death import MemoryEvidence
 from cellblock_worker.worker.run_limits import LONG_RUN_CPU_SECONDS, UseWatch
 from cellblock_worker.worker.usage import Usage, UsageReader, read_usage
+from support.waits import within
 
 BOUND = 20.0
 MIB = 1024 * 1024
@@ -171,8 +172,7 @@ class Heard:
         self.changed.set()
 
     async def anything(self) -> None:
-        async with asyncio.timeout(BOUND):
-            await self.changed.wait()
+        await within(self.changed.wait())
 
     async def a_kill(self) -> None:
         async with asyncio.timeout(BOUND):

@@ -18,6 +18,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.run_limits import GIVE_WAY_NICE, LONG_RUN_CPU_SECONDS, LONG_RUN_NICE, UseWatch
 from cellblock_worker.worker.states import State
+from support.waits import until
 from support.worker_owner import MIB, booted, make_run, run_one, script
 
 
@@ -187,9 +188,7 @@ async def test_a_run_that_computes_for_long_yields_to_others_and_one_that_waits_
     )
     computing, computer = await booted()
     computing.lease(b"token", make_run(timeout_ms=60_000, cpu_ms=60_000), script("for(;;){}"))
-    async with asyncio.timeout(30):
-        while os.getpriority(os.PRIO_PROCESS, computing.pid) == before:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: os.getpriority(os.PRIO_PROCESS, computing.pid) != before, "it is lowered")
     assert os.getpriority(os.PRIO_PROCESS, computing.pid) == min(before + LONG_RUN_NICE, 19)
     assert os.getpriority(os.PRIO_PROCESS, waiting.pid) == before
     assert cores_of(computing.pid) == [os.sched_getaffinity(0)]
@@ -230,12 +229,9 @@ async def test_a_run_leaves_a_core_to_others_while_there_are_some() -> None:
     made, owner = await booted()
     owner.others = True
     made.lease(b"token", make_run(timeout_ms=60_000, cpu_ms=60_000), script("for(;;){}"))
-    async with asyncio.timeout(30):
-        while cores_of(made.pid) != [cores - {min(cores)}]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        owner.others = False
-        while cores_of(made.pid) != [cores]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: cores_of(made.pid) == [cores - {min(cores)}], "one core less")
+    owner.others = False
+    await until(lambda: cores_of(made.pid) == [cores], "every core again")
     made.kill("cancelled")
     assert (await owner.end()).reason == "cancelled"
 

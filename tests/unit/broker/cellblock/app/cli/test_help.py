@@ -140,7 +140,7 @@ def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: cellblock run" in refused(capsys, "run")
-    assert "--typecheck: invalid choice" in refused(capsys, "run", "x.js", "--typecheck", "no")
+    assert "usage: cellblock run" in refused(capsys, "run", "x.js", "--timeout-ms", "no")
     # A variable that is not set is neither the default nor the folder that one is in.
     for option in ("--config", "--state-dir"):
         assert f"argument {option}: it is empty" in refused(capsys, "doctor", option, "")

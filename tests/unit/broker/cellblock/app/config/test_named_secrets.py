@@ -27,15 +27,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "c.json"
+
+
 def command(monkeypatch: pytest.MonkeyPatch, *words: str, given: bytes = b"") -> int:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     return main(words)
 
 
 def test_set_list_use_and_remove(
-    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], file: Path
 ) -> None:
-    file = tmp_path / "c.json"
     servers = {
         "a": {"command": "x", "env": {"K": "Bearer ${keyring:A.b-1} $${keyring:NOT}", "L": "${keyring:C}"}}
     }
@@ -97,7 +101,7 @@ def test_what_is_no_secret(
 
 
 def test_a_keyring_that_hangs_is_asked_once_and_holds_nothing_but_its_servers(
-    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ring: Ring, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
     monkeypatch.setattr("cellblock.base.keyrings.KEYRING_SECONDS", 0.05)
     ring.waits = threading.Event()
@@ -105,7 +109,6 @@ def test_a_keyring_that_hangs_is_asked_once_and_holds_nothing_but_its_servers(
         **{f"s{n}": {"command": "x", "args": ["${keyring:A}", "${keyring:B}"]} for n in range(20)},
         "other": {"command": "y"},
     }
-    file = tmp_path / "c.json"
     file.write_text(json.dumps({"mcpServers": servers}))
     settings = load_settings(file)
     assert ring.asked == 1 and len(settings.warnings) == 40
@@ -114,10 +117,9 @@ def test_a_keyring_that_hangs_is_asked_once_and_holds_nothing_but_its_servers(
 
 
 def test_without_a_keyring_secrets_are_in_encrypted_files(
-    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ring: Ring, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], file: Path
 ) -> None:
     keyring.set_keyring(NoKeyring())
-    file = tmp_path / "c.json"
     file.write_text('{"mcpServers": {"a": {"command": "x", "args": ["${keyring:A}"]}}}')
     assert load_settings(file).servers["a"].missing == "there is no secret A"
     assert command(monkeypatch, "secret", "set", "A", given=b"hunter2-one") == 0
@@ -142,8 +144,7 @@ def test_without_a_keyring_secrets_are_in_encrypted_files(
     assert "there is no keyring on this machine" in (load_settings(file).servers["a"].missing or "")
 
 
-def test_no_keyring_is_looked_for_where_no_reference_names_one(tmp_path: Path) -> None:
-    file = tmp_path / "c.json"
+def test_no_keyring_is_looked_for_where_no_reference_names_one(file: Path) -> None:
     file.write_text('{"mcpServers": {"a": {"command": "x", "args": ["${HOME}", "$${keyring:A}"]}}}')
     code = (
         "import sys; from cellblock.app.config.load import load_settings; load_settings(sys.argv[1]);"
@@ -171,11 +172,10 @@ def write_clients(home: Path) -> dict[str, Path]:
 
 
 def test_an_import_moves_secrets_into_the_keyring_and_overwrites_none(
-    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], file: Path
 ) -> None:
     write_clients(tmp_path)
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "c.json"
     ring.entries["cellblock", "secret:GH_TOKEN"] = "somebody's other"
     words = ("import", "--config", str(file), "--secrets", "keyring")
     assert command(monkeypatch, *words, "--dry-run") == 0
@@ -220,11 +220,10 @@ def test_an_import_moves_secrets_into_the_keyring_and_overwrites_none(
 
 
 def test_install_takes_servers_over_with_their_secrets_and_loses_none_of_a_name(
-    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], file: Path
 ) -> None:
     files = write_clients(tmp_path)
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "c.json"
     words = ("install", "cursor", "codex", "--take-over", "--yes", "--config", str(file))
     assert command(monkeypatch, *words, "--secrets", "keyring") == 0
     out = capfd.readouterr().out

@@ -29,21 +29,39 @@ def asked(config: ServerConfig) -> list[str]:
 
 
 @pytest.mark.parametrize("key", ["enabledTools", "includeTools", "enabled_tools", "available_tools", "tools"])
-def test_only_what_is_listed_is_there(key: str) -> None:
-    assert offered(server(**{key: ["read", "write"]})) == ["read", "write"]
-    assert offered(server(**{key: ["read*"]})) == ["read", "read-all"]
-    assert offered(server(**{key: ["read_all", "write(x)"]})) == ["read-all", "write"]
-    assert offered(server(**{key: []})) == []
-    assert offered(server(**{key: ["*"], "disabledTools": ["write"]})) == ["read", "read-all", "delete_all"]
+@pytest.mark.parametrize(
+    ("listed", "beside", "there"),
+    [
+        (["read", "write"], {}, ["read", "write"]),
+        (["read*"], {}, ["read", "read-all"]),
+        (["read_all", "write(x)"], {}, ["read-all", "write"]),
+        ([], {}, []),
+        (["*"], {"disabledTools": ["write"]}, ["read", "read-all", "delete_all"]),
+    ],
+    ids=str,
+)
+def test_only_what_is_listed_is_there(
+    key: str, listed: list[str], beside: dict[str, Any], there: list[str]
+) -> None:
+    assert offered(server(**{key: listed}, **beside)) == there
 
 
 @pytest.mark.parametrize("key", ["disabledTools", "excludeTools", "disabled_tools"])
-def test_what_is_listed_is_not_there(key: str) -> None:
-    assert offered(server(**{key: ["delete_all", "read_all"]})) == ["read", "write"]
-    assert offered(server(**{key: ["*a*"]})) == ["write"]
-    assert offered(server(**{key: ["Read", "rea", "."]})) == [*TOOLS]
-    assert offered(server(**{key: ["read"], "includeTools": ["read", "write"]})) == ["write"]
-    assert offered(server(**{key: None})) == [*TOOLS]
+@pytest.mark.parametrize(
+    ("listed", "beside", "there"),
+    [
+        (["delete_all", "read_all"], {}, ["read", "write"]),
+        (["*a*"], {}, ["write"]),
+        (["Read", "rea", "."], {}, [*TOOLS]),
+        (["read"], {"includeTools": ["read", "write"]}, ["write"]),
+        (None, {}, [*TOOLS]),
+    ],
+    ids=str,
+)
+def test_what_is_listed_is_not_there(
+    key: str, listed: list[str] | None, beside: dict[str, Any], there: list[str]
+) -> None:
+    assert offered(server(**{key: listed}, **beside)) == there
 
 
 @pytest.mark.parametrize("key", ["autoApprove", "alwaysAllow"])
@@ -55,14 +73,18 @@ def test_all_but_what_is_listed_is_asked_about(key: str) -> None:
     assert asked(config) == [] and not config.asks
 
 
-def test_codex_says_it_by_tool_and_in_general() -> None:
-    config = server(default_tools_approval_mode="prompt", tools={"read": {"approval_mode": "approve"}})
-    assert asked(config) == ["read-all", "write", "delete_all"]
-    assert asked(server(default_tools_approval_mode="writes")) == [*TOOLS]
-    assert asked(
-        server(default_tools_approval_mode="auto", tools={"write": {"approval_mode": "prompt"}})
-    ) == ["write"]
-    assert asked(server(default_tools_approval_mode="approve")) == []
+@pytest.mark.parametrize(
+    ("mode", "tools", "about"),
+    [
+        ("prompt", {"read": {"approval_mode": "approve"}}, ["read-all", "write", "delete_all"]),
+        ("writes", {}, [*TOOLS]),
+        ("auto", {"write": {"approval_mode": "prompt"}}, ["write"]),
+        ("approve", {}, []),
+    ],
+    ids=["prompt", "writes", "auto", "approve"],
+)
+def test_codex_says_it_by_tool_and_in_general(mode: str, tools: dict[str, Any], about: list[str]) -> None:
+    assert asked(server(default_tools_approval_mode=mode, tools=tools)) == about
 
 
 @pytest.mark.parametrize("key", ["enabled", "isActive"])

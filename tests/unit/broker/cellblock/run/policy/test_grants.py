@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import gc
 import json
 import re
 import time
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from hypothesis import given, settings
@@ -172,6 +174,19 @@ def test_what_is_not_narrowed_stays_the_same_object() -> None:
     for number in range(2 * KEPT_GRANTS):
         policy.grants_of("cli", Grant(tools=[f"files.t{number}"]))
     assert policy.grants_of("cli", asked) is not first
+
+
+def test_a_narrowed_catalog_is_kept_as_long_as_its_whole_one() -> None:
+    """Each of many people may have one, and principals share grants."""
+    grants = Policy(PolicySettings(default=Grant(tools=["files.*"])), CATALOG.servers).grants_of("cli")
+    assert grants is not None
+    whole = [Catalog(1, CATALOG.servers) for _ in range(20)]
+    narrowed = [grants.narrowed(one) for one in whole]
+    assert all(grants.narrowed(one) is held for one, held in zip(whole, narrowed, strict=True))
+    last = ref(narrowed.pop())
+    whole.pop()
+    gc.collect()
+    assert last() is None
 
 
 def test_each_client_has_its_own_grant_in_place_of_the_default() -> None:

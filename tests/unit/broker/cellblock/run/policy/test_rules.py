@@ -57,10 +57,6 @@ class World:
         return None
 
 
-async def yes(_: Question) -> Verdict:
-    return Verdict.ACCEPTED
-
-
 async def test_a_budget_is_of_all_tools_that_its_pattern_fits() -> None:
     world = World({"budgets": {"files.*": 3, "files.write": 1}}, {"budgets": {"*": 100}})
     calls = ["write", "write", "read", "read", "read"]

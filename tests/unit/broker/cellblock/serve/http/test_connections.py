@@ -155,7 +155,6 @@ def test_an_ipv6_network_is_one_stranger(address: str, network: str) -> None:
     assert network_of(address) == network
 
 
-BOUND = 20.0
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -211,9 +210,7 @@ async def _answered(request: bytes, pieces: int) -> _Wire:
     wire, connection = _Wire(), connection_of()
     connection.connection_made(wire)
     connection.data_received(request)
-    async with asyncio.timeout(BOUND):
-        while len(wire.pieces) < pieces or not wire.pieces[-1].endswith(b"body"):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: len(wire.pieces) >= pieces and wire.pieces[-1].endswith(b"body"), "every piece")
     connection.connection_lost(None)
     return wire
 

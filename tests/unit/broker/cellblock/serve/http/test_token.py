@@ -124,6 +124,8 @@ async def test_a_good_token_names_its_subject(issuer: Issuer) -> None:
         {"aud": "https://another.example/mcp"},
         {"aud": None},
         {"sub": None},
+        {"sub": ""},
+        {"sub": "\ud800"},
         {"exp": None},
         {"exp": int(time.time()) - 3600},
         {"nbf": int(time.time()) + 3600},
@@ -131,7 +133,20 @@ async def test_a_good_token_names_its_subject(issuer: Issuer) -> None:
         {"scope": ["run"]},
         {"kid": "k2"},
     ],
-    ids=["iss", "aud", "no aud", "no sub", "no exp", "exp", "nbf", "scope", "scopes", "kid"],
+    ids=[
+        "iss",
+        "aud",
+        "no aud",
+        "no sub",
+        "empty sub",
+        "sub",
+        "no exp",
+        "exp",
+        "nbf",
+        "scope",
+        "scopes",
+        "kid",
+    ],
 )
 async def test_a_token_that_is_wrong_in_one_thing_is_refused(issuer: Issuer, claims: dict[str, Any]) -> None:
     verifier = JwtVerifier(issuer.settings(scopes=["run"]))

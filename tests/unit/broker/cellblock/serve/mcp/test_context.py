@@ -78,6 +78,12 @@ async def test_declarations_are_made_once_for_the_same_definitions() -> None:
     assert loop not in made_in
 
 
+def test_what_a_server_lists_for_each_of_many_people_is_declared_once() -> None:
+    people = [server("each", ["one", f"only_{number}"]) for number in range(50)]
+    texts = [text_of(one) for one in people]
+    assert all(text_of(one) is text for one, text in zip(people, texts, strict=True))
+
+
 def test_no_budget_names_every_server() -> None:
     text = declarations_in_budget(catalog_of(server("a", ["one"])), 0).text
     assert "declare module" not in text

@@ -127,10 +127,15 @@ async def test_a_task_is_made_for_clients_that_have_tasks_of_runs_that_were_park
         "lastUpdatedAt": "1970-01-01T00:00:02.000Z",
         "pollIntervalMs": 5_000,
     }
-    assert await tasks(Runs()).created(context(able=FORMS), RUN) is None
-    assert await tasks(Runs()).created(context(version="2025-11-25"), RUN) is None
-    assert await tasks(Runs()).created(context(), "another") is None
-    assert await tasks(Runs()).created(context(), None) is None
+
+
+@pytest.mark.parametrize(
+    ("asking", "run_id"),
+    [({"able": FORMS}, RUN), ({"version": "2025-11-25"}, RUN), ({}, "another"), ({}, None)],
+    ids=["forms only", "an older version", "another run", "no run"],
+)
+async def test_no_task_is_made_for_others(asking: dict[str, Any], run_id: str | None) -> None:
+    assert await tasks(Runs()).created(context(**asking), run_id) is None
 
 
 async def test_an_id_is_for_one_run_one_principal_and_one_key() -> None:

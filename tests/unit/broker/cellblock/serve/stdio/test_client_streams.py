@@ -16,6 +16,7 @@ from cellblock.serve.misread import Misread
 from cellblock.serve.stdio import lines
 from cellblock.serve.stdio.client_streams import FromClient, ToClient, message_of
 from cellblock.serve.stdio.lines import ClientLines, LineTooLong, StdoutLines
+from support.waits import within
 
 CALL = '{"jsonrpc":"2.0","id":11,"method":"tools/call","params":'
 
@@ -123,8 +124,7 @@ async def test_the_end_waits_for_the_broker_and_for_what_is_still_to_be_answered
         await asyncio.sleep(0)
     assert not end.done()
     await client.answers.send(PONG)
-    async with asyncio.timeout(60):
-        assert await end is None
+    assert await within(end) is None
     assert client.told() == [{"jsonrpc": "2.0", "id": 7, "result": {}}]
 
 

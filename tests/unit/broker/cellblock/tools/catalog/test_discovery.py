@@ -43,37 +43,11 @@ FILES = ServerEntry(
 GIT = ServerEntry("git", "Git", "git", tools=(ToolEntry("log", "log", "Shows the history of files."),))
 CATALOG = Catalog(1, {"files": FILES, "git": GIT}, {"down": "no such command"})
 
-NAMES = {"toolName": "read-file", "exportName": "read_file"}
-DESCRIBED = {**NAMES, "description": "Reads a file.", "annotations": {"readOnlyHint": True}}
-FULL = {**DESCRIBED, "inputSchema": {"type": "object"}, "outputSchema": {"type": "string"}}
-
 
 def ask(operation: Any, *arguments: Any) -> Any:
     answer = Discovery(CATALOG).answer(operation, list(arguments))
     json.dumps(answer)
     return answer
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"detail": "name"}, NAMES),
-        ({"detail": "description"}, DESCRIBED),
-        ({"detail": "full"}, FULL),
-        ({}, DESCRIBED),
-        (None, DESCRIBED),
-        ({"unknown": 1}, DESCRIBED),
-    ],
-)
-def test_detail_levels(options: Any, expected: dict[str, Any]) -> None:
-    bare, read = ask("listTools", "files", options)
-    assert read == expected
-    assert bare == {"toolName": "bare", "exportName": "bare"}
-    results = ask("searchTools", "read file", options)["results"]
-    (found,) = [one for one in results if one["toolName"] == "read-file"]
-    line = found.pop("signature", "none")
-    assert found == {"serverId": "files", **expected}
-    assert (line == "none") if expected is NAMES else line.startswith("function read_file(input")
 
 
 def test_the_number_of_results_is_capped() -> None:
@@ -100,35 +74,6 @@ def test_what_is_not_there(arguments: tuple[Any, ...], kind: type[ScriptError], 
         ask(*arguments)
     assert word in str(caught.value)
     assert caught.value.details["serverId"] == arguments[1] or arguments[0] == "searchTools"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("describeServer",),
-        ("describeServer", None),
-        ("describeServer", ["files"]),
-        ("getTool", "files"),
-        ("getTool", "files", {"a": 1}),
-        ("searchTools", 5),
-        ("listTools", "files", "name"),
-        ("listTools", "files", []),
-        ("listTools", "files", {"detail": "everything"}),
-        ("listTools", "files", {"detail": ["name"]}),
-        ("listTools", "files", {"detail": None}),
-        ("searchTools", "x", {"serverId": 1}),
-        ("searchTools", "x", {"limit": 0}),
-        ("searchTools", "x", {"limit": -1}),
-        ("searchTools", "x", {"limit": 1.5}),
-        ("searchTools", "x", {"limit": True}),
-        ("searchTools", "x", {"limit": "3"}),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_are_errors_of_the_script(arguments: tuple[Any, ...]) -> None:
-    with pytest.raises(ScriptError) as caught:
-        ask(*arguments)
-    assert type(caught.value) is ScriptError and caught.value.hint
 
 
 @pytest.mark.parametrize(("given", "said"), [(None, "null"), ("all", '"all"'), (["name"], "no string")])

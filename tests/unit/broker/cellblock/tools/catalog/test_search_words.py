@@ -100,12 +100,6 @@ def test_words_are_stemmed_and_asked_once() -> None:
     ]
 
 
-def test_stop_words_are_asked_only_alone() -> None:
-    assert stems("what is the weather") == ["weather"]
-    assert stems("what is the") == ["what", "is", "the"]
-    assert stems("") == stems(" ?! ") == []
-
-
 def test_a_phrase_is_asked_beside_its_words_which_count_less() -> None:
     asked = wanted_by("give the money back now", {"money_back"}, set())
     assert asked[0] == Wanted("", "money_back", 1.0)
@@ -117,14 +111,25 @@ def test_a_phrase_is_asked_beside_its_words_which_count_less() -> None:
     }
 
 
-def test_a_phrase_may_be_of_stop_words() -> None:
-    assert stems("how do i sign in", {"sign_in"}) == ["sign_in", "sign"]
-    assert stems("to do", {"to_do"}) == ["to_do"]
-
-
-def test_neighbours_that_are_one_word_in_the_catalog() -> None:
-    assert stems("time zones", known={"timezon"}) == ["tim", "zon", "timezon"]
-    assert stems("time zones") == ["tim", "zon"]
+@pytest.mark.parametrize(
+    ("query", "phrases", "known", "asked"),
+    [
+        ("what is the weather", set[str](), set[str](), ["weather"]),
+        pytest.param("what is the", set(), set(), ["what", "is", "the"], id="stop words alone"),
+        ("", set(), set(), []),
+        (" ?! ", set(), set(), []),
+        pytest.param(
+            "how do i sign in", {"sign_in"}, set(), ["sign_in", "sign"], id="a phrase of stop words"
+        ),
+        ("to do", {"to_do"}, set(), ["to_do"]),
+        pytest.param(
+            "time zones", set(), {"timezon"}, ["tim", "zon", "timezon"], id="one word in the catalog"
+        ),
+        ("time zones", set(), set(), ["tim", "zon"]),
+    ],
+)
+def test_what_is_asked(query: str, phrases: set[str], known: set[str], asked: list[str]) -> None:
+    assert stems(query, phrases, known) == asked
 
 
 def test_long_queries_are_bounded() -> None:

@@ -99,23 +99,39 @@ class Dog(BaseModel):
     kind: Literal["dog"]
 
 
-def test_types_of_parameters() -> None:
-    assert parameter(Color) == {"enum": ["red", "blue"], "type": "string"}
-    assert parameter(Only) == {"enum": [1], "type": "integer"}
-    assert parameter(Literal[1, "a", None])["enum"] == [1, "a", None]
-    assert parameter(UserId) == {"type": "integer"}
-    assert parameter(Any) == {}
-    assert parameter(datetime.datetime) == {"type": "string", "format": "date-time"}
-    assert parameter(Annotated[int, Field(ge=1, description="How many")]) == {
-        "type": "integer",
-        "minimum": 1,
-        "description": "How many",
-    }
-    assert parameter(Annotated[str, Field(examples=["a"])])["examples"] == ["a"]
-    assert parameter(tuple[int, str])["prefixItems"] == [{"type": "integer"}, {"type": "string"}]
-    assert parameter(set[int])["uniqueItems"] is True
-    assert parameter(Page[int])["properties"]["items"] == {"type": "array", "items": {"type": "integer"}}
-    assert parameter(int | None)["anyOf"] == [{"type": "integer"}, {"type": "null"}]
+@pytest.mark.parametrize(
+    ("annotation", "schema"),
+    [
+        (Color, {"enum": ["red", "blue"], "type": "string"}),
+        (Only, {"enum": [1], "type": "integer"}),
+        (UserId, {"type": "integer"}),
+        (Any, {}),
+        (datetime.datetime, {"type": "string", "format": "date-time"}),
+        (
+            Annotated[int, Field(ge=1, description="How many")],
+            {"type": "integer", "minimum": 1, "description": "How many"},
+        ),
+    ],
+    ids=str,
+)
+def test_types_of_parameters(annotation: Any, schema: dict[str, Any]) -> None:
+    assert parameter(annotation) == schema
+
+
+@pytest.mark.parametrize(
+    ("annotation", "keyword", "value"),
+    [
+        (Literal[1, "a", None], "enum", [1, "a", None]),
+        (Annotated[str, Field(examples=["a"])], "examples", ["a"]),
+        (tuple[int, str], "prefixItems", [{"type": "integer"}, {"type": "string"}]),
+        (set[int], "uniqueItems", True),
+        (Page[int], "properties", {"items": {"type": "array", "items": {"type": "integer"}}}),
+        (int | None, "anyOf", [{"type": "integer"}, {"type": "null"}]),
+    ],
+    ids=str,
+)
+def test_keywords_of_parameters(annotation: Any, keyword: str, value: Any) -> None:
+    assert parameter(annotation)[keyword] == value
 
 
 def test_a_tagged_union_keeps_no_reference() -> None:

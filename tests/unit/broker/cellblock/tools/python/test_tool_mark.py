@@ -19,8 +19,6 @@ from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_mark import mark_of
 from cellblock.tools.python.tool_modules import load_tools
 
-BOUND = 20.0
-
 Call = Callable[..., Awaitable[Any]]
 
 

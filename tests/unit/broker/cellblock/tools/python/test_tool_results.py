@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
-import functools
 import math
 import threading
 from collections import OrderedDict
@@ -36,8 +35,7 @@ from cellblock.base.weight import weight_of
 from cellblock.tools.python import tool_results
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_results import STEP_WEIGHT, Values
-
-BOUND = 20.0
+from support.nesting import listed, nested
 
 Call = Callable[..., Awaitable[Any]]
 
@@ -124,7 +122,7 @@ async def test_values_are_normalised(call: Call, annotation: Any, value: Any, gi
 
 _CIRCLE: list[Any] = []
 _CIRCLE.append(_CIRCLE)
-_DEEP: Any = functools.reduce(lambda inner, _: [inner], range(10_000), 0)
+_DEEP: Any = nested(10_000, listed, 0)
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,14 @@ from cellblock.tools.schemas import validation
 from cellblock.tools.schemas.cost import NotCheckable, SchemaCost
 from cellblock.tools.schemas.example import ValidatorCache, minimal_example
 from cellblock.tools.schemas.validation import InputValidator
+from support.nesting import nested
 
 BOUND = 0.2
 """Seconds of processor time: 50 ms is the aim, and a test machine may be several times slower than usual."""
 
 
-def nested(levels: int, innermost: Any = 1) -> Any:
-    for _ in range(levels):
-        innermost = {"x": innermost}
-    return innermost
+def below(value: Any) -> dict[str, Any]:
+    return {"x": value}
 
 
 def doubling(levels: int, keyword: str, *, below: bool) -> dict[str, Any]:
@@ -35,10 +34,7 @@ def doubling(levels: int, keyword: str, *, below: bool) -> dict[str, Any]:
 
 
 def deep(levels: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
-    for _ in range(levels):
-        schema = {"properties": {"x": schema}}
-    return schema
+    return nested(levels, lambda schema: {"properties": {"x": schema}}, {"type": "string"})
 
 
 def chain(length: int, link: Any = lambda reference: reference) -> dict[str, Any]:
@@ -66,15 +62,18 @@ GRAPH = {
 HOSTILE: dict[str, Callable[[], tuple[Any, Any]]] = {
     "doubling in place 24": lambda: (doubling(24, "allOf", below=False), 1),
     "doubling in place 40": lambda: (doubling(40, "oneOf", below=False), 1),
-    "doubling below 40": lambda: (doubling(40, "anyOf", below=True), nested(40)),
-    "doubling below 12": lambda: (doubling(12, "anyOf", below=True), nested(12)),
-    "recursive alternatives, 100 deep": lambda: (RECURSIVE, nested(100)),
-    "recursive alternatives, 14 deep": lambda: (RECURSIVE, nested(14)),
-    "recursive alternatives, 9 deep": lambda: (RECURSIVE, nested(9)),
+    "doubling below 40": lambda: (doubling(40, "anyOf", below=True), nested(40, below)),
+    "doubling below 12": lambda: (doubling(12, "anyOf", below=True), nested(12, below)),
+    "recursive alternatives, 100 deep": lambda: (RECURSIVE, nested(100, below)),
+    "recursive alternatives, 14 deep": lambda: (RECURSIVE, nested(14, below)),
+    "recursive alternatives, 9 deep": lambda: (RECURSIVE, nested(9, below)),
     "10,000 deep": lambda: (deep(10_000), {}),
-    "80 deep": lambda: (deep(80), nested(80)),
+    "80 deep": lambda: (deep(80), nested(80, below)),
     "chain of 5,000 references": lambda: (chain(5_000), 1),
-    "chain of 1,000 below": lambda: (chain(1_000, lambda link: {"properties": {"x": link}}), nested(120)),
+    "chain of 1,000 below": lambda: (
+        chain(1_000, lambda link: {"properties": {"x": link}}),
+        nested(120, below),
+    ),
     "chain with alternatives": lambda: (chain(500, lambda link: {"allOf": [{"oneOf": [link]}]}), 1),
     "100,000 properties": lambda: ({"properties": MANY}, {"p1": 1}),
     "3,000 properties": lambda: ({"properties": dict(list(MANY.items())[:3_000])}, {"p1": 1}),
@@ -114,7 +113,7 @@ HOSTILE: dict[str, Callable[[], tuple[Any, Any]]] = {
     ),
     "unevaluated 30": lambda: (unevaluated(30), {"a": 1}),
     "unevaluated 9": lambda: (unevaluated(9), {"a": 1}),
-    "large graph": lambda: (GRAPH, nested(100)),
+    "large graph": lambda: (GRAPH, nested(100, below)),
     "itself": lambda: ({"$ref": "#"}, 1),
     "each other": lambda: (
         {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
@@ -123,7 +122,7 @@ HOSTILE: dict[str, Callable[[], tuple[Any, Any]]] = {
     "not itself": lambda: ({"not": {"$ref": "#"}}, 1),
     "long minimum example": lambda: ({"minItems": 10**9, "type": "array"}, []),
     "minimum length": lambda: ({"minLength": 10**12, "type": "string"}, ""),
-    "value nested 5,000 deep": lambda: ({"properties": {"x": {"$ref": "#"}}}, nested(5_000)),
+    "value nested 5,000 deep": lambda: ({"properties": {"x": {"$ref": "#"}}}, nested(5_000, below)),
 }
 
 

@@ -22,6 +22,7 @@ from cellblock.tools.upstream.definitions import (
 )
 from cellblock.tools.upstream.listing import MAX_LEFT_OUT, Listing, list_tools
 from cellblock.tools.upstream.wire.repair import CARRIED, Page
+from support.nesting import nested
 
 
 def definition(raw: str | dict[str, Any]) -> ToolDefinition | Withheld:
@@ -119,11 +120,8 @@ def test_a_digest_names_its_algorithm() -> None:
     assert digest(b"") == "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-def nested(depth: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object"}
-    for _ in range(depth):
-        schema = {"type": "object", "properties": {"a": schema}}
-    return schema
+def deep(depth: int) -> dict[str, Any]:
+    return nested(depth, lambda schema: {"type": "object", "properties": {"a": schema}}, {"type": "object"})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +130,7 @@ def nested(depth: int) -> dict[str, Any]:
         ({"name": "n" * 257}, "MAX_NAME_CHARS", 256),
         ({"name": "a", "description": "d" * 100_000}, "MAX_TEXT_CHARS", 32 * 1024),
         ({"name": "a", "title": "d" * 100_000}, "MAX_TEXT_CHARS", 32 * 1024),
-        ({"name": "a", "inputSchema": nested(80)}, "MAX_TOOL_DEPTH", 100),
+        ({"name": "a", "inputSchema": deep(80)}, "MAX_TOOL_DEPTH", 100),
         (
             {"name": "a", "inputSchema": {"type": "object", "enum": [0] * 20_000}},
             "MAX_TOOL_VALUES",
@@ -191,7 +189,7 @@ def test_a_definition_keeps_what_scripts_are_shown() -> None:
     [
         {"_meta": {"x": "d" * 200_000}},
         {"_meta": {"x": [0] * 20_000}},
-        {"_meta": nested(80)},
+        {"_meta": deep(80)},
         {"icons": [{"src": "data:image/png;base64," + "a" * 200_000}]},
     ],
     ids=["bytes", "values", "depth", "icon"],

@@ -14,7 +14,7 @@ import pytest
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.upstream.server_log import BURST, MAX_CHARS, ServerLog, wanted_level
-from cellblock.tools.upstream.stderr_log import CAP_BYTES, stderr_log, upstream_log
+from cellblock.tools.upstream.stderr_log import CAP_BYTES, last_said, stderr_log, upstream_log
 
 NAME = "cellblock.tools.upstream.messages"
 
@@ -112,6 +112,55 @@ async def test_what_follows_an_error_does_not_hide_it_in_however_many_pieces_it_
     assert said[-1] == "Error: API_KEY is not set"
     await written(tmp_path / "a.log", *chunks, "x\n" * 4096, on_said=said.append)
     assert said[-1] == "x", "what was long before is of something else"
+
+
+NPM_LOG = "npm error A complete log of this run can be found in: /home/a/.npm/_logs/x-debug-0.log"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            [
+                "npm warn deprecated a@1.0.0: old",
+                "npm error code E404",
+                "npm error 404 Not Found - GET https://registry.npmjs.org/b",
+                "npm error 404",
+                "npm error 404  The requested resource 'b@*' could not be found",
+                NPM_LOG,
+            ],
+            "npm error 404 Not Found - GET https://registry.npmjs.org/b",
+        ),
+        (
+            ["npm error could not determine executable to run", NPM_LOG],
+            "npm error could not determine executable to run",
+        ),
+        (
+            [
+                "npm ERR! code ENOTEMPTY",
+                "npm ERR! syscall rename",
+                "npm ERR! path /a",
+                "npm ERR! ENOTEMPTY: not empty",
+            ],
+            "npm ERR! ENOTEMPTY: not empty",
+        ),
+        ([NPM_LOG], NPM_LOG),
+        (
+            ["error: No solution found", "  cause: Because b was not found", "other"],
+            "error: No solution found cause: Because b was not found",
+        ),
+        (
+            [
+                "An executable named `a` is not provided by package `b`.",
+                "The following are available:",
+                "- b",
+            ],
+            "An executable named `a` is not provided by package `b`.",
+        ),
+    ],
+)
+def test_of_what_an_installer_says_its_error_is_told(lines: list[str], told: str) -> None:
+    assert last_said("\n".join(lines)) == told
 
 
 def test_each_server_has_a_log_of_its_own(tmp_path: Path) -> None:

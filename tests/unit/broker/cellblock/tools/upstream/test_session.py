@@ -7,7 +7,6 @@ import json
 import socket
 import sys
 import textwrap
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flood
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire import messages
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import in_virtual_time
 from support.waits import until
 
 MOMENTS = 200
@@ -110,7 +109,7 @@ def test_bursts_with_pauses_between_them_are_no_flood_whatever_their_size() -> N
             await pace.spend(2 * MESSAGES_AT_ONCE)
             await asyncio.sleep(2 * FLOOD_SECONDS)
 
-    _run(bursts())
+    in_virtual_time(bursts())
 
 
 def test_who_never_pauses_is_cut_off() -> None:
@@ -120,15 +119,7 @@ def test_who_never_pauses_is_cut_off() -> None:
             await pace.spend(MESSAGES_AT_ONCE)
 
     with pytest.raises(Flooding, match="messages a second"):
-        _run(asyncio.wait_for(flood(), 2 * FLOOD_SECONDS))
-
-
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    loop = VirtualTimeLoop()
-    try:
-        loop.run_until_complete(work)
-    finally:
-        loop.close()
+        in_virtual_time(asyncio.wait_for(flood(), 2 * FLOOD_SECONDS))
 
 
 READS_LATE = textwrap.dedent(

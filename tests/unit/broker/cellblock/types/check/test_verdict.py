@@ -213,21 +213,35 @@ def test_top_level_members(text: str, names: list[str]) -> None:
     assert list(members_of(text, DECLARED, "b")) == names
 
 
-def test_elements() -> None:
-    assert element_of("{ a: 1; }[]") == "{ a: 1; }"
-    assert element_of("(string | number)[]") == "string | number"
-    assert element_of("string | number[]") is None
-    assert element_of("{ a: string[]; }") is None
+@pytest.mark.parametrize(
+    ("kind", "element"),
+    [
+        ("{ a: 1; }[]", "{ a: 1; }"),
+        ("(string | number)[]", "string | number"),
+        ("string | number[]", None),
+        ("{ a: string[]; }", None),
+    ],
+)
+def test_elements(kind: str, element: str | None) -> None:
+    assert element_of(kind) == element
 
 
-def test_where_a_member_is() -> None:
-    kind = "{ a: { x: 1; }; b: { deep: { y: 1; }[]; x: 1; }; }"
-    assert nested_place("deep", kind) == ["b"]
-    assert nested_place("y", kind) == ["b", "deep[]"]
-    assert nested_place("x", kind) is None
-    assert nested_place("a", kind) is None
-    assert nested_place("none", "Row", DECLARED, "a") is None
-    assert nested_place("id", "{ row: Row; }", DECLARED, "a") == ["row"]
+NESTED = "{ a: { x: 1; }; b: { deep: { y: 1; }[]; x: 1; }; }"
+
+
+@pytest.mark.parametrize(
+    ("member", "kind", "place"),
+    [
+        ("deep", NESTED, ["b"]),
+        ("y", NESTED, ["b", "deep[]"]),
+        ("x", NESTED, None),
+        ("a", NESTED, None),
+        ("none", "Row", None),
+        ("id", "{ row: Row; }", ["row"]),
+    ],
+)
+def test_where_a_member_is(member: str, kind: str, place: list[str] | None) -> None:
+    assert nested_place(member, kind, DECLARED, "a") == place
 
 
 def test_parameters() -> None:

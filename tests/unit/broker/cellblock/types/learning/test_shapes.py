@@ -18,6 +18,7 @@ from cellblock.types.learning.shape import (
     join,
     shape_of,
 )
+from support.nesting import nested
 
 
 def schema(*samples: Any) -> dict[str, Any]:
@@ -84,20 +85,17 @@ def test_names_that_are_no_identifiers_leave_an_index_signature() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
+    "samples",
     [
-        {"2026-11-01": 1, "2026-11-02": 2},
-        {f"user_{number}": number for number in range(5)},
-        {f"k{number}x": number for number in range(MAX_NAMES + 1)},
+        [{"2026-11-01": 1, "2026-11-02": 2}],
+        [{f"user_{number}": number for number in range(5)}],
+        [{f"k{number}x": number for number in range(MAX_NAMES + 1)}],
+        [{f"{one}{two}": 1} for one in "abcdefgh" for two in "pqrstuvw"],
     ],
+    ids=["dates", "numbered", "many", "many, none of them always there"],
 )
-def test_maps(value: Any) -> None:
-    assert schema(value) == {"type": "object", "additionalProperties": INTEGER}
-
-
-def test_very_many_names_none_of_them_always_there_are_a_map() -> None:
-    words = [f"{one}{two}" for one in "abcdefgh" for two in "pqrstuvw"]
-    assert schema(*({word: 1} for word in words)) == {"type": "object", "additionalProperties": INTEGER}
+def test_maps(samples: list[Any]) -> None:
+    assert schema(*samples) == {"type": "object", "additionalProperties": INTEGER}
 
 
 def test_coordinates_are_fields() -> None:
@@ -116,10 +114,7 @@ def test_what_was_stored_by_kinds_of_objects_is_read_as_one() -> None:
 
 
 def test_deep_values_end_in_anything() -> None:
-    value: Any = {"end": 1}
-    for _ in range(MAX_DEPTH * 3):
-        value = {"next": value}
-    shape = shape_of([value])
+    shape = shape_of([nested(MAX_DEPTH * 3, lambda value: {"next": value}, {"end": 1})])
     assert decode_shape(encode_shape(shape)) == shape
     assert to_schema(shape)["properties"]["next"]["type"] == "object"
 
@@ -168,8 +163,5 @@ def test_foreign_data_in_the_store_is_refused(data: Any) -> None:
 
 
 def test_stored_data_that_nests_without_end_is_refused() -> None:
-    data: dict[str, Any] = {"z": 1}
-    for _ in range(MAX_DEPTH * 2):
-        data = {"i": data}
     with pytest.raises(ValueError, match="deeply"):
-        decode_shape(data)
+        decode_shape(nested(MAX_DEPTH * 2, lambda data: {"i": data}, {"z": 1}))

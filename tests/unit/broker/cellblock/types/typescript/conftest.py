@@ -12,7 +12,6 @@ from typing import Any
 import deno
 import pytest
 
-CompileErrors = Callable[[str], dict[int, str]]
 Misfits = Callable[[Iterable[tuple[Any, list[Any]]]], list[list[bool]]]
 
 _CONFIG = {"compilerOptions": {"strict": True, "lib": ["es2023"], "types": ["./declarations.d.ts"]}}

@@ -13,6 +13,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.shape import NOTHING, bounded, join, shape_of
 from cellblock.types.typescript import TypeText, schema_to_type
+from support.nesting import nested
 
 FOLDER = Path(__file__).parents[5] / "fixtures" / "jsonschema_cases"
 CASES: list[dict[str, Any]] = [
@@ -97,10 +98,7 @@ def sample(random: Random, depth: int = 4) -> Any:
 
 def deep(levels: int) -> Any:
     """A value far deeper than what is described."""
-    value: Any = {"end": 1}
-    for _ in range(levels):
-        value = {"next": [value]}
-    return value
+    return nested(levels, lambda value: {"next": [value]}, {"end": 1})
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 
 from cellblock.types.typescript import TypeText, schema_to_type
 from cellblock.types.typescript.limits import MAX_TEXT, MAX_WARNINGS
+from support.nesting import nested
 
 HOSTILE = [
     "*/ declare const evil: 1; /*",
@@ -130,15 +131,12 @@ def test_a_circle_without_anything_in_between_ends(misfits: Any) -> None:
     assert misfits((schema_to_type(schema), [{}]) for schema in CIRCLES) == [[False]] * len(CIRCLES)
 
 
-def nested(levels: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
-    for _ in range(levels):
-        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
-    return schema
+def around(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": schema}, "required": ["a"]}
 
 
 def test_a_deep_schema_is_unknown_from_a_depth_on() -> None:
-    made = schema_to_type(nested(200))
+    made = schema_to_type(nested(200, around, {"type": "string"}))
     assert "a: unknown" in made.text
     assert any("nested too deeply" in warning for warning in made.warnings)
 
@@ -150,7 +148,7 @@ def linked(count: int, step: Any) -> dict[str, Any]:
 
 
 HUGE: dict[str, Any] = {
-    "deep": nested(5_000),
+    "deep": nested(5_000, around, {"type": "string"}),
     "long": linked(3_000, lambda n, to: {"type": "array", "items": to(n + 1)}),
     "wide": linked(60, lambda n, to: {"type": "object", "properties": {key: to(n + 1) for key in "abc"}}),
     "chain": {
@@ -165,7 +163,7 @@ HUGE: dict[str, Any] = {
         "allOf": [{"anyOf": [{"required": [f"{n}a"]}, {"required": [f"{n}b"]}]} for n in range(40)],
     },
     "enum": {"enum": [f"value {n}" for n in range(20_000)]},
-    "const": {"const": nested(900)},
+    "const": {"const": nested(900, around, {"type": "string"})},
     "docs": {
         "type": "object",
         "properties": {f"property number {n}": {"description": "d" * 900} for n in range(5_000)},

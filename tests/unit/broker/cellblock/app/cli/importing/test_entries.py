@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -127,50 +128,122 @@ def planned(found: Mapping[str, Found]) -> tuple[Plan, dict[str, Any]]:
     return plan, {name: dict(entry) for name, entry in plan.added.items()}
 
 
-def test_codex(home: Path) -> None:
-    plan, added = planned(read(home, "codex", {".codex/config.toml": CODEX}))
-    assert added == {
-        "docs": {
-            "command": "docs",
-            "args": ["$${HOME}", "x"],
-            "env": {"PASSED": "${env:PASSED:-}", "OTHER": "${env:OTHER:-}", "LEVEL": "1"},
-            "cwd": "/srv",
-            "enabledTools": ["read", "write"],
-            "disabledTools": ["write"],
-            "autoApprove": ["read"],
-        },
-        "web": {
-            "url": "https://web.example/mcp",
-            "headers": {
-                "X-Team": "a",
-                "X-Key": "${env:WEB_KEY}",
-                "Authorization": "Bearer ${env:WEB_TOKEN}",
+@pytest.mark.parametrize(
+    ("client", "file", "text", "added", "bounds", "steps"),
+    [
+        (
+            "codex",
+            ".codex/config.toml",
+            CODEX,
+            {
+                "docs": {
+                    "command": "docs",
+                    "args": ["$${HOME}", "x"],
+                    "env": {"PASSED": "${env:PASSED:-}", "OTHER": "${env:OTHER:-}", "LEVEL": "1"},
+                    "cwd": "/srv",
+                    "enabledTools": ["read", "write"],
+                    "disabledTools": ["write"],
+                    "autoApprove": ["read"],
+                },
+                "web": {
+                    "url": "https://web.example/mcp",
+                    "headers": {
+                        "X-Team": "a",
+                        "X-Key": "${env:WEB_KEY}",
+                        "Authorization": "Bearer ${env:WEB_TOKEN}",
+                    },
+                    "disabled": True,
+                },
             },
-            "disabled": True,
-        },
-    }
-    assert plan.bounds == {"connect_timeout_ms": {"docs": 20_500}, "call_timeout_ms": {"docs": 90_000}}
-    docs, _, odd = plan.steps
-    assert docs.found.left == ["scopes"]
-    assert (odd.fate, "may restrict" in odd.why) == ("unusable", True)
-    assert docs.found.path == ("mcp_servers", "docs")
-
-
-def test_zed(home: Path) -> None:
-    plan, added = planned(read(home, "zed", {".config/zed/settings.json": ZED}))
-    assert added == {
-        "fs": {
-            "command": "fs",
-            "args": ["$${X}"],
-            "env": {},
-            "disabledTools": ["delete"],
-            "askTools": ["*"],
-        },
-        "old": {"command": "old", "args": ["a"], "env": {"A": "1"}, "disabled": True},
-        "web": {"url": "https://web.example/mcp", "headers": {"X": "1"}},
-    }
-    assert plan.bounds == {"call_timeout_ms": {"fs": 90_000, "old": 90_000}}
-    assert plan.steps[3].why == "an extension of Zed starts it"
+            {"connect_timeout_ms": {"docs": 20_500}, "call_timeout_ms": {"docs": 90_000}},
+            {
+                0: {"found.left": ["scopes"], "found.path": ("mcp_servers", "docs")},
+                2: {
+                    "fate": "unusable",
+                    "why": "tools.x: this may restrict tools, and Cellblock does not know how",
+                },
+            },
+        ),
+        (
+            "zed",
+            ".config/zed/settings.json",
+            ZED,
+            {
+                "fs": {
+                    "command": "fs",
+                    "args": ["$${X}"],
+                    "env": {},
+                    "disabledTools": ["delete"],
+                    "askTools": ["*"],
+                },
+                "old": {"command": "old", "args": ["a"], "env": {"A": "1"}, "disabled": True},
+                "web": {"url": "https://web.example/mcp", "headers": {"X": "1"}},
+            },
+            {"call_timeout_ms": {"fs": 90_000, "old": 90_000}},
+            {3: {"why": "an extension of Zed starts it"}},
+        ),
+        (
+            "opencode",
+            "project/opencode.json",
+            OPENCODE_2,
+            {"a": {"command": "a", "args": [], "cwd": "/srv", "disabled": True, "askTools": ["*"]}},
+            {"connect_timeout_ms": {"a": 5000}, "call_timeout_ms": {"a": 7000}},
+            {0: {"found.path": ("mcp", "servers", "a")}},
+        ),
+        (
+            "goose",
+            ".config/goose/config.yaml",
+            GOOSE,
+            {
+                "gh": {
+                    "command": "npx",
+                    "args": ["gh"],
+                    "env": {"GH_TOKEN": "${env:GH_TOKEN}", "LEVEL": "1"},
+                    "enabledTools": ["read"],
+                },
+                "web": {
+                    "url": "https://web.example/mcp",
+                    "headers": {"Authorization": "Bearer ${WEB_TOKEN}"},
+                    "type": "http",
+                    "disabled": True,
+                },
+            },
+            {"call_timeout_ms": {"gh": 300_000}},
+            {2: {"why": "only goose itself runs the type inline_python"}},
+        ),
+        (
+            "gemini",
+            ".gemini/settings.json",
+            GEMINI,
+            {
+                "a": {
+                    "command": "a",
+                    "env": {"K": "${MY_KEY}"},
+                    "enabledTools": ["read", "run(ls)"],
+                    "disabledTools": ["write"],
+                },
+                "off": {"url": "https://off.example/mcp", "disabled": True},
+            },
+            {"call_timeout_ms": {"a": 9000}},
+            {1: {"found.left": ["oauth"]}},
+        ),
+    ],
+    ids=["codex", "zed", "opencode 2", "goose", "gemini"],
+)
+def test_a_client(
+    home: Path,
+    client: str,
+    file: str,
+    text: str,
+    added: dict[str, Any],
+    bounds: dict[str, Any],
+    steps: dict[int, dict[str, Any]],
+) -> None:
+    """`steps` are facts of some servers by their place in the plan."""
+    plan, found = planned(read(home, client, {file: text}))
+    assert (found, plan.bounds) == (added, bounds)
+    for place, facts in steps.items():
+        assert {name: attrgetter(name)(plan.steps[place]) for name in facts} == facts
 
 
 def test_opencode(home: Path) -> None:
@@ -191,49 +264,6 @@ def test_opencode(home: Path) -> None:
     }
     assert plan.bounds == {"connect_timeout_ms": {"git hub": 9000}}
     assert plan.steps[2].found.left == ["oauth"]
-
-
-def test_opencode_2(home: Path) -> None:
-    plan, added = planned(read(home, "opencode", {"project/opencode.json": OPENCODE_2}))
-    assert added == {"a": {"command": "a", "args": [], "cwd": "/srv", "disabled": True, "askTools": ["*"]}}
-    assert plan.bounds == {"connect_timeout_ms": {"a": 5000}, "call_timeout_ms": {"a": 7000}}
-    assert plan.steps[0].found.path == ("mcp", "servers", "a")
-
-
-def test_goose(home: Path) -> None:
-    plan, added = planned(read(home, "goose", {".config/goose/config.yaml": GOOSE}))
-    assert added == {
-        "gh": {
-            "command": "npx",
-            "args": ["gh"],
-            "env": {"GH_TOKEN": "${env:GH_TOKEN}", "LEVEL": "1"},
-            "enabledTools": ["read"],
-        },
-        "web": {
-            "url": "https://web.example/mcp",
-            "headers": {"Authorization": "Bearer ${WEB_TOKEN}"},
-            "type": "http",
-            "disabled": True,
-        },
-    }
-    assert plan.bounds == {"call_timeout_ms": {"gh": 300_000}}
-    assert [*plan.needed] == ["GH_TOKEN"]
-    assert plan.steps[2].why == "only goose itself runs the type inline_python"
-
-
-def test_gemini(home: Path) -> None:
-    plan, added = planned(read(home, "gemini", {".gemini/settings.json": GEMINI}))
-    assert added == {
-        "a": {
-            "command": "a",
-            "env": {"K": "${MY_KEY}"},
-            "enabledTools": ["read", "run(ls)"],
-            "disabledTools": ["write"],
-        },
-        "off": {"url": "https://off.example/mcp", "disabled": True},
-    }
-    assert plan.bounds == {"call_timeout_ms": {"a": 9000}}
-    assert plan.steps[1].found.left == ["oauth"]
 
 
 def test_claude_code(home: Path) -> None:

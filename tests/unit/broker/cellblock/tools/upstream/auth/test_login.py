@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -247,40 +247,36 @@ async def ask(
         writer.close()
 
 
-async def listening() -> RedirectListener:
-    listener = RedirectListener()
-    await listener.start(0)
-    listener.expect(f"https://login.example/authorize?state={STATE}&x=1")
-    return listener
+@pytest.fixture
+async def listener() -> AsyncIterator[RedirectListener]:
+    made = RedirectListener()
+    await made.start(0)
+    made.expect(f"https://login.example/authorize?state={STATE}&x=1")
+    yield made
+    await made.close()
 
 
-async def test_only_our_answer_is_taken_and_only_once() -> None:
-    listener = await listening()
-    try:
-        for target, status in [
-            (f"/callback?code=x&state={'t' * 43}", b"400"),
-            ("/callback?code=x", b"400"),
-            (f"/callback?code=x&state={STATE}&state={STATE}", b"400"),
-            (f"/callback?code=x&state={STATE}%ff", b"400"),
-            (f"/?code=x&state={STATE}", b"404"),
-            (f"//callback?code=x&state={STATE}", b"404"),
-            ("/callback?" + "&".join(f"a{n}=1" for n in range(500)), b"400"),
-        ]:
-            assert (await ask(listener, target)).split()[1] == status, target
-        assert (await ask(listener, f"/callback?code=x&state={STATE}", host="evil.example")).split()[
-            1
-        ] == b"404"
-        assert (await ask(listener, f"/callback?code=x&state={STATE}", method="POST")).split()[1] == b"405"
-        page = await ask(listener, f"/callback?code=first&state={STATE}&iss=https%3A%2F%2Flogin.example")
-        assert page.split()[1] == b"200"
-        assert b"default-src 'none'" in page
-        assert b"no-store" in page
-        assert b"first" not in page
-        assert (await ask(listener, f"/callback?code=second&state={STATE}")).split()[1] == b"400"
-        answer = await listener.answer(20)
-        assert (answer.code, answer.state, answer.iss) == ("first", STATE, "https://login.example")
-    finally:
-        await listener.close()
+async def test_only_our_answer_is_taken_and_only_once(listener: RedirectListener) -> None:
+    for target, status in [
+        (f"/callback?code=x&state={'t' * 43}", b"400"),
+        ("/callback?code=x", b"400"),
+        (f"/callback?code=x&state={STATE}&state={STATE}", b"400"),
+        (f"/callback?code=x&state={STATE}%ff", b"400"),
+        (f"/?code=x&state={STATE}", b"404"),
+        (f"//callback?code=x&state={STATE}", b"404"),
+        ("/callback?" + "&".join(f"a{n}=1" for n in range(500)), b"400"),
+    ]:
+        assert (await ask(listener, target)).split()[1] == status, target
+    assert (await ask(listener, f"/callback?code=x&state={STATE}", host="evil.example")).split()[1] == b"404"
+    assert (await ask(listener, f"/callback?code=x&state={STATE}", method="POST")).split()[1] == b"405"
+    page = await ask(listener, f"/callback?code=first&state={STATE}&iss=https%3A%2F%2Flogin.example")
+    assert page.split()[1] == b"200"
+    assert b"default-src 'none'" in page
+    assert b"no-store" in page
+    assert b"first" not in page
+    assert (await ask(listener, f"/callback?code=second&state={STATE}")).split()[1] == b"400"
+    answer = await listener.answer(20)
+    assert (answer.code, answer.state, answer.iss) == ("first", STATE, "https://login.example")
 
 
 @pytest.mark.parametrize(
@@ -294,33 +290,22 @@ async def test_only_our_answer_is_taken_and_only_once() -> None:
         ("nothing=1", "refused: no code"),
     ],
 )
-async def test_refusals_are_told_in_one_clean_line(query: str, told: str) -> None:
-    listener = await listening()
-    try:
-        page = await ask(listener, f"/callback?{query}&state={STATE}")
-        assert b"<script>" not in page
-        with pytest.raises(LoginError) as caught:
-            await listener.answer(20)
-        assert told in caught.value.message
-    finally:
-        await listener.close()
+async def test_refusals_are_told_in_one_clean_line(listener: RedirectListener, query: str, told: str) -> None:
+    page = await ask(listener, f"/callback?{query}&state={STATE}")
+    assert b"<script>" not in page
+    with pytest.raises(LoginError) as caught:
+        await listener.answer(20)
+    assert told in caught.value.message
 
 
-async def test_waiting_has_an_end_and_so_have_long_heads() -> None:
-    listener = await listening()
-    try:
-        assert await ask(listener, "/" + "x" * (MAX_HEAD_BYTES + 10)) == b""
-        with pytest.raises(LoginError, match=r"not come back within 0\.05 s"):
-            await listener.answer(0.05)
-    finally:
-        await listener.close()
+async def test_waiting_has_an_end_and_so_have_long_heads(listener: RedirectListener) -> None:
+    assert await ask(listener, "/" + "x" * (MAX_HEAD_BYTES + 10)) == b""
+    with pytest.raises(LoginError, match=r"not come back within 0\.05 s"):
+        await listener.answer(0.05)
 
 
-async def test_a_port_that_is_taken_is_told() -> None:
-    listener, second = await listening(), RedirectListener()
-    try:
-        with pytest.raises(LoginError, match=f"port {listener.port}"):
-            await second.start(listener.port)
-    finally:
-        await listener.close()
-        await second.close()
+async def test_a_port_that_is_taken_is_told(listener: RedirectListener) -> None:
+    second = RedirectListener()
+    with pytest.raises(LoginError, match=f"port {listener.port}"):
+        await second.start(listener.port)
+    await second.close()
