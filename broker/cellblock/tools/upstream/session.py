@@ -480,7 +480,7 @@ class UpstreamSession:
         while login is not None:
             mark = await login.mark()
             is_idle = self._rests_after is not None and not self._at_work
-            if before and mark != before and (is_idle or not self.has_login):
+            if before and mark != before and (bool(mark and is_idle) or not self.has_login):
                 if self._rests_after is not None:
                     self.rest()
                 link.connection.end(LOGIN_ENDED)
