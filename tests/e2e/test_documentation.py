@@ -13,6 +13,7 @@ A comment right before a block says more of it: `<!-- fails: CODE -->` for a scr
 import ast
 import asyncio
 import base64
+import contextlib
 import inspect
 import json
 import os
@@ -20,7 +21,7 @@ import re
 import subprocess
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from support.ray_cluster import NO_RAY
 from support.responses import succeeded
 from support.waits import within
 
+FASTMCP = ROOT / ".servers" / "peers" / "fastmcp" / "venv" / "bin" / "python"
 DENO = Path(sys.executable).parent / "deno"
 RUN = {"js", "python", "json", "bash"}
 NOT_RUN = {
@@ -160,6 +162,10 @@ async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest
         (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
         await serve_and_ask(example)
         return
+    if example.text.startswith("# api.py"):
+        (tmp_path / "api.py").write_text(example.text, encoding="utf-8")
+        await describe_and_call(tmp_path)
+        return
     on_ray = "import ray" in example.text
     if on_ray and find_spec("ray") is None:
         pytest.skip(NO_RAY)
@@ -184,8 +190,49 @@ async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest
 async def serve_and_ask(example: Example) -> None:
     """Serves `app.py` as the page says, and sends it the script of the page."""
     (request,) = re.findall(r"^(\{\"user\".*\})$", example.page.read_text(encoding="utf-8"), re.MULTILINE)
+    async with (
+        served("app:app") as origin,
+        httpx2.AsyncClient(base_url=origin, timeout=60, trust_env=False) as http,
+    ):
+        answer = await http.post("/scripts", json=json.loads(request))
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["result"] == 165, answer.text
+        refused = await http.post("/scripts", json={"user": "ann", "code": "x" * (1024 * 1024 + 1)})
+        assert refused.status_code == 422
+        assert "code" in refused.json()["detail"]
+
+
+API = """
+from fastapi import FastAPI, Request
+
+app = FastAPI()
+
+@app.get("/orders/{number}", operation_id="order")
+def order(number: int, request: Request) -> dict[str, str | int]:
+    return {"number": number, "shown": request.headers["authorization"]}
+"""
+
+
+async def describe_and_call(folder: Path) -> None:
+    """Serves an API, and calls it by the page's server."""
+    if not FASTMCP.exists():
+        pytest.skip("FastMCP is not installed: `bash scripts/evals --help` installs it")
+    (folder / "orders.py").write_text(API, encoding="utf-8")
+    page = folder / "api.py"
+    async with served("orders:app") as origin:
+        page.write_text(page.read_text("utf-8").replace("https://api.example.com", origin), encoding="utf-8")
+        entry = {"command": str(FASTMCP), "args": [str(page)], "env": {"API_KEY": "k"}}
+        code = 'import { order } from "@codemode/servers/api"; export default await order({ number: 7 });'
+        async with Broker(settings(folder / "s", {"api": entry})) as broker:
+            await within(broker.settled(), 60)
+            assert succeeded(await within(broker.run(code), 60)) == {"number": 7, "shown": "Bearer k"}
+
+
+@contextlib.asynccontextmanager
+async def served(app: str) -> AsyncGenerator[str]:
+    """An application in this folder, served by Uvicorn; gives its origin."""
     process = await asyncio.create_subprocess_exec(
-        *[str(forked_python()), "-c", "import uvicorn; uvicorn.main()", "app:app", "--port", "0"], stderr=PIPE
+        *[str(forked_python()), "-c", "import uvicorn; uvicorn.main()", app, "--port", "0"], stderr=PIPE
     )
     try:
         port = None
@@ -193,14 +240,7 @@ async def serve_and_ask(example: Example) -> None:
             line = (await within(process.stderr.readline(), 60)).decode()
             assert line, "it did not start"
             port = re.search(r"running on http://127\.0\.0\.1:(\d+)", line)
-        url = f"http://127.0.0.1:{port[1]}/scripts"
-        async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
-            answer = await http.post(url, json=json.loads(request))
-            assert answer.status_code == 200, answer.text
-            assert answer.json()["result"] == 165, answer.text
-            refused = await http.post(url, json={"user": "ann", "code": "x" * (1024 * 1024 + 1)})
-            assert refused.status_code == 422
-            assert "code" in refused.json()["detail"]
+        yield f"http://127.0.0.1:{port[1]}"
     finally:
         family = descendants(process.pid)
         process.terminate()
