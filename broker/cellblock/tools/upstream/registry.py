@@ -356,7 +356,7 @@ class Registry:
             session
             for session in named.values()
             if session.state is State.WAITING
-            or (session.state is State.CONNECTING and session.facts is not None)
+            or (session.state is State.CONNECTING and not session.starting)
             or (session.state is State.RESTING and session.has_login)
         ]
         awaited = [*reading.values(), *(asyncio.create_task(session.tried()) for session in away)]
