@@ -16,7 +16,7 @@ from support.modern_client import ModernClient
 from support.parked_runs import no_process, until_parked
 from support.processes import kill_family
 from support.pseudo_terminal import in_terminal
-from support.waits import until, within
+from support.waits import until, until_found, within
 
 SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}},
@@ -199,3 +199,10 @@ async def test_a_script_from_a_shell_waits_for_a_person_who_is_not_there(tmp_pat
         assert texts(served, "give") == []
         assert "goes on" in await command(tmp_path, "runs", "approve", response["usage"]["runId"])
         await until(lambda: texts(served, "give") == ["one", "two"], "the daemon goes on with it")
+
+        async def ended() -> dict[str, Any] | None:
+            shown = json.loads(await command(tmp_path, "runs", "show", response["usage"]["runId"], "--json"))
+            return shown if shown["state"] == "ended" else None
+
+        shown = await until_found(ended, "its end", bound=60)
+        assert (shown["client"], shown["outcome"]) == ("cli", "ok")

@@ -19,6 +19,7 @@ from cellblock.app.cli.main import main
 from support import haproxy
 from support.asking_client import always, asking
 from support.certificates import certificate
+from support.commands import cellblock
 from support.http_daemon import (
     INITIALIZE,
     MCP_HEADERS,
@@ -299,7 +300,7 @@ async def test_an_output_is_read_at_any_broker_by_its_owner(
             replace(asked, token=here.token), "resources/read", output["uri"], uri=output["uri"]
         )
         assert "not kept for this connection" in refused["error"]["message"]
-    assert await asyncio.to_thread(main, ["token", "revoke", "ann", *place]) == 0
+    assert (await cellblock("token", "revoke", "ann", *place)).code == 0
     for one in (ann, replace(ann, port=there.port)):
         await until_known(one, 401)
 

@@ -185,7 +185,6 @@ async def test_all_that_a_principal_has_is_removed(tmp_path: Path) -> None:
             assert succeeded(await within(broker.run(WHOAMI, client="team:bob"))) == "bob"
             told = error_of(await within(broker.run(WHOAMI, client="team:alice")), "IMPORT_FAILURE")
             assert "it needs a login of your own" in told.message
-        again = await remove_all_of(made, "team:alice")
-        assert "0 secrets, 0 kept runs, 0 kept outputs, and what was learnt of 0 tools" in again
+        assert "0 secrets" in await remove_all_of(made, "team:alice")
     lines = [json.loads(line) for line in (place.state / "audit.jsonl").read_text().splitlines()]
     assert {line["client"] for line in lines if line["event"] == "call"} == {"team:alice", "team:bob"}

@@ -109,9 +109,23 @@ async def test_tools_that_the_entry_makes_public_are_seen_before_a_login(tmp_pat
             import { whoami } from "@codemode/servers/notes";
             try { await whoami({}); } catch (error) { globalThis.__codemode_result__ = `${error.name}: ${error.hint}`; }
         """
-        said = succeeded(await within(broker.run(script, client="team:eve")))
-        assert said == "AuthenticationError: Run: cellblock auth login notes."
+        for _ in range(2):
+            said = succeeded(await within(broker.run(script, client="team:eve")))
+            assert said == "AuthenticationError: Run: cellblock auth login notes."
         assert {event["person"] for event in place.events("call")} == {"alice"}
+        # As before a login after it, too.
+        await place.run("auth", "logout", "notes", "--principal", "team:alice")
+        await until(lambda: broker.registry.persons.counts("notes")[1] == 0, "her session has ended")
+        for _ in range(2):
+            said = succeeded(await within(broker.run(script, client="team:alice")))
+            assert said == "AuthenticationError: Run: cellblock auth login notes."
+
+
+async def test_a_login_after_the_first_look_connects_where_nobody_has_seen_the_tools(tmp_path: Path) -> None:
+    async with team(tmp_path, login="each-public-tools") as (place, broker):
+        error_of(await within(broker.run(WHOAMI, client="team:eve")), "IMPORT_FAILURE")
+        await place.log_in_for("team:eve", "eve")
+        assert succeeded(await within(broker.run(WHOAMI, client="team:eve"))) == "eve"
 
 
 async def test_what_one_persons_results_teach_nobody_else_sees(tmp_path: Path) -> None:

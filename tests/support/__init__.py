@@ -31,6 +31,8 @@ The daemon from outside
     ring                a keyring in memory, which may hang or refuse; fixture `ring`
     token_issuer        an authorization server's keys, and tokens signed with them
     oauth_world         an authorization server, the MCP server that it protects, and a browser that logs in
+    identity_provider   an identity provider, as far as a client of OpenID Connect sees it
+    login_site          a broker with the pages of logins, and browsers that use them
     http_server         a small HTTP server in a thread of its own
 
 Parts of the broker and of the host

@@ -28,6 +28,9 @@ from cellblock.types.learning.store import Observations
 END_SECONDS: Final = 10.0
 """Bounds the wait for brokers to end runs that go on."""
 
+SETTLE_SECONDS: Final = 2.0
+"""Passes from then until brokers have written down what they know of them."""
+
 
 async def remove_all_of(settings: Settings, principal: str) -> str:
     """Removes it, and returns lines that say what there was. What fails can be done again.
@@ -73,12 +76,13 @@ async def remove_all_of(settings: Settings, principal: str) -> str:
 async def _ended(journals: JournalStore, principal: str) -> int:
     """Has the brokers end the runs of a principal that go on, and deletes all that it has."""
     deadline = time.monotonic() + END_SECONDS
-    while running := journals.heads(principal, state="running"):
+    went_on = False
+    while time.monotonic() < deadline and (running := journals.heads(principal, state="running")):
+        went_on = True
         for head in running:
             journals.ask_to_end(head.id)
-        if time.monotonic() > deadline:
-            break
         await asyncio.sleep(0.2)
+    await asyncio.sleep(SETTLE_SECONDS if went_on else 0)
     return journals.delete_all_of(principal)
 
 

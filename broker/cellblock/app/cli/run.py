@@ -120,7 +120,7 @@ async def run_in(
     used = [broker.catalog.id_of(name) for name in required]
     used += [one for one in broker.catalog.ids.values() if f"{SERVERS_PREFIX}{one}" in request["code"]]
     progress = None if person.show is None else RunProgress()
-    caller = Caller(grantee=Grantee(COMMAND_LINE, approver_of(person.decide)), observer=progress)
+    caller = Caller(COMMAND_LINE, Grantee(COMMAND_LINE, approver_of(person.decide)), progress)
     async with (
         in_background(tell_starting(broker, used, person.tell)),
         in_background(progress.shown_by(person.show))

@@ -123,10 +123,12 @@ class Lifecycle:
         self._next_pause = min(2 * pause, max(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
         return pause * (1 - JITTER * self._chance())
 
-    def rest(self) -> None:
-        """Ends an attempt that had connected, or none, until somebody needs the server."""
-        self._failed_at, self._next_pause = 0.0, FIRST_PAUSE_SECONDS
-        self._settle(State.RESTING, "")
+    def rest(self, why: str = "") -> None:
+        """Ends an attempt that had connected, or none, until somebody needs the server; or one that was refused, and
+        why."""
+        if not why:
+            self._failed_at, self._next_pause = 0.0, FIRST_PAUSE_SECONDS
+        self._settle(State.RESTING, why)
 
     def closed(self) -> None:
         """Ends the session for good."""

@@ -391,7 +391,7 @@ class UpstreamSession:
     async def _own(self) -> None:
         while True:
             if self._resting:
-                self.life.rest()
+                self.life.rest(self.reason if self._is_shut_out else "")
                 self._told()
                 await self._wanted.wait()
                 self._resting = False
@@ -422,6 +422,10 @@ class UpstreamSession:
             logger.warning("upstream %s: %s", self._server.name, why)
             if why != before:
                 log_line(self._server.log_file, f"cellblock: not connected: {why}")
+            if self._rests_after is not None and not self.has_login:
+                # Nothing but a login helps, and whoever needs the server is told so by its call.
+                self._resting = True
+                continue
             self._told()
             await self._pause(pause if self._rests_after is None else inf)
 
@@ -469,14 +473,14 @@ class UpstreamSession:
             await asyncio.wait(tasks, timeout=CLOSE_BOUND_SECONDS)
 
     async def _follow_login(self, link: Link) -> None:
-        """Ends a connection whose login has ended. What the server holds for a person may be of another account after
-        another login, so such a connection ends, too, when it is idle."""
+        """Ends a connection whose login was ended here. What the server holds for a person may be of another account
+        after another login, so such a connection ends, too, when it is idle."""
         login, before = self._server.login, ""
         assert link.connection is not None
         while login is not None:
             mark = await login.mark()
             is_idle = self._rests_after is not None and not self._at_work
-            if before and mark != before and (is_idle or not mark):
+            if before and mark != before and (bool(mark and is_idle) or not self.has_login):
                 if self._rests_after is not None:
                     self.rest()
                 link.connection.end(LOGIN_ENDED)
