@@ -15,6 +15,7 @@ from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import persons
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.lifecycle import State
+from cellblock.tools.upstream.lifecycle import State
 from support.brokers import ready
 from support.entries import http_server, settings
 from support.oauth_world import World, world
@@ -292,6 +293,7 @@ async def test_who_finds_all_connections_at_work_is_told_so_and_connected_later(
         at_work = asyncio.create_task(broker.run(slow, client="team:alice"))
         await until(lambda: len(place.events("call")) == 2, "alice's call is there")
         # One who comes first, and one whose tools are known.
+        assert "at work for others" in broker.catalogs_of("team:bob")[0].unavailable["notes"]
         diagnostic = error_of(await within(broker.run(WHOAMI, client="team:bob")), "IMPORT_FAILURE")
         assert "at work for others" in diagnostic.message and "login" not in diagnostic.message
         diagnostic = error_of(await within(broker.run(WHOAMI, client="team:eve")), "UNCAUGHT_EXCEPTION")
@@ -310,6 +312,10 @@ async def test_public_tools_that_nobody_has_listed_yet_come_with_the_first_login
         known = broker.catalogs_of("team:bob")[1]
         assert "notes" not in known.servers and broker.catalogs_of("team:bob")[1] is known
         await place.log_in_for("team:eve", "eve")
+        session = broker.registry.sessions_of("team:eve")["notes"]
+        session.wake()
+        while session.state is not State.CONNECTING:
+            await asyncio.sleep(0)
         assert succeeded(await within(broker.run(WHOAMI, client="team:eve"))) == "eve"
         # Who has looked before sees them now, too.
         assert "notes" in broker.catalogs_of("team:bob")[1].servers

@@ -19,7 +19,7 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts
-from cellblock.tools.upstream.session import UpstreamSession
+from cellblock.tools.upstream.session import NO_ROOM, UpstreamSession
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
@@ -229,6 +229,8 @@ class Persons:
             elif session.starting:
                 starting.add(path)
             reason = session.reason if session is not None else ""
+            if session is not None and state is State.RESTING and session.has_login:
+                reason = NO_ROOM
             away[path] = reason or (never[path] if state in (None, State.RESTING) else str(state.value))
             if entry is None:
                 never[path] = away[path]
