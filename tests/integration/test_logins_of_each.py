@@ -15,7 +15,6 @@ from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import persons
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.lifecycle import State
-from cellblock.tools.upstream.lifecycle import State
 from support.brokers import ready
 from support.entries import http_server, settings
 from support.oauth_world import World, world
@@ -119,13 +118,6 @@ async def test_tools_that_the_entry_makes_public_are_seen_before_a_login(tmp_pat
         for _ in range(2):
             said = succeeded(await within(broker.run(script, client="team:alice")))
             assert said == "AuthenticationError: Run: cellblock auth login notes."
-
-
-async def test_a_login_after_the_first_look_connects_where_nobody_has_seen_the_tools(tmp_path: Path) -> None:
-    async with team(tmp_path, login="each-public-tools") as (place, broker):
-        error_of(await within(broker.run(WHOAMI, client="team:eve")), "IMPORT_FAILURE")
-        await place.log_in_for("team:eve", "eve")
-        assert succeeded(await within(broker.run(WHOAMI, client="team:eve"))) == "eve"
 
 
 async def test_what_one_persons_results_teach_nobody_else_sees(tmp_path: Path) -> None:
@@ -314,8 +306,7 @@ async def test_public_tools_that_nobody_has_listed_yet_come_with_the_first_login
         await place.log_in_for("team:eve", "eve")
         session = broker.registry.sessions_of("team:eve")["notes"]
         session.wake()
-        while session.state is not State.CONNECTING:
-            await asyncio.sleep(0)
+        await until(lambda: session.state is State.CONNECTING, "it connects", pause=0)
         assert succeeded(await within(broker.run(WHOAMI, client="team:eve"))) == "eve"
         # Who has looked before sees them now, too.
         assert "notes" in broker.catalogs_of("team:bob")[1].servers
