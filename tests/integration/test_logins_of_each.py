@@ -297,6 +297,20 @@ async def test_who_finds_all_connections_at_work_is_told_so_and_connected_later(
         assert broker.registry.persons.counts("notes") == (3, 1)
 
 
+async def test_a_login_that_comes_right_after_a_refusal_is_not_taken_for_the_refused_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.tools.upstream.lifecycle.AT_ONCE_SECONDS", 10.0)
+    async with team(tmp_path, "team:alice", login="each-public-tools") as (place, broker):
+        assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
+        error_of(await within(broker.run(WHOAMI, client="team:eve")), "UNCAUGHT_EXCEPTION")
+        await place.log_in_for("team:eve", "eve")
+        response = await within(broker.run(WHOAMI, client="team:eve", durable=True))
+        run_id = str(response.usage.run_id)
+        done = await response_of(broker, run_id, "team:eve") if response.parked else response
+        assert succeeded(done) == "eve"
+
+
 async def test_public_tools_that_nobody_has_listed_yet_come_with_the_first_login(tmp_path: Path) -> None:
     async with team(tmp_path, login="each-public-tools") as (place, broker):
         for one in ("team:eve", "team:bob"):

@@ -23,6 +23,7 @@ from cellblock.record.journals import open_store
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.tools.upstream.auth.login import log_out
 from cellblock.tools.upstream.auth.store import LoginStore
+from cellblock.tools.upstream.session import LOGIN_ENDED
 from support.entries import SERVERS, forked_server
 from support.http_daemon import TOOL, Daemon, daemon
 from support.login_site import Browser
@@ -159,7 +160,7 @@ class Campaign:
             self.parked[response["usage"]["runId"]] = tag
         if is_sure and person.is_in:
             self.wrong.append(f"{tag}: it had a login, and {response['diagnostics']}")
-        elif is_sure and durable and not is_parked:
+        elif is_sure and durable and not is_parked and LOGIN_ENDED not in str(response["diagnostics"]):
             self.wrong.append(f"{tag}: it had no login, and was not parked: {response['diagnostics']}")
 
     async def _response(self, place: Place, person: Person, tag: str, durable: bool) -> Any:

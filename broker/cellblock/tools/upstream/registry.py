@@ -430,7 +430,7 @@ class Registry:
         needed = None if session is None else session.needed_login
         if session is None or needed is None:
             return False
-        if server in self.persons.servers and await needed.mark() not in ("", mark):
+        if server in self.persons.servers and await needed.login.mark() not in ("", mark):
             session.wake()
         return await needed.is_there(mark)
 

@@ -55,11 +55,13 @@ class NeededLogin:
         server: The server's name.
         login: What is known of its login.
         is_ready: Says whether it is connected.
+        refused: As `mark`, of the login with which the last connection was refused; None where it was not.
     """
 
     server: str
     login: Login
     is_ready: Callable[[], bool]
+    refused: str | None = None
 
     @property
     def page(self) -> str | None:
@@ -67,9 +69,9 @@ class NeededLogin:
         return self.login.page
 
     async def mark(self) -> str:
-        """Returns what names the login that there is; empty where there is none."""
-        return await self.login.mark()
+        """Returns what names the login that is not enough; empty where there is none."""
+        return await self.login.mark() if self.refused is None else self.refused
 
     async def is_there(self, mark: str) -> bool:
         """Says whether somebody has logged in since, and the server is connected."""
-        return self.is_ready() and await self.mark() not in ("", mark)
+        return self.is_ready() and await self.login.mark() not in ("", mark)

@@ -123,6 +123,7 @@ class UpstreamSession:
         self._wanted, self._moved = asyncio.Event(), asyncio.Event()
         self._began = 0.0
         self._notes: set[str] = set()
+        self._tried_with = ""
 
     @property
     def state(self) -> State:
@@ -224,7 +225,9 @@ class UpstreamSession:
         login = self._server.login
         if login is None or not login.is_given:
             return None
-        return NeededLogin(self._server.name, login, lambda: self.state is State.READY)
+        # Who has logged in during an attempt, or a moment after, has not been refused.
+        refused = self._tried_with if self._is_shut_out else None
+        return NeededLogin(self._server.name, login, lambda: self.state is State.READY, refused)
 
     async def entries(self, kind: Kind, *, fresh: bool) -> list[Entry]:
         """Returns what the server lists beside tools, as `Resources.entries`."""
@@ -399,7 +402,8 @@ class UpstreamSession:
             self._wanted.clear()
             self._told()
             link = self._link = Link(self._server, self._note)
-            at_question = False
+            login, at_question = self._server.login, False
+            self._tried_with = "" if login is None else await login.mark()
             try:
                 await self._connect_and_serve(link)
                 why = link.why_ended()
