@@ -23,7 +23,6 @@ async def held(campaign: Campaign, kills: int) -> None:
     if runs >= 200:
         # Where there are many, all kinds come.
         assert min(counts["parked runs that went on"], counts["logouts"], counts["renewals"]) > 3, counts
-    print(counts)
 
 
 async def test_nobody_calls_as_another_and_every_park_ends(tmp_path: Path) -> None:
