@@ -55,11 +55,13 @@ class NeededLogin:
         server: The server's name.
         login: What is known of its login.
         is_ready: Says whether it is connected.
+        wake: Begins to connect, where it is not.
     """
 
     server: str
     login: Login
     is_ready: Callable[[], bool]
+    wake: Callable[[], None]
 
     @property
     def page(self) -> str | None:
@@ -72,4 +74,7 @@ class NeededLogin:
 
     async def is_there(self, mark: str) -> bool:
         """Says whether somebody has logged in since, and the server is connected."""
-        return self.is_ready() and await self.mark() not in ("", mark)
+        if await self.mark() in ("", mark):
+            return False
+        self.wake()
+        return self.is_ready()
