@@ -224,12 +224,12 @@ class Persons:
         for name, own in sessions.items():
             path, session = paths[name], own.session
             entry, state = self._entry(name, own, person), None if session is None else session.state
-            if session is None:
+            if session is None or (state is State.RESTING and session.lacks_login):
                 lacking[path] = own.login.hint if own.login is not None else login_hint(name)
             elif session.starting:
                 starting.add(path)
             reason = session.reason if session is not None else ""
-            if session is not None and state is State.RESTING and session.has_login:
+            if session is not None and state is State.RESTING and not session.lacks_login:
                 reason = NO_ROOM
             away[path] = reason or (never[path] if state in (None, State.RESTING) else str(state.value))
             if entry is None:

@@ -428,11 +428,7 @@ class Registry:
         none."""
         session = self.sessions_of(principal).get(server)
         needed = None if session is None else session.needed_login
-        if session is None or needed is None:
-            return False
-        if server in self.persons.servers and await needed.login.mark() not in ("", mark):
-            session.wake()
-        return await needed.is_there(mark)
+        return needed is not None and await needed.is_there(mark)
 
     async def entries(self, server: ServerEntry, kind: Kind, *, fresh: bool) -> list[Entry]:
         """Returns what a server lists beside tools; `fresh` asks it. Empty where it has no session any more, or one for

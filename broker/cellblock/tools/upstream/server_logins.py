@@ -56,11 +56,13 @@ class NeededLogin:
         login: What is known of its login.
         is_ready: Says whether it is connected.
         refused: As `mark`, of the login with which the last connection was refused; None where it was not.
+        wake: Begins to connect, where it is not.
     """
 
     server: str
     login: Login
     is_ready: Callable[[], bool]
+    wake: Callable[[], None]
     refused: str | None = None
 
     @property
@@ -74,4 +76,7 @@ class NeededLogin:
 
     async def is_there(self, mark: str) -> bool:
         """Says whether somebody has logged in since, and the server is connected."""
-        return self.is_ready() and await self.login.mark() not in ("", mark)
+        if await self.login.mark() in ("", mark):
+            return False
+        self.wake()
+        return self.is_ready()

@@ -190,6 +190,11 @@ class UpstreamSession:
         return self._server.login is None or self._server.login.stamp() is not None
 
     @property
+    def lacks_login(self) -> bool:
+        """Says whether only a login helps: there is none, or the server has refused it."""
+        return self._is_shut_out or not self.has_login
+
+    @property
     def starting(self) -> bool:
         """Says whether the first attempt to connect is not over yet."""
         return self.life.is_first
@@ -227,7 +232,7 @@ class UpstreamSession:
             return None
         # Who has logged in during an attempt, or a moment after, has not been refused.
         refused = self._tried_with if self._is_shut_out else None
-        return NeededLogin(self._server.name, login, lambda: self.state is State.READY, refused)
+        return NeededLogin(self._server.name, login, lambda: self.state is State.READY, self.wake, refused)
 
     async def entries(self, kind: Kind, *, fresh: bool) -> list[Entry]:
         """Returns what the server lists beside tools, as `Resources.entries`."""
@@ -426,7 +431,7 @@ class UpstreamSession:
             logger.warning("upstream %s: %s", self._server.name, why)
             if why != before:
                 log_line(self._server.log_file, f"cellblock: not connected: {why}")
-            if self._rests_after is not None and not self.has_login:
+            if self._rests_after is not None and self.lacks_login:
                 # Nothing but a login helps, and whoever needs the server is told so by its call.
                 self._resting = True
                 continue
