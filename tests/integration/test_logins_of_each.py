@@ -265,6 +265,7 @@ async def test_headers_hold_each_persons_own_secret_as_it_is_now(tmp_path: Path)
     [
         {"url": "https://a.example/mcp", "headers": {"X-Key": "${secret:NOTES}"}},
         {"url": "https://a.example/${secret:NOTES}", "login": "each"},
+        {"url": "https://a.example/mcp", "login": "each", "headers": {"X-Key": "${secret:no name}"}},
         {"command": "true", "args": ["${secret:NOTES}"]},
     ],
 )

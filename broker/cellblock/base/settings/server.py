@@ -228,9 +228,16 @@ class ServerConfig(BaseModel):
             raise ValueError("`login` is for servers with a `url`: a program that is started is everybody's")
         if self.own_headers and not self.is_personal:
             raise ValueError('`${secret:NAME}` is each principal\'s own, and needs `"login": "each"`')
-        elsewhere = self.url, self.command, *self.args, *self.env.values()
-        if any(OWN_SECRET.search(text) for text in elsewhere if text is not None):
-            raise ValueError("`${secret:NAME}` stands in `headers` alone")
+        # What is no name there would be sent as it stands.
+        rest = [OWN_SECRET.sub("", text) for text in self.headers.values()]
+        if any(
+            "${secret:" in text
+            for text in (self.url, self.command, *self.args, *self.env.values(), *rest)
+            if text
+        ):
+            raise ValueError(
+                "`${secret:NAME}` stands in `headers` alone, and NAME has letters, digits, `_`, `-`, `.`"
+            )
         return self
 
 

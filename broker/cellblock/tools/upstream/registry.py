@@ -468,18 +468,13 @@ class Registry:
         number = self._numbers[name] = next(self._count)
         self._since[name, number] = self._changes
         self._last_known.pop(name, None)
-        return UpstreamSession(
+        return self._session_with(
             name,
             config,
-            self._settings.for_server(name),
-            # Servers send a result as structured content and as text.
-            max_message_bytes=min(2 * self._max_message_bytes, MESSAGE_BYTES),
-            log_dir=self._log_dir,
             on_change=self._changed,
-            budget=self._budget,
             login=self._logins(name, config, ""),
             prepare=partial(self._prepare, name, config),
-            followed=self._followed.setdefault(name, set()),
+            followed=self._followed.setdefault(name, set[str]()),
             on_update=lambda uri: tell(self._on_update, name, uri),
         )
 
@@ -493,18 +488,27 @@ class Registry:
         async def prepare(facts: ServerFacts) -> ServerFacts:
             return await self._prepare(name, config, self.persons.held_once(name, facts))
 
-        return UpstreamSession(
+        return self._session_with(
             name,
             config,
-            self._settings.for_server(name),
-            max_message_bytes=min(2 * self._max_message_bytes, MESSAGE_BYTES),
-            log_dir=self._log_dir,
             on_change=changed,
-            budget=self._budget,
             login=login,
             prepare=prepare,
             rests_after=IDLE_SECONDS,
             has_room=partial(self.persons.has_room, name),
+        )
+
+    def _session_with(self, name: str, config: ServerConfig, **whose: Any) -> UpstreamSession:
+        """Makes a session with what is the same for all and for each person."""
+        return UpstreamSession(
+            name,
+            config,
+            self._settings.for_server(name),
+            # Servers send a result as structured content and as text.
+            max_message_bytes=min(2 * self._max_message_bytes, MESSAGE_BYTES),
+            log_dir=self._log_dir,
+            budget=self._budget,
+            **whose,
         )
 
     def _entry_for(self, name: str, facts: ServerFacts) -> ServerEntry:
