@@ -75,7 +75,7 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
 
         # A session that is open ends with its token.
         place = ("--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s")
-        said = await cellblock("token", "revoke", "ann", *place)
+        said = await cellblock("token", "revoke", "ann", "--everything", *place)
         nothing = "0 secrets, 0 kept runs, 0 kept outputs, and what was learnt of 0 tools"
         assert said.out == f"revoked ann\nRemoved of token:ann: {nothing}.\n"
         assert (await ann.ask(headers=session, body=ping)).status == 401
@@ -122,5 +122,5 @@ def test_what_is_said_of_them(tmp_path: Path) -> None:
     code, listed, _ = said("list")
     assert "ends 2099-01-31T00:00:00Z; with grants of its own" in listed and output.strip() not in listed
     assert json.loads(said("list", "--json")[1])[0]["grants"] == {"readOnly": True}
-    assert "Did you mean ci?" in said("revoke", "cii", "--token-only")[2]
-    assert said("create", "ci")[0] == 2 and said("revoke", "ci", "--token-only")[:2] == (0, "revoked ci\n")
+    assert "Did you mean ci?" in said("revoke", "cii")[2]
+    assert said("create", "ci")[0] == 2 and said("revoke", "ci")[:2] == (0, "revoked ci\n")

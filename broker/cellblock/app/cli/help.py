@@ -150,10 +150,9 @@ HELP: Final = {
     ),
     "token revoke": Help(
         "let the holder of a named token in no more",
-        "Revokes a named token: each later request with it is refused. Removes what its holder has: logins, secrets, "
-        "kept outputs and runs, and what was learnt. A run in flight ends by itself.",
+        "Revokes a named token: each later request with it is refused. A run in flight ends by itself.",
         "cellblock token revoke ci  # at once, without a restart",
-        "cellblock token revoke reader --token-only  # its holder gets another one",
+        "cellblock token revoke reader --everything  # its holder has left",
     ),
     "dashboard": Help(
         "open the page of a running daemon in the browser",

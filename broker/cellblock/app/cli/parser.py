@@ -144,10 +144,10 @@ def _add_brokers(commands: Commands) -> None:
         .common()
     )
     _add(actions, "token list", "token:list_all").common()
-    only = "keep what its holder has, for the next token of this name"
-    _add(actions, "token revoke", "token:revoke").value("name", "NAME").flag("--token-only", only).common(
-        json=False
-    )
+    all_of_it = "remove what its holder has, too: logins, secrets, kept outputs and runs, and what was learnt"
+    _add(actions, "token revoke", "token:revoke").value("name", "NAME").flag(
+        "--everything", all_of_it
+    ).common(json=False)
 
     actions = _add_actions(commands, "runs")
     (

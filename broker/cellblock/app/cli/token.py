@@ -64,10 +64,10 @@ def list_all(parsed: argparse.Namespace) -> int:
 
 @reading(with_state_dir)
 async def revoke(parsed: argparse.Namespace, settings: Settings) -> int:
-    """Revokes one token, and removes what its holder has. Raises ConfigError: There is none, or it cannot be done."""
+    """Revokes one token; `--everything` removes what its holder has. Raises ConfigError: It cannot be done."""
     _tokens(settings).revoke(parsed.name)
     sys.stdout.write(f"revoked {parsed.name}\n")
-    if not parsed.token_only:
+    if parsed.everything:
         # It imports what all stores need.
         from cellblock.app.cli.removal import remove_all_of
 

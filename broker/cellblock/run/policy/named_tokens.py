@@ -120,7 +120,7 @@ class NamedTokens:
         if not made:
             raise ConfigError(
                 f"There is a token {name} already.",
-                hint=f"Use another name, or revoke that one first: cellblock token revoke {name} --token-only.",
+                hint=f"Use another name, or revoke that one first: cellblock token revoke {name}.",
             )
         return token
 

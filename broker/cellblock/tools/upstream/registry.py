@@ -475,7 +475,7 @@ class Registry:
             login=self._logins(name, config, ""),
             prepare=partial(self._prepare, name, config),
             followed=self._followed.setdefault(name, set[str]()),
-            on_update=lambda uri: tell(self._on_update, name, uri),
+            on_update=partial(self._tell_update, name),
         )
 
     def _session_for(self, name: str, person: str, login: Login | None, number: int) -> UpstreamSession:
@@ -497,6 +497,9 @@ class Registry:
             rests_after=IDLE_SECONDS,
             has_room=partial(self.persons.has_room, name),
         )
+
+    def _tell_update(self, name: str, uri: str) -> None:
+        tell(self._on_update, name, uri)
 
     def _session_with(self, name: str, config: ServerConfig, **whose: Any) -> UpstreamSession:
         """Makes a session with what is the same for all and for each person."""
