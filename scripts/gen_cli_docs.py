@@ -23,7 +23,8 @@ HEAD: Final = """\
 # Command line
 
 Standard output carries answers and nothing else; what else people are told goes to standard error. Commands that list
-something print JSON with `--json`, and `run` always does. Nearly all take `--config` and `--state-dir`. On a terminal the others use colour, which
+something print JSON with `--json`, and `run` always does. Nearly all take `--config` and `--state-dir`.
+On a terminal the others use colour, which
 [`NO_COLOR`](https://no-color.org) turns off and `FORCE_COLOR` on. `cellblock COMMAND --help` says what this page says.
 """
 
