@@ -317,8 +317,7 @@ async def test_a_place_is_not_given_back_before_a_run_that_has_it_is_sent(begins
     lease.release()
 
 
-async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(make_world: MakeWorld) -> None:
-    world = make_world(pool={"reserved_places": 0})
+async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(world: World) -> None:
     host = ScriptedHost(world.link, hold, identity=b"shared")
     host.hello(capacity=2, shared=True)
     host.say(protocol.Grant(places=2))
