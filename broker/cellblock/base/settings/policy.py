@@ -235,9 +235,6 @@ class PolicySettings(BaseModel):
     without an entry of its own. Calls are counted in the PostgreSQL of `state.url`, or in a file of the state
     directory."""
 
-    reuse: dict[str, Reuse] = {}
-    """Says, by the same names, whether a client's runs may use one process, in place of `pool.reuse`."""
-
     flows: Literal["off", "guard"] | Flows | list[FlowRule] = "off"
     """Says where data may go (docs/howto-flows.md). `guard` asks before private data goes to others, and before a call
     destroys something after untrusted input. Rules say more: a list of them, or `{"preset": "guard", "rules": […]}`."""
@@ -261,7 +258,7 @@ class PolicySettings(BaseModel):
             return Flows(preset="guard")
         return self.flows if isinstance(self.flows, Flows) else Flows(rules=self.flows)
 
-    @field_validator("clients", "reuse", "quotas")
+    @field_validator("clients", "quotas")
     @classmethod
     def _known_kinds(cls, clients: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         check_clients(name for name in clients if (info.field_name, name) != ("quotas", DEFAULT))
