@@ -1,7 +1,5 @@
 """The embedding API at its edges: entered twice, used from another event loop, asked after its end."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import types

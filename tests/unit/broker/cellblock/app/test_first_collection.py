@@ -1,7 +1,5 @@
 """The first full garbage collection waits for a moment without a run, but not for ever."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import platform

@@ -1,7 +1,5 @@
 """Free memory between what stays goes back to the system, as long as somebody looks."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

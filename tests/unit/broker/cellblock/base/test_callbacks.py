@@ -1,7 +1,5 @@
 """What a callback raises stays with it: logged, and nothing else."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

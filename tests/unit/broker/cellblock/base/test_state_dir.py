@@ -1,7 +1,5 @@
 """The state folder: where it is, whose it is, and what its files hold."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path

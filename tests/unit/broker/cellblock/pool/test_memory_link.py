@@ -1,7 +1,5 @@
 """The in-memory wire: the same codec, the same errors, delivery in a later turn and in order."""
 
-from __future__ import annotations
-
 import pytest
 
 from cellblock_worker.wire import protocol

@@ -1,7 +1,5 @@
 """Calls of a run: inputs, loads, results."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

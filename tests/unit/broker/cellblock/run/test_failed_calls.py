@@ -1,7 +1,5 @@
 """What the hint of a failed call says, by what is certain of it and of its tool."""
 
-from __future__ import annotations
-
 import pytest
 
 from cellblock.base.errors import Certainty, ToolCallError

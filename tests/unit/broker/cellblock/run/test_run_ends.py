@@ -1,7 +1,5 @@
 """How runs end: every end at every state, and a host that lies."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole runs over the in-memory wire: a host that does well, badly, too much, or nothing. One response each."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Imports found and rewritten, and how a script may give its result without assigning it."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 

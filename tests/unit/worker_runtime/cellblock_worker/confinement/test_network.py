@@ -1,7 +1,5 @@
 """A process that leaves the network: with and without rights, not where it must not, and never half."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The wall clock of a run: what stands still is not counted, and it stands still no longer than was said before."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """One worker that is a fake and breaks the protocol: it is killed, and what it said is not believed."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

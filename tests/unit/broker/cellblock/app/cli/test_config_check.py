@@ -1,7 +1,5 @@
 """`config check`, and what commands about a daemon read: problems with their exact places, and no secrets."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The type checker: its session, what it parses and what it says."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gc

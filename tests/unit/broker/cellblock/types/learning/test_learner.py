@@ -1,7 +1,5 @@
 """The learner: looks at results off their way, keeps what it saw, stops when nothing is new, survives its store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
