@@ -142,7 +142,7 @@ def front_config(settings: Settings) -> FrontConfig:
         OutputSettings(section.frontend.inline_bytes, EXPIRE_MS, TOTAL_BYTES),
         section.schemas,
         tuple(name for name, server in settings.servers.items() if not server.disabled),
-        section.traces.endpoint is not None,
+        section.traces is not None,
     )
 
 
@@ -184,8 +184,7 @@ def host_terms(section: CellblockSettings) -> Terms:
         section.max_message_bytes,
         section.limits.max_memory_bytes.maximum // MIB,
         section.isolation,
-        section.seccomp,
-        reuse="principal" in (section.pool.reuse, *section.policy.reuse.values()),
+        reuse="principal" in section.pool.reuse.values(),
     )
 
 
@@ -293,7 +292,6 @@ async def start_executor(
     if section.typecheck != "off":
         checker = TypeChecker(
             section.isolation,
-            seccomp=section.seccomp,
             outputs=reach.outputs.of,
             revision=lambda: reach.outputs.revision,
         )
@@ -357,7 +355,7 @@ class BrokerState:
             section = section.model_copy(update={"state_dir": named})
         if section.state_dir is not None:
             return settings.model_copy(update={"cellblock": section})
-        if section.audit.enabled:
+        if "calls" in section.audit:
             raise ConfigError("The audit log would be removed with the broker's private state.", hint=_HINT)
         if section.journal.keeps and not section.state.is_shared:
             raise ConfigError("The kept runs would be removed with the broker's private state.", hint=_HINT)

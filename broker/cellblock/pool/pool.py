@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from cellblock.base.admission import DEFAULT_CLIENT, Admission, Room, wait_turn
+from cellblock.base.admission import DEFAULT_CLIENT, Admission, QueueBound, wait_turn
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.settings.settings import PoolSettings
@@ -29,7 +29,7 @@ TOKEN_BYTES: Final = 16
 
 RESERVED_SHARE: Final = 16
 """Keeps one place in so many for clients that hold none, so that long runs of one client do not keep another from
-running at all; a pool smaller than this keeps none. `pool.reserved_places` sets another number."""
+running at all; a pool smaller than this keeps none."""
 
 DEMAND_PAUSE_SECONDS: Final = 0.01
 """Sets the pause between two words to shared hosts about how many runs wait."""
@@ -186,14 +186,14 @@ class Pool:
     def check_room(self, client: str = DEFAULT_CLIENT) -> None:
         """Raises Overloaded when a run of `client` could neither start nor wait now: sooner than `acquire` would."""
         if not self._may_start(client):
-            self._admission.room.check(client)
+            self._admission.bound.check(client)
 
     @property
-    def room(self) -> Room:
+    def bound(self) -> QueueBound:
         """Returns the bounds on runs that wait: who waits for something else that a run needs first counts as waiting
         here.
         """
-        return self._admission.room
+        return self._admission.bound
 
     async def acquire(self, events: LeaseEvents, client: str = DEFAULT_CLIENT) -> Lease:
         """Waits for a place at a host, in fair turn with other clients.
@@ -383,8 +383,8 @@ class Pool:
         return min(usable, key=lambda host: len(host.leases), default=None)
 
     def _free_and_reserved(self) -> tuple[int, int]:
-        free, reserved = sum(host.free for host in self._hosts.values()), self._settings.reserved_places
-        return free, self.capacity // RESERVED_SHARE if reserved is None else reserved
+        free = sum(host.free for host in self._hosts.values())
+        return free, self.capacity // RESERVED_SHARE
 
     def _may_start(self, client: str) -> bool:
         return self._admission.may_start(client, *self._free_and_reserved())

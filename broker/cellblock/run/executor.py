@@ -17,6 +17,7 @@ from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Budget
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import Reuse
+from cellblock.base.settings.sections import ALL, value_for
 from cellblock.base.settings.settings import RunSettings
 from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
@@ -105,14 +106,14 @@ class ReuseKeys:
         return held[0]
 
 
-def is_reused(principal: str, client: str, default: Reuse, clients: Mapping[str, Reuse]) -> bool:
+def is_reused(principal: str, client: str, reuse: Mapping[str, Reuse]) -> bool:
     """Says whether a principal's runs may have one process, by what is set for all and for it.
 
     Without a session nobody in particular is known by an address, which may be a proxy's: there they may not.
     """
     if principal == "anybody" and not client.startswith(SESSION_CLIENT):
         return False
-    return clients.get(principal, default) == "principal"
+    return value_for(principal, reuse) == "principal"
 
 
 REFRESH_BOUND_SECONDS: Final = 5.0
@@ -214,7 +215,7 @@ class Executor:
         policy: Policy | None = None,
         events: RunEvents | None = None,
         keeper: RunKeeper | None = None,
-        reuse: Reuse = "never",
+        reuse: Mapping[str, Reuse] | None = None,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -234,7 +235,7 @@ class Executor:
         self._checker = checker
         self._generation = Generation()
         self._keys = ReuseKeys(pool.keep_keys)
-        self._reuse: Reuse = reuse
+        self._reuse: Mapping[str, Reuse] = reuse or {ALL: "never"}
         self._at_work = 0
         self._closed = False
 
@@ -407,7 +408,7 @@ class Executor:
                 self._pool.check_room(client)
                 catalog = job.seen(self._upstreams.catalogs_of(job.caller.grantee.principal)[0])
                 account = Account(self._budget, client)
-                imports = await self._parsers.parsed(encoded(request.code), account, self._pool.room)
+                imports = await self._parsers.parsed(encoded(request.code), account, self._pool.bound)
                 principal = job.caller.grantee.principal
                 late = await self._used_are_there(request, imports, principal)
                 # Together, without a pause between: who waits for this generation's runs waits for all with this
@@ -478,7 +479,7 @@ class Executor:
         if job.journal is not None or job.request.own_process:
             return False
         caller = job.caller
-        return is_reused(caller.grantee.principal, caller.client, self._reuse, self._policy.settings.reuse)
+        return is_reused(caller.grantee.principal, caller.client, self._reuse)
 
     def _rules(
         self,

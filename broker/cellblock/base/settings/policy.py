@@ -153,10 +153,7 @@ class PolicySettings(BaseModel):
     without an entry of its own. Calls are counted in the PostgreSQL of `state.url`, or in a file of the state
     directory."""
 
-    reuse: dict[str, Reuse] = {}
-    """Says, by the same names, whether a client's runs may use one process, in place of `pool.reuse`."""
-
-    @field_validator("clients", "reuse", "quotas")
+    @field_validator("clients", "quotas")
     @classmethod
     def _known_kinds(cls, clients: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         check_clients(name for name in clients if (info.field_name, name) != ("quotas", DEFAULT))

@@ -147,8 +147,10 @@ async def test_a_share_is_refused_with_its_name_while_others_may_wait(make_world
         (await within(task)).release()
 
 
-async def test_a_reserved_place_is_for_a_client_that_holds_none(make_world: MakeWorld) -> None:
-    world = make_world(pool={"reserved_places": 1})
+async def test_a_reserved_place_is_for_a_client_that_holds_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.pool.pool.RESERVED_SHARE", 3)
     await world.host(hold, capacity=3)
     long = [await within(acquire(world, client="long")) for _ in range(2)]
     third = acquire(world, client="long")
@@ -432,8 +434,7 @@ async def test_a_place_is_not_given_back_before_a_run_that_has_it_is_sent(begins
     lease.release()
 
 
-async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(make_world: MakeWorld) -> None:
-    world = make_world(pool={"reserved_places": 0})
+async def test_a_host_that_has_taken_its_places_back_takes_none_from_another(world: World) -> None:
     host = ScriptedHost(world.link, hold, identity=b"shared")
     host.hello(capacity=2, shared=True)
     host.say(protocol.Grant(places=2))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.base.settings.policy import Grant
+from cellblock.base.settings.policy import Grant, Reuse
 from cellblock.base.settings.sections import LimitRange
 from cellblock.base.settings.settings import LimitSettings
 from cellblock.run.executor import KEPT_KEYS, ReuseKeys, is_reused
@@ -83,10 +83,10 @@ def test_keys_that_no_run_can_have_are_told_by_how_the_others_begin() -> None:
 
 
 def test_a_clients_own_word_goes_before_the_pools() -> None:
-    assert not is_reused("token:a", "c", "never", {})
-    assert is_reused("token:a", "c", "principal", {})
-    assert is_reused("token:a", "c", "never", {"token:a": "principal"})
-    assert not is_reused("token:a", "c", "principal", {"token:a": "never"})
+    assert not is_reused("token:a", "c", {"*": "never"})
+    assert is_reused("token:a", "c", {"*": "principal"})
+    assert is_reused("token:a", "c", {"*": "never", "token:a": "principal"})
+    assert not is_reused("token:a", "c", {"*": "principal", "token:a": "never"})
 
 
 def test_nobody_in_particular_shares_only_within_a_session() -> None:
@@ -95,9 +95,10 @@ def test_nobody_in_particular_shares_only_within_a_session() -> None:
     opener = Caller("anybody", "", "", "")
     places.opened(b"key", opener, 0.0)
     session = places.begin(b"key", opener)
-    assert session is not None and is_reused("anybody", session, "principal", {})
-    for reuse in ({}, {"anybody": "principal"}):
-        assert not is_reused("anybody", "http anybody 10.0.0.1", "principal", reuse)
+    assert session is not None and is_reused("anybody", session, {"*": "principal"})
+    both: tuple[dict[str, Reuse], ...] = ({}, {"anybody": "principal"})
+    for reuse in both:
+        assert not is_reused("anybody", "http anybody 10.0.0.1", {"*": "principal", **reuse})
 
 
 class Host:
