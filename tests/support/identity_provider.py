@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 
 from support.http_server import Answering, serving
 
@@ -35,6 +36,9 @@ class Provider:
     """The `iss` of its redirects."""
 
     by_post: bool = False
+    renews: bool = True
+    """Whether a refresh token gives an ID token."""
+
     key: Any = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
     signs_with: Any = None
     """Another key, or an algorithm's secret."""
@@ -83,6 +87,8 @@ class Provider:
         else:
             pair = base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
             shown = unquote(pair[0]), unquote(pair[2])
+        if shown == (CLIENT_ID, CLIENT_SECRET) and form["grant_type"] == "refresh_token":
+            return 200, {"access_token": "not for us", "token_type": "Bearer", **self.renewal()}
         asked = self.codes.pop(form["code"], None)
         if shown != (CLIENT_ID, CLIENT_SECRET) or asked is None:
             return 400, {"error": "invalid_grant" if asked is None else "invalid_client"}
@@ -95,6 +101,9 @@ class Provider:
             "id_token": self.id_token(asked["nonce"]),
         }
 
+    def renewal(self) -> dict[str, Any]:
+        return {"id_token": self.id_token("")} if self.renews else {}
+
     def id_token(self, nonce: str) -> str:
         told = {
             "iss": self.issuer,
@@ -106,7 +115,7 @@ class Provider:
         claims = {name: value for name, value in {**told, **self.claims}.items() if value is not None}
         headers = {"kid": "k1", **self.headers}
         algorithm = headers.get("alg", "ES256")
-        key = None if algorithm == "none" else self.signs_with or self.key
+        key: Any = None if algorithm == "none" else self.signs_with or self.key
         return jwt.encode(claims, key, algorithm, headers=headers)
 
 
@@ -125,7 +134,7 @@ def provider() -> Generator[Provider]:
             elif target.path == "/.well-known/openid-configuration":
                 self.say(200, known.described())
             elif target.path == "/jwks":
-                jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(known.key.public_key()))
+                jwk: dict[str, Any] = ECAlgorithm.to_jwk(known.key.public_key(), as_dict=True)
                 self.say(200, {"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]})
             else:
                 self.say(404, {})

@@ -644,7 +644,7 @@ class Broker:
         self._reach, self._outputs = reach, reach.outputs
         notify()
         executor = self._executor = await start_executor(
-            self._settings, reach, self.policy, self.events, stack
+            self._settings, reach, self.policy, self.events, stack, self.store
         )
         from cellblock.record.parked_runs import ParkedRuns
 

@@ -99,6 +99,7 @@ class _Noted:
         call, facts = self.call, self.facts
         if facts is not None:
             call.error, call.certainty, call.duration_ms = facts.error, facts.certainty, facts.duration_ms
+            call.label = facts.label
         return replace(call)
 
 
@@ -235,6 +236,7 @@ class Journal:
         catalog: Catalog,
         principal: str = "",
         grants: Sequence[Grant] = (),
+        label: str = "",
     ) -> bytes:
         """Notes what a run is made of; gives what its worker is to be sent instead of `body`."""
         events = ""
@@ -253,6 +255,7 @@ class Journal:
                 catalog={},
                 seed=secrets.token_hex(SEED_BYTES),
                 principal=principal,
+                label=label,
             )
             seed = self._head.seed
         else:
@@ -430,7 +433,7 @@ class Journal:
             return diverged(said, place)
         was = found.popleft()
         call.ok, call.answer, call.error = was.ok, was.answer, was.error
-        call.certainty, call.duration_ms = was.certainty, was.duration_ms
+        call.certainty, call.duration_ms, call.label = was.certainty, was.duration_ms, was.label
         return call
 
     def _beyond(self, call: RecordedCall, place: str | None) -> Stop:

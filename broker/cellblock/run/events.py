@@ -48,6 +48,8 @@ class CallFacts:
     error: str | None = NEVER_SENT
     certainty: Certainty = Certainty.NOT_STARTED
     over: bool = False
+    label: str = ""
+    """Holds the label of what came of it, packed; empty where flows are off, or nothing has come."""
 
     def entry(self) -> TraceEntry:
         """Gives the call's entry in the trace; of a call that is under way, with the time until now."""

@@ -108,6 +108,7 @@ class RecordedCall:
         duration_ms: How long it took; this and the next two are as in the trace.
         error: One of a few fixed phrases.
         certainty: What is certain about a call without an answer.
+        label: As of `CallFacts`.
     """
 
     id: int
@@ -121,6 +122,7 @@ class RecordedCall:
     duration_ms: int = 0
     error: str | None = None
     certainty: Certainty = Certainty.NOT_STARTED
+    label: str = ""
 
     @property
     def name(self) -> str:
@@ -151,11 +153,13 @@ class Past(Protocol):
         body: What its worker was sent.
         conventions: Whether the script might give its result otherwise than by assigning it.
         used_ms: Wall time that it had used.
+        label: Of what its author had read, packed; empty where flows were off.
     """
 
     body: bytes
     conventions: bool
     used_ms: int
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +236,7 @@ class RunJournal(Protocol):
         catalog: Catalog,
         principal: str,
         grants: Sequence[Grant],
+        label: str,
     ) -> bytes:
         """Notes what a run is made of; gives what its worker is to be sent instead of `body`."""
         ...

@@ -17,16 +17,20 @@ class ServerAuthSettings(Section):
     itself.
     """
 
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    grant: Literal["authorization_code", "client_credentials", "identity_assertion", "token_exchange"] = (
+        "authorization_code"
+    )
     """Says who logs in: a person in a browser (`cellblock auth login`), or Cellblock itself with the client's
-    secret."""
+    secret. The last two, with `"login": "each"`, go by who a person is at `http.oauth.issuer`: by its assertion
+    (ID-JAG), or by an exchange of its ID token (RFC 8693)."""
 
     issuer: HttpUrl | None = None
     """Names the authorization server that the client is registered with; its secret goes to no other. Needed with
     one."""
 
     client_id: str | None = None
-    """Names a client that is registered already; absent: `client_metadata_url`, else dynamic registration."""
+    """Names a client that is registered already, or its metadata document by the URL, where the authorization server
+    takes such. Absent: dynamic registration."""
 
     client_secret: Secret | None = None
     """Holds the client's secret: itself, or `{"env": NAME}` or `{"file": PATH}`, which hold it. With `private_key_jwt`
@@ -36,10 +40,6 @@ class ServerAuthSettings(Section):
         "client_secret_basic"
     )
     """Says how the secret is shown to the token endpoint; a private key is not, but signs (RFC 7523, section 2.2)."""
-
-    client_metadata_url: Annotated[str, Field(pattern=r"^https://[^\s/]+/[^\s]+$")] | None = None
-    """Names a client id metadata document by its URL, which is the client id where the authorization server takes
-    such."""
 
     redirect_port: Annotated[int, Field(ge=1024, le=65535)] | None = None
     """Sets the port of the redirect to this machine, where the registered client names one; absent: any free one."""
@@ -52,13 +52,16 @@ class ServerAuthSettings(Section):
         given = self.client_secret is not None
         if given and (self.client_id is None or self.issuer is None):
             raise ValueError("a client secret needs `client_id`, and `issuer`: whom it may be shown to")
-        if self.grant == "client_credentials" and not given:
-            raise ValueError("the grant client_credentials needs `client_id`, `issuer` and a client secret")
+        if self.grant != "authorization_code" and not given:
+            raise ValueError(f"the grant {self.grant} needs `client_id`, `issuer` and a client secret")
         if self.client_auth_method == "private_key_jwt" and self.grant != "client_credentials":
             raise ValueError("private_key_jwt needs the grant client_credentials")
-        if self.client_id is not None and self.client_metadata_url is not None:
-            raise ValueError("`client_id` and `client_metadata_url` exclude each other")
         return self
+
+    @property
+    def goes_by_identity(self) -> bool:
+        """Says whether it is enough to know who a person is."""
+        return self.grant in ("identity_assertion", "token_exchange")
 
     def secret(self) -> str | None:
         """Returns the client's secret, read where it is kept; None without one.
