@@ -23,13 +23,6 @@ class World:
         self.clock.cancel()
 
 
-@virtual_time
-async def test_time_runs_out() -> None:
-    world = World(5, 0)
-    await asyncio.sleep(10)
-    assert world.over_at == pytest.approx(5)
-
-
 @pytest.mark.parametrize("stands", [False, True])
 @virtual_time
 async def test_the_time_of_a_run_that_has_come_back_begins_anew(*, stands: bool) -> None:
@@ -81,14 +74,6 @@ async def test_what_does_not_fit_changes_nothing() -> None:
     assert not world.clock.stop()
     assert world.clock.go_on()
     assert not world.clock.go_on()
-    await asyncio.sleep(10)
-    assert world.over_at == pytest.approx(5)
-
-
-@virtual_time
-async def test_without_an_allowance_it_never_stops() -> None:
-    world = World(5, 0)
-    assert not world.clock.stop()
     await asyncio.sleep(10)
     assert world.over_at == pytest.approx(5)
 
