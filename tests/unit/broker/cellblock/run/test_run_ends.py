@@ -1,4 +1,4 @@
-"""Whole runs over the in-memory wire: how they end at every state, with a host that does well, badly, too much, or lies."""
+"""Whole runs over the in-memory wire: how they end at every state, with a host that does well, badly, or lies."""
 
 import asyncio
 import json
