@@ -127,7 +127,7 @@ def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[
     """Returns the Python tools: those that are given, and those that the configuration names. Raises ConfigError."""
     if not paths and not given:
         return []
-    from cellblock.tools.python.tool_modules import load_tools
+    from cellblock.tools.python.python_tools import load_tools
 
     return load_tools(paths, given)
 

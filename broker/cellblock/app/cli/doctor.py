@@ -37,7 +37,7 @@ from cellblock.serve.http.token import FILE_NAME, read_token
 from cellblock.serve.stdio.daemon import is_taken
 from cellblock.tools.catalog.naming import module_paths
 from cellblock.tools.upstream.programs import missing_command, missing_variable
-from cellblock.tools.upstream.stderr_log import upstream_log
+from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.types.check import compiler
 from cellblock_worker.confinement.confinement import deno_binary
 
