@@ -167,6 +167,8 @@ def policy_of(
     settings: Settings, tokens: NamedTokens, counts: Counts, on_always: OnAlways | None = None
 ) -> Policy:
     """Returns what clients are granted, and where data may go. Raises ConfigError."""
+    from cellblock.app.config.named_secrets import every_secret
+
     server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
     asks = any(config.asks for config in settings.servers.values())
     return Policy(
@@ -177,6 +179,7 @@ def policy_of(
         counts=counts,
         servers=settings.servers,
         on_always=on_always,
+        more_secrets=() if settings.cellblock.policy.secrets == "off" else every_secret(),
     )
 
 

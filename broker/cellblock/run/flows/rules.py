@@ -169,7 +169,7 @@ class FlowRules:
             None if secrecy is None else (audience_of(secrecy),),
             None if trust is None else trust == "trusted",
         )
-        source = "nobody" if kind is None else f"known as {kind}"
+        source = "unlabelled" if kind is None else f"known as {kind}"
         if None not in (secrecy, trust, sink):
             source = "policy" if overlay is None else "policy or overlay"
         return ToolFlow(
