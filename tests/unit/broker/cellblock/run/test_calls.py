@@ -1,10 +1,7 @@
-"""Calls of a run: inputs, loads, results."""
-
-from __future__ import annotations
+"""Calls of a run: inputs, loads, results, and what the hint of a failed one says."""
 
 import asyncio
 import json
-import random
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -14,13 +11,14 @@ import pytest
 from pydantic_core import to_json
 
 from cellblock.base.account import Account
-from cellblock.base.errors import SchemaValidationError, ToolCallError
+from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.run import payload
 from cellblock.run.call_loads import WAITING_FACTOR, CallLoads
 from cellblock.run.call_results import result_of
 from cellblock.run.calls import NOTED_ANSWERS, ToolCalls
 from cellblock.run.events import Observer, RunEvents
+from cellblock.run.failed_calls import LOOK_FIRST, REPEAT, UNCHANGED, fit_hint
 from cellblock.run.response import TraceEntry
 from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind as Kind
@@ -90,18 +88,6 @@ def raising(error: Exception) -> Tool:
         raise error
 
     return tool
-
-
-async def test_a_call_and_its_trace() -> None:
-    made = Calls()
-    assert await made.call(body=b'{"a": [1, null]}') == (True, {"a": [1, None]})
-    assert await made.call(body=b"") == (True, {})
-    entry = made.traced[0]
-    assert (entry.server_id, entry.tool_name, entry.ok, entry.error) == ("tools", "echo", True, None)
-    assert made.calls.trace() == made.traced
-    assert (made.calls.counts().completed, made.calls.at_limit) == (2, False)
-    await made.call()
-    assert made.calls.at_limit
 
 
 @pytest.mark.slow
@@ -252,30 +238,6 @@ async def test_an_error_over_the_cap_loses_its_result_and_nothing_else() -> None
     assert not ok and "result" not in error and error["message"] == "m"
 
 
-async def test_calls_run_at_the_same_time_up_to_the_bound() -> None:
-    running = 0
-    most = 0
-    gate = asyncio.Event()
-
-    async def slow(_: dict[str, Any]) -> int:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await gate.wait()
-        running -= 1
-        return 1
-
-    made = Calls(concurrent=2, slow=slow)
-    for call_id in range(1, 6):
-        made.calls.begin(call_id, "tools", "slow", b"")
-    await turns()
-    assert running == 2
-    gate.set()
-    for call_id in range(1, 6):
-        assert await made.reply(call_id) == (True, 1)
-    assert most == 2
-
-
 async def test_cancelling_says_what_is_certain_of_each_call() -> None:
     async def hangs(_: dict[str, Any]) -> None:
         await asyncio.Event().wait()
@@ -404,35 +366,6 @@ async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothi
         await large
     assert loads.enters(6)
     assert not loads.enters(6)
-
-
-async def test_at_random_no_more_than_the_cap_is_in_and_all_get_in() -> None:
-    chance = random.Random(7)
-    loads = CallLoads(100)
-    inside: list[int] = []
-    most = 0
-    done = 0
-
-    async def one(size: int) -> None:
-        nonlocal most, done
-        await loads.enter(size)
-        inside.append(size)
-        most = max(most, sum(inside) if len(inside) > 1 else 0)
-        try:
-            await asyncio.sleep(chance.random() / 1000)
-            done += 1
-        finally:
-            inside.remove(size)
-            loads.leave(size)
-
-    tasks = [asyncio.create_task(one(chance.randrange(1, 160))) for _ in range(300)]
-    for task in chance.sample(tasks, 40):
-        await asyncio.sleep(0)
-        task.cancel()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert most <= 100 and inside == []
-    assert done == results.count(None) >= 260
-    await within(loads.enter(100))
 
 
 def test_far_too_much_is_not_held() -> None:
@@ -612,21 +545,31 @@ async def test_what_fits_reaches_the_upstream_unchanged(schema: Any, body: bytes
     assert await call(schema, body) == (True, "done", [json.loads(body or b"{}")])
 
 
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        (b'{"path": "a", "tail": "5"}', {"path": "/tail", "expected": "integer", "received": 'string "5"'}),
-        (b"", {"path": "/path", "hint": "Add /path: string."}),
-    ],
-    ids=["a wrong type", "no argument is an empty object"],
-)
-async def test_what_does_not_fit_is_told(body: bytes, told: dict[str, str]) -> None:
-    ok, error, inputs = await call(READ, body)
-    assert (ok, inputs) == (False, []) and error.items() >= told.items()
-
-
 async def test_runs_that_share_the_cache_share_what_is_compiled() -> None:
     cache = ValidatorCache()
     for _ in range(3):
         await call(READ, b'{"path": "a"}', cache)
     assert cache.size == 1
+
+
+CORRECT = "Read the tool's message and correct the call."
+READS = {"readOnlyHint": True}
+
+
+@pytest.mark.parametrize(
+    ("message", "certainty", "annotations", "hint"),
+    [
+        ("the bank did not answer pay within 60 s", Certainty.MAY_HAVE_RUN, None, LOOK_FIRST),
+        ("the bank did not answer pay within 60 s", Certainty.MAY_HAVE_RUN, READS, REPEAT),
+        ("it might already have been sent", Certainty.COMPLETED, None, LOOK_FIRST),
+        ("import partially done", Certainty.COMPLETED, {"readOnlyHint": False}, LOOK_FIRST),
+        ("no such customer", Certainty.COMPLETED, None, CORRECT),
+        ("no such customer", Certainty.COMPLETED, READS, f"{CORRECT} {UNCHANGED}"),
+        ("no such customer", Certainty.MAY_HAVE_RUN, READS, CORRECT),
+        ("timed out while it waited for its turn", Certainty.NOT_STARTED, None, CORRECT),
+    ],
+)
+def test_hints(message: str, certainty: Certainty, annotations: dict[str, bool] | None, hint: str) -> None:
+    error = ToolCallError(message, hint=CORRECT, certainty=certainty)
+    fit_hint(error, ToolEntry("pay", "pay", annotations=annotations))
+    assert error.hint == hint

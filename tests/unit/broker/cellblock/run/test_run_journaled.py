@@ -1,7 +1,5 @@
 """What a lying worker can do to a journal: nothing but end its own run."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -286,21 +284,6 @@ async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on(make_wor
     (kept,) = again.adopted(keeper)
     assert kept.journal.past is not None and [call.id for call in kept.journal.past.calls] == [1]
     await full.close()
-    keeper.close()
-
-
-async def test_a_run_whose_park_fails_ends_and_nobody_goes_on_with_it() -> None:
-    async def play(run: HostedRun) -> None:
-        run.call(1, "asks", {})
-
-    keeper = MemoryKeeper(lambda park: park.written.set_result(False))
-    world = asking(keeper)
-    response = await world.played(play, durable=True)
-    assert [entry.code for entry in response.diagnostics] == ["RUN_NOT_PARKED"] and not response.parked
-    assert "1 not started" in response.diagnostics[0].message
-    again = MemoryKeeper(lambda park: None, before=keeper)
-    assert again.adopted(keeper) == [] and [head.state for head in keeper.store.heads()] == ["ended"]
-    await world.close()
     keeper.close()
 
 

@@ -1,7 +1,5 @@
 """One worker with a real Deno: each lease ends with exactly one `Ended`, and its caps are kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -37,13 +35,6 @@ async def test_a_settled_worker_is_killed_after_its_answer_and_not_heard_meanwhi
     assert not process.is_running()
     assert owner.logs == [("log", "in time")]
     assert owner.events == ["ready", "says", "ended", "gone"]
-
-
-async def test_a_warm_worker_is_killed_without_an_ended() -> None:
-    made, owner = await booted()
-    made.kill("host_stopping")
-    await owner.until("gone")
-    assert owner.events == ["ready", "gone"]
 
 
 async def test_an_endless_loop_ends_at_its_time_with_its_logs() -> None:

@@ -1,7 +1,5 @@
 """Which tools a client and a request have. Whatever a request says, it has no more than its client."""
 
-from __future__ import annotations
-
 import fnmatch
 import gc
 import json
