@@ -74,6 +74,8 @@ async def test_pages_are_there_for_servers_with_everybodys_own_login_alone(tmp_p
             assert (await browser.post(url, {"token": made.daemon.token or ""})).status_code in (401, 404), (
                 name
             )
+        said = await browser.get(f"{made.origin}/login/nothing")
+        assert said.status_code == 404 and "ask whoever runs this Cellblock" in said.text
         assert made.place.events("register") == []
 
 

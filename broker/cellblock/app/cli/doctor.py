@@ -24,7 +24,7 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.asking import Person, answered
 from cellblock.app.cli.config_check import Checked, check_config
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import config_used, reading, settled
+from cellblock.app.cli.loading import QUIET_SECONDS, config_used, reading, settled
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
 from cellblock.base.daemon_socket import addresses
@@ -32,12 +32,13 @@ from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable, co
 from cellblock.base.settings.settings import ServerConfig, Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
+from cellblock.run.flows.overview import overview
 from cellblock.serve.http.address import Address, check_certificate, validity
 from cellblock.serve.http.token import FILE_NAME, read_token
 from cellblock.serve.stdio.daemon import is_taken
 from cellblock.tools.catalog.naming import module_paths
 from cellblock.tools.upstream.programs import missing_command, missing_variable
-from cellblock.tools.upstream.stderr_log import upstream_log
+from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.types.check import compiler
 from cellblock_worker.confinement.confinement import deno_binary
 
@@ -61,6 +62,7 @@ class Report:
     typecheck: str = ""
     daemon: str = ""
     servers: dict[str, str] = field(default_factory=dict[str, str])
+    flows: list[str] = field(default_factory=list[str])
     warnings: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
 
@@ -90,6 +92,8 @@ class Report:
                 for name, state in self.servers.items()
             )
             parts.append([paint("Servers", "bold"), *states])
+        if self.flows:
+            parts.append([paint("Where data may go", "bold"), *(f"  {line}" for line in self.flows)])
         if self.warnings:
             parts.append([paint("Warnings", "bold", "yellow"), *(f"  {text}" for text in self.warnings)])
         verdict = ("Problems", "red") if self.problems else ("No problems found.", "green")
@@ -162,6 +166,7 @@ async def _examine(
     report.layers, report.missing, report.servers = found["layers"], found["missing"], found["servers"]
     versions.update(found["versions"])
     report.typecheck += found["typecheck"]
+    report.flows = found["flows"]
     report.warnings += found["warnings"]
     report.problems += found["problems"]
     return report
@@ -177,7 +182,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         warnings.append(ends)
     enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
     names = {path: name for name, path in module_paths(enabled).items()}
-    await settled(broker, None, person.tell)
+    await _settled_one_by_one(broker, person)
     for hello in broker.hosts:
         layers = hello.layers
         missing = [_with_fix(layer) for layer in hello.missing]
@@ -208,9 +213,25 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         "missing": missing,
         "typecheck": await _failed_check(broker) if is_checked else "",
         "servers": servers,
+        "flows": overview(section.policy, settings.servers, broker.catalog),
         "warnings": warnings,
         "problems": problems,
     }
+
+
+async def _settled_one_by_one(broker: Broker, person: Person) -> None:
+    """Waits for all servers, and tells of each that has taken a while what has come of it."""
+    loop = asyncio.get_running_loop()
+    quiet_until = loop.time() + QUIET_SECONDS
+
+    async def one(server_id: str) -> None:
+        await settled(broker, [server_id], person.tell)
+        if loop.time() > quiet_until:
+            said = "not connected" if server_id in broker.catalog.unavailable else "connected"
+            person.tell(f"server {server_id} is {said}")
+
+    await asyncio.gather(*map(one, broker.catalog.who_starts))
+    await settled(broker, None, person.tell)
 
 
 def _with_fix(trouble: str) -> str:

@@ -52,6 +52,11 @@ CALLBACK: Final = "callback"
 
 THE_USER: Final = "The user of this machine"
 
+NO_SERVER: Final = (
+    "There is no login at this address. It ends with the name of a server that has a login for each user: check it, or "
+    "ask whoever runs this Cellblock. The user of the machine logs in with `cellblock auth login`."
+)
+
 REQUESTS_PER_SECOND: Final = 5.0
 BURST: Final = 50
 """Bound the requests of strangers from one network: each may write something down, and have another server asked."""
@@ -115,6 +120,10 @@ class LoginPages:
                 return await self._came_back(request)
             self._target(server)
             return await self._begun(request, server) if request.method == "POST" else self._form(server)
+        except Refused as refused:
+            if refused.status_code != HTTPStatus.NOT_FOUND:
+                raise
+            return _page(NO_SERVER, status=HTTPStatus.NOT_FOUND)
         except CellblockError as error:
             logger.info("a login has not succeeded: %s", error)
             is_ours = isinstance(error, ConfigError | LoginStoreError)
