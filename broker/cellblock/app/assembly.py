@@ -31,6 +31,7 @@ from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Tables
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
+from cellblock.run.flows.rules import OnAlways
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
@@ -128,7 +129,7 @@ def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[
     """Returns the Python tools: those that are given, and those that the configuration names. Raises ConfigError."""
     if not paths and not given:
         return []
-    from cellblock.tools.python.tool_modules import load_tools
+    from cellblock.tools.python.python_tools import load_tools
 
     return load_tools(paths, given)
 
@@ -163,12 +164,23 @@ def store_of(settings: Settings) -> LocalStore | SharedState:
     return SharedState(PostgresServer(state.url), state.keys)
 
 
-def policy_of(settings: Settings, tokens: NamedTokens, counts: Counts) -> Policy:
-    """Returns what clients are granted. Raises ConfigError."""
+def policy_of(
+    settings: Settings, tokens: NamedTokens, counts: Counts, on_always: OnAlways | None = None
+) -> Policy:
+    """Returns what clients are granted, and where data may go. Raises ConfigError."""
+    from cellblock.app.config.named_secrets import every_secret
+
     server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
     asks = any(config.asks for config in settings.servers.values())
     return Policy(
-        settings.cellblock.policy, server_ids, tokens, asks=asks, counts=counts, servers=settings.servers
+        settings.cellblock.policy,
+        server_ids,
+        tokens,
+        asks=asks,
+        counts=counts,
+        servers=settings.servers,
+        on_always=on_always,
+        more_secrets=() if settings.cellblock.policy.secrets == "off" else every_secret(),
     )
 
 

@@ -27,8 +27,8 @@ from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.definitions import ToolDefinition, shown
 from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
 from cellblock.tools.upstream.registry import Registry
+from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.tools.upstream.server_logins import kept_logins
-from cellblock.tools.upstream.stderr_log import upstream_log
 
 CONTEXT_CHARS: Final = 40
 """Bounds the unchanged text shown on each side of a change."""

@@ -37,10 +37,11 @@ from cellblock.base.errors import ConfigError, HostUnavailable, counted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
+from cellblock.run.flows.overview import overview
 from cellblock.serve.http.address import Address
 from cellblock.serve.stdio.daemon import is_taken
 from cellblock.tools.catalog.naming import module_paths
-from cellblock.tools.upstream.stderr_log import upstream_log
+from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.types.check import compiler
 
 PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
@@ -63,6 +64,7 @@ class Report:
     typecheck: str = ""
     daemon: str = ""
     servers: dict[str, str] = field(default_factory=dict[str, str])
+    flows: list[str] = field(default_factory=list[str])
     warnings: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
 
@@ -92,6 +94,8 @@ class Report:
                 for name, state in self.servers.items()
             )
             parts.append([paint("Servers", "bold"), *states])
+        if self.flows:
+            parts.append([paint("Where data may go", "bold"), *(f"  {line}" for line in self.flows)])
         if self.warnings:
             parts.append([paint("Warnings", "bold", "yellow"), *(f"  {text}" for text in self.warnings)])
         verdict = ("Problems", "red") if self.problems else ("No problems found.", "green")
@@ -164,6 +168,7 @@ async def _examine(
     report.layers, report.missing, report.servers = found["layers"], found["missing"], found["servers"]
     versions.update(found["versions"])
     report.typecheck += found["typecheck"]
+    report.flows = found["flows"]
     report.warnings += found["warnings"]
     report.problems += found["problems"]
     return report
@@ -210,6 +215,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         "missing": missing,
         "typecheck": await _failed_check(broker) if is_checked else "",
         "servers": servers,
+        "flows": overview(section.policy, settings.servers, broker.catalog),
         "warnings": warnings,
         "problems": problems,
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 from cellblock.base.errors import first_few
 from cellblock.base.settings.sections import Reaction, value_for
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.base.shelf import Stamp
+from cellblock.base.store import Stamp
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream.definitions import ToolDefinition, left_out, shown
 from cellblock.tools.upstream.installs import package_of

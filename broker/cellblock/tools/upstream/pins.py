@@ -19,8 +19,7 @@ from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.base.shelf import NotShared, Stamp
-from cellblock.base.store import Store
+from cellblock.base.store import NotShared, Stamp, Store
 from cellblock.tools.upstream.definitions import (
     LATER,
     ToolDefinition,
