@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.older import without_removed
-from cellblock.base.settings.positions import Path as KeyPath
 from cellblock.base.settings.problems import SECTION_KEY, Problem, nearest
+from cellblock.base.settings.syntax import Path as KeyPath
 
 SERVERS_KEY: Final = "mcpServers"
 VSCODE_KEY: Final = "servers"
