@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import importlib
+import logging
 import os
 import secrets
 import shutil
@@ -25,11 +26,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from cellblock.base import count_rows
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
-from cellblock.base.settings.settings import CellblockSettings, Settings
+from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Tables
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
+from cellblock.run.flows.rules import OnAlways
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
@@ -127,7 +129,7 @@ def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[
     """Returns the Python tools: those that are given, and those that the configuration names. Raises ConfigError."""
     if not paths and not given:
         return []
-    from cellblock.tools.python.tool_modules import load_tools
+    from cellblock.tools.python.python_tools import load_tools
 
     return load_tools(paths, given)
 
@@ -162,12 +164,23 @@ def store_of(settings: Settings) -> LocalStore | SharedState:
     return SharedState(PostgresServer(state.url), state.keys)
 
 
-def policy_of(settings: Settings, tokens: NamedTokens, counts: Counts) -> Policy:
-    """Returns what clients are granted. Raises ConfigError."""
+def policy_of(
+    settings: Settings, tokens: NamedTokens, counts: Counts, on_always: OnAlways | None = None
+) -> Policy:
+    """Returns what clients are granted, and where data may go. Raises ConfigError."""
+    from cellblock.app.config.named_secrets import every_secret
+
     server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
     asks = any(config.asks for config in settings.servers.values())
     return Policy(
-        settings.cellblock.policy, server_ids, tokens, asks=asks, counts=counts, servers=settings.servers
+        settings.cellblock.policy,
+        server_ids,
+        tokens,
+        asks=asks,
+        counts=counts,
+        servers=settings.servers,
+        on_always=on_always,
+        more_secrets=() if settings.cellblock.policy.secrets == "off" else every_secret(),
     )
 
 
@@ -188,6 +201,42 @@ def host_terms(section: CellblockSettings) -> Terms:
         section.isolation,
         reuse="principal" in section.pool.reuse.values(),
     )
+
+
+def start_watchers(
+    audit: Audit,
+    traces: str | None,
+    state_dir: Path,
+    events: RunEvents,
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    """Adds the watchers; each is closed with `stack`, off the loop and within its bound.
+
+    Raises:
+        ConfigError: A file cannot be written, or a package is missing.
+    """
+    from cellblock.observe.libraries import tame_libraries
+
+    # In an embedder's process, too.
+    tame_libraries()
+    if logging.getLogger("cellblock.run").isEnabledFor(logging.INFO):
+        from cellblock.observe.logs import RunLog
+
+        events.add(RunLog())
+    if "calls" in audit:
+        from cellblock.observe.audit import AuditLog
+
+        log = AuditLog(audit, state_dir)
+        stack.push_async_callback(asyncio.to_thread, log.close)
+        events.add(log)
+    if traces is not None:
+        from importlib.metadata import version
+
+        from cellblock.observe.traces import Tracer, make_exporter
+
+        tracer = Tracer(make_exporter(traces), version("cellblock"))
+        stack.push_async_callback(asyncio.to_thread, tracer.close)
+        events.add(tracer)
 
 
 async def start_reach(
@@ -211,7 +260,6 @@ async def start_reach(
     await _imported(FIRST)
     import zmq
 
-    from cellblock.observe.watchers import start_watchers
     from cellblock.pool.start import Workers
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper

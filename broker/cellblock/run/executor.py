@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from cellblock.base.account import Account
-from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Budget
+from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Account, Budget
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.kept import Newest
+from cellblock.base.platforms import installed
 from cellblock.base.settings.policy import Reuse
 from cellblock.base.settings.sections import ALL, value_for
 from cellblock.base.settings.settings import RunSettings
-from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
 from cellblock.run.answers import Answers
 from cellblock.run.call_inputs import CallInputs
@@ -405,7 +404,15 @@ class Executor:
             inputs, origin = CallInputs(self._schemas, account), CallOrigin(caller.requester, account=account)
             try:
                 result = await call_directly(
-                    server, tool, arguments, self._upstreams, inputs, rules, origin, watch
+                    server,
+                    tool,
+                    arguments,
+                    self._upstreams,
+                    inputs,
+                    rules,
+                    origin,
+                    watch,
+                    self._policy.secrets,
                 )
             finally:
                 if flow is not None and self._memory is not None:
@@ -625,6 +632,7 @@ class Executor:
             generation=self._generation,
             used_ms=0 if journal is None or journal.past is None else journal.past.used_ms,
             used_cpu_ms=0 if kept is None else kept.earlier_cpu_ms,
+            secrets=self._policy.secrets,
             key=key,
         )
 

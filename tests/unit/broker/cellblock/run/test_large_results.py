@@ -1,14 +1,12 @@
 """Large results of scripts: what is passed on of them, and that nobody waits for them."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any
 
 import pytest
 
-from cellblock.base.account import Account
+from cellblock.base.budget import Account
 from cellblock.run import large_results
 from cellblock.run.large_results import LargeResult, UnreadableResult, read_result
 from support.loop_steps import longest_step

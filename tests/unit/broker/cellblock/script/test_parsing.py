@@ -1,7 +1,5 @@
 """Large or slow scripts are parsed in a process: the same answer, and the loop goes on meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
@@ -10,8 +8,8 @@ from collections.abc import Callable, Iterable
 import psutil
 import pytest
 
-from cellblock.base.account import Account
 from cellblock.base.admission import Admission, QueueBound
+from cellblock.base.budget import Account
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.run.policy.asking import Caller
 from cellblock.script import parsing

@@ -1,7 +1,5 @@
 """What a client is told first: the reference of the tools, and how they are used."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace
@@ -25,6 +23,7 @@ from cellblock.serve.mcp.manual import (
     PURPOSE,
     RULES,
     by_use,
+    left_out,
     listed_within,
     opening,
     rows_within,
@@ -257,6 +256,22 @@ def test_a_usual_catalog_is_told_whole() -> None:
     rows = ["- time: now, convert", f"- files: {', '.join(functions['files'])}", "- empty: none"]
     assert text.splitlines()[-4:] == [*rows, "Not connected: wiki."]
     assert len(text) <= OPENING_CHARS
+
+
+def test_how_to_log_in_is_told_where_nothing_else_is_known() -> None:
+    catalog = replace(
+        catalog_of({"time": ["now"]}, "wiki", "gone"), logins={"wiki": "log in at https://c/wiki"}
+    )
+    text = opening(catalog)
+    told = ["Need a login of your user's own: wiki (log in at https://c/wiki).", "Not connected: gone."]
+    assert text.splitlines()[-2:] == told and left_out(catalog) == []
+    # With many of them their ids are worth more.
+    names = [f"s{number}" for number in range(9)]
+    catalog = replace(
+        catalog_of({}, *names), logins=dict.fromkeys(names, "log in at https://cellblock.example/")
+    )
+    assert opening(catalog).splitlines()[-1] == f"Need a login of your user's own: {', '.join(names)}."
+    assert left_out(catalog) == []
 
 
 @pytest.mark.parametrize("seed", mostly(range(8), range(24)))

@@ -1,7 +1,5 @@
 """Old shapes fade: the type is that of the newer results, and what takes turns settles."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterable
@@ -13,10 +11,9 @@ import pytest
 
 from cellblock.base.store import opened_file
 from cellblock.types.learning.observation import MAX_WINDOW, NOT_FADING, WINDOW, Observation, ToolKey
-from cellblock.types.learning.record import decoded, encoded
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.shape import shape_of
-from cellblock.types.learning.store import TABLES, Observations
+from cellblock.types.learning.store import TABLES, Observations, decoded, encoded
 
 A: dict[str, Any] = {"title": "x", "due": None, "rows": [{"n": 1}]}
 B: dict[str, Any] = {"name": "x", "id": 1, "rows": []}

@@ -1,13 +1,11 @@
 """Whose turn it is: looks wait for runs, within their share, and not when someone asks."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
 
-from cellblock.types.learning import offers as module
-from cellblock.types.learning.offers import Turns
+from cellblock.types.learning import learner as module
+from cellblock.types.learning.learner import Turns
 
 BOUND = 30.0
 

@@ -1,12 +1,9 @@
 """What is inferred, case by case."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from cellblock.types.learning.record import decode_shape, encode_shape
 from cellblock.types.learning.render import changes, to_schema
 from cellblock.types.learning.shape import (
     ANYTHING,
@@ -18,6 +15,7 @@ from cellblock.types.learning.shape import (
     join,
     shape_of,
 )
+from cellblock.types.learning.store import decode_shape, encode_shape
 from support.nesting import nested
 
 
