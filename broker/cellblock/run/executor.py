@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from cellblock.base.account import Account
-from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Budget
+from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Account, Budget
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.kept import Newest
+from cellblock.base.platforms import installed
 from cellblock.base.settings.policy import Reuse
 from cellblock.base.settings.sections import ALL, value_for
 from cellblock.base.settings.settings import RunSettings
-from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
 from cellblock.run.answers import Answers
 from cellblock.run.call_inputs import CallInputs

@@ -19,8 +19,7 @@ from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, 
 from cellblock.tools.catalog.outputs import ResultKind as Kind
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.discovery import Discovery
-from cellblock.types.learning.learner import Learner, mark_of
-from cellblock.types.learning.offers import Offer
+from cellblock.types.learning.learner import Learner, Offer, mark_of
 from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
 from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file, read_overlay
 from cellblock.types.typescript import declare_server
