@@ -94,12 +94,11 @@ def row(action: argparse.Action) -> str:
 def main() -> int:
     """Writes or compares."""
     text = render()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            sys.stderr.write("docs/cli.md is not current: run scripts/gen_cli_docs\n")
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(text, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        sys.stderr.write("docs/cli.md is not current: run scripts/gen_cli_docs\n")
+        return 1
     return 0
 
 

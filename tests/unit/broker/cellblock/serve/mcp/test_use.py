@@ -215,14 +215,6 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
     assert "function tool_19(" not in await told("another")
 
 
-async def test_what_was_observed_is_in_it(tmp_path: Path) -> None:
-    service = Naming(tmp_path, server("a", "one"))
-    service.seen = ToolOutput("observed", "Observed from 3 results.", text=True)
-    async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
-        text = (await brought(client, "a//one()"))["a"]
-    assert "): Promise<string>;" in text
-
-
 async def test_the_memory_of_clients_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_reference, "MAX_KEPT", 3)
     service = Naming(tmp_path, server("a", "one"))
