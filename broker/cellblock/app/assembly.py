@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import RunOwner
+    from cellblock.record.scripts.library import Library
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
     from cellblock.types.learning.learner import Learner
@@ -160,6 +161,13 @@ def store_of(settings: Settings) -> LocalStore | SharedState:
             hint="pip install 'cellblock[postgresql]'",
         ) from None
     return SharedState(PostgresServer(state.url), state.keys)
+
+
+def library_of(settings: Settings, store: LocalStore | SharedState) -> Library:
+    """Returns what knows the kept scripts of a configuration."""
+    from cellblock.record.scripts.library import Library
+
+    return Library(store, settings.cellblock.auth, settings.cellblock.scripts.dir)
 
 
 def policy_of(settings: Settings, tokens: NamedTokens, counts: Counts) -> Policy:

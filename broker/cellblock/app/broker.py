@@ -646,8 +646,10 @@ class Broker:
         executor = self._executor = await start_executor(
             self._settings, reach, self.policy, self.events, stack
         )
+        from cellblock.app.kept_scripts import ServedScripts
         from cellblock.record.parked_runs import ParkedRuns
 
+        await ServedScripts(library_of(self._settings, self.store), reach.registry, executor).start(stack)
         parked = self._parked = ParkedRuns(
             reach.journals, reach.keeper, reach.owner, executor, reach.registry
         )

@@ -183,6 +183,11 @@ class Pool:
         """Returns how many workers are being booted, as the hosts last said."""
         return sum(host.status.booting for host in self._hosts.values() if host.status)
 
+    @property
+    def queue_wait_ms(self) -> int:
+        """Returns how long a run waits for a place at most, in milliseconds."""
+        return self._settings.queue_wait_ms
+
     def check_room(self, client: str = DEFAULT_CLIENT) -> None:
         """Raises Overloaded when a run of `client` could neither start nor wait now: sooner than `acquire` would."""
         if not self._may_start(client):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cellblock.base.account import Account
 from cellblock.run.answers import Answers
@@ -21,6 +21,9 @@ from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import Requester
 from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner
+
+if TYPE_CHECKING:
+    from cellblock.run.calls import OuterCall
 
 T = TypeVar("T")
 
@@ -102,6 +105,7 @@ class RunContext:
         used_cpu_ms: CPU time likewise.
         counts_queue: Whether the time in the queue counts for the run's time.
         key: Names the runs that may have one process with this one; empty: none.
+        outer: The call of another run that this run is.
     """
 
     plan: Plan
@@ -125,3 +129,4 @@ class RunContext:
     used_cpu_ms: int = 0
     counts_queue: bool = False
     key: str = ""
+    outer: OuterCall | None = None

@@ -75,6 +75,7 @@ class RunRules:
         earlier: What became of the questions of a run that goes on; None: it is a new one.
         stops: Whether each call that is not known to be read-only is asked about: the run is a plan.
         quotas: What the client may call in a period; None: as much as it likes.
+        within: The rules of the run that has called this one: its user is asked as often by both together.
 
     Attributes:
         asked: Counts how often the user was asked.
@@ -90,6 +91,7 @@ class RunRules:
         earlier: EarlierQuestions | None = None,
         stops: bool = False,
         quotas: Quotas | None = None,
+        within: RunRules | None = None,
     ) -> None:
         earlier = earlier or EarlierQuestions()
         self._grants = grants
@@ -99,13 +101,28 @@ class RunRules:
             nullcontext() if approver is None else asyncio.Lock()
         )
         self._verdicts, self._waited_before = dict(earlier.verdicts), earlier.waited
-        self._stops, self._quotas = stops, quotas
+        self._stops, self._quotas, self._within = stops, quotas, within
         self.asked = earlier.asked
         self.allowed: set[int] = set()
         self._waited = earlier.waited_ms / 1000
         self._open = 0
         self._since = 0.0
         self._nobody = False
+
+    @property
+    def grants(self) -> Grants:
+        """Gives what the run has."""
+        return self._grants
+
+    def of_child(self, grants: Grants) -> RunRules:
+        """Returns the rules of a script that the run calls: what they share is counted once, and what is the script's
+        own begins anew with each call of it."""
+        own = len(self._grants.layers)
+        for key in [key for key in self._used if key[0] >= own]:
+            del self._used[key]
+        return RunRules(
+            grants, self._approver, self._used, stops=self._stops, quotas=self._quotas, within=self
+        )
 
     @property
     def _most_ms(self) -> int:
@@ -239,10 +256,12 @@ class RunRules:
             if self._nobody:
                 verdict = Verdict.CANNOT_ASK
             else:
-                if self.asked >= MAX_QUESTIONS or bound < MIN_QUESTION_SECONDS:
+                if (self._within or self).asked >= MAX_QUESTIONS or bound < MIN_QUESTION_SECONDS:
                     why = f"the user has been asked {self.asked} times in this run, which is all that is allowed"
                     raise _denied("TOO_MANY_QUESTIONS", tool, why, "Do the rest in another run.")
                 self.asked += 1
+                if self._within is not None:
+                    self._within.asked += 1
                 verdict = (
                     Verdict.LATER
                     if self._approver is None
