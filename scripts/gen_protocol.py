@@ -67,7 +67,7 @@ def render() -> str:
         "/** `Took` is said when more than this part of the cap on messages has been read. */\n"
         f"export const TOOK_SHARE = {protocol.TOOK_SHARE};\n",
         "/** Events of a journaled run go out in a message of their own when there are over so many characters. */\n"
-        f"export const EVENTS_APART = {protocol.EVENTS_APART};\n",
+        f"export const EVENTS_FLUSH_CHARS = {protocol.EVENTS_FLUSH_CHARS};\n",
         "/** And after so many milliseconds, where nothing else has carried them. */\n"
         f"export const EVENTS_MS = {protocol.EVENTS_MS};\n",
         "/** The console entries of one run that are kept, at most. */\n"

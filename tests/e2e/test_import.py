@@ -91,7 +91,7 @@ def home(tmp_path: Path) -> Path:
 
 def environment(home: Path) -> dict[str, str]:
     # Servers of other people are not started by a test.
-    constants = json.dumps({"cellblock.app.cli.approval.LOOK_SECONDS": 0})
+    constants = json.dumps({"cellblock.app.cli.approval.TRY_SECONDS": 0})
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", CONSTANTS: constants}
 
 

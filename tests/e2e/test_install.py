@@ -96,7 +96,7 @@ def install(home: Path, *words: str) -> Said:
         patch.setattr(sys, "argv", [str(CELLBLOCK), "install", *words])
         patch.setattr(sys, "stdin", io.StringIO())
         # Servers of other people are not started by a test.
-        patch.setattr(approval, "LOOK_SECONDS", 0)
+        patch.setattr(approval, "TRY_SECONDS", 0)
         return in_this_process("install", *words)
 
 

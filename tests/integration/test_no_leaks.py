@@ -116,7 +116,7 @@ async def at_rest(broker: Broker) -> None:
 
 
 async def settled_in(broker: Broker) -> None:
-    """Waits until all workers are of the room with the DENO_DIR: until then there are two launchers."""
+    """Waits until all workers are of the jail with the DENO_DIR: until then there are two launchers."""
     [hello] = broker.hosts
     if not any("are each worker's own" in layer for layer in hello.layers):
         return

@@ -19,7 +19,7 @@ from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.record import going_on, journal
 from cellblock.record import kept as keeping
-from cellblock.record.journal import JournalRoom, NoRoom
+from cellblock.record.journal import BudgetUsedUp, JournalBudget
 from cellblock.record.journals import Journals, open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.recording import Recording
@@ -435,9 +435,9 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = await parked(broker, "globalThis.__codemode_result__ = await write({ n: 1 });")
-    room, refused = JournalRoom(), 0
+    budget, refused = JournalBudget(), 0
     for module in (journal, keeping):
-        monkeypatch.setattr(module, "ROOM", room)
+        monkeypatch.setattr(module, "BUDGET", budget)
     monkeypatch.setattr(going_on, "POLL_SECONDS", 0.01)
     taken = Keeper.taken
 
@@ -445,17 +445,17 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
         nonlocal refused
         try:
             return taken(self, *args)
-        except NoRoom:
+        except BudgetUsedUp:
             refused += 1
             raise
 
     monkeypatch.setattr(Keeper, "taken", told)
     for client in ("one", "two"):
-        room.take(client, CLIENT_BYTES)
+        budget.take(client, CLIENT_BYTES)
     resumed = asyncio.create_task(broker.resume(run_id, "accepted"))
     await until(lambda: refused > 1, "it was looked at again")
     assert MADE == {}
-    room.give_back("one", CLIENT_BYTES)
+    budget.give_back("one", CLIENT_BYTES)
     assert (await within(resumed)).result == {"result": 10} and MADE == {"write 1": 1}
 
 

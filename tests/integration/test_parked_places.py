@@ -11,7 +11,7 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.sections import MIB
 from cellblock.record import journal
 from cellblock.record import kept as keeping
-from cellblock.record.journal import JournalRoom
+from cellblock.record.journal import JournalBudget
 from support.brokers import no_process, ready
 from support.entries import entry, for_tests, forked_server
 from support.params import mostly
@@ -43,9 +43,9 @@ def read(text: str) -> int:
 async def test_others_get_the_place_and_the_memory_of_a_parked_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    room = JournalRoom(MIB, MIB)
+    budget = JournalBudget(MIB, MIB)
     for module in (journal, keeping):
-        monkeypatch.setattr(module, "ROOM", room)
+        monkeypatch.setattr(module, "BUDGET", budget)
     section = {
         "policy": {"default": {"approve": ["local.write"]}},
         "pool": {"capacity": CAPACITY},

@@ -16,7 +16,7 @@ from cellblock.base.questions import QuestionId
 from cellblock.base.store import LocalStore
 from cellblock.record import going_on
 from cellblock.record import store as store_module
-from cellblock.record.journal import NoRoom
+from cellblock.record.journal import BudgetUsedUp
 from cellblock.record.journals import open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.store import JournalStore
@@ -158,7 +158,7 @@ async def test_runs_without_room_leave_others_their_turn(
         nonlocal refused
         if run_id == first:
             refused += 1
-            raise NoRoom("its client holds too much")
+            raise BudgetUsedUp("its client holds too much")
         return taken(self, store, run_id, take)
 
     monkeypatch.setattr(Keeper, "taken", has_no_room)

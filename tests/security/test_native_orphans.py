@@ -51,7 +51,7 @@ def holds_pidfd(holder: int, pid: int) -> bool:
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["its own launcher", "one in its place"])
-@pytest.mark.parametrize("kind", mostly(["room"], ["room", "bubblewrap"]))
+@pytest.mark.parametrize("kind", mostly(["jail"], ["jail", "bubblewrap"]))
 async def test_the_launcher_ends_one_that_takes_back_pdeathsig_when_its_host_is_killed(
     kind: str, replaced: bool, native: Native
 ) -> None:
@@ -67,7 +67,7 @@ async def test_the_launcher_ends_one_that_takes_back_pdeathsig_when_its_host_is_
         await until(lambda: not alive(worker), "the worker's end")
 
 
-@pytest.mark.parametrize("kind", ["room", "bubblewrap"])
+@pytest.mark.parametrize("kind", ["jail", "bubblewrap"])
 async def test_the_next_host_finds_one_whose_host_and_launcher_were_killed(kind: str, native: Native) -> None:
     for _ in range(ATTEMPTS):
         with lone_host(native, kind) as (host, launcher, worker):

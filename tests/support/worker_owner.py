@@ -29,7 +29,7 @@ class Owner:
         self.computed: list[float] = []
         self.tidied: list[tuple[int, float]] = []
         self.others = False
-        self.launcher = launcher or Launcher(room=confinement.room())
+        self.launcher = launcher or Launcher(jail=confinement.jail())
         self._own_launcher = launcher is None
         self._changed = asyncio.Event()
 

@@ -606,11 +606,11 @@ class Broker:
         return None if self._outputs is None else self._outputs.observed(server, tool, principal)
 
     @internal
-    async def wait_for_looks(self, bound: float = LEARN_BOUND_SECONDS) -> None:
+    async def wait_until_learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at, at most `bound` seconds."""
         self._check_loop()
         if self._reach is not None:
-            await self._reach.learner.wait_for_looks(bound)
+            await self._reach.learner.wait_until_learnt(bound)
 
     # ---- inside ------------------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ DEFAULT_CLIENT: Final = "default"
 T = TypeVar("T")
 
 
-class Room:
-    """A room bounds one queue, or several that a run stands in one after the other.
+class QueueBound:
+    """Bounds one queue, or several that a run stands in one after the other.
 
     Args:
         queue_size: Runs that may wait in all; those of one client may take half.
@@ -75,7 +75,7 @@ class Ticket(Generic[T]):
 
     client: str
     item: T
-    room: Room
+    bound: QueueBound
 
 
 @dataclass(slots=True)
@@ -93,12 +93,12 @@ class Admission(Generic[T]):
         queue_size: Runs that may wait in all; those of one client may take half.
 
     Attributes:
-        room: The queue's bounds; runs that wait in another queue first may count in them, too.
+        bound: The queue's bounds; runs that wait in another queue first may count in them, too.
         waiting: How many runs wait.
     """
 
     def __init__(self, queue_size: int) -> None:
-        self.room = Room(queue_size)
+        self.bound = QueueBound(queue_size)
         self.waiting = 0
         self._clients: dict[str, _Client] = {}
         self._clock = 0
@@ -129,16 +129,16 @@ class Admission(Generic[T]):
         if not state.tickets and state.places == 0:
             del self._clients[client]
 
-    def join(self, client: str, item: T, room: Room | None = None) -> Ticket[T]:
-        """Puts a run at the end of its client's line, counted in another queue's `room` if that is given.
+    def join(self, client: str, item: T, bound: QueueBound | None = None) -> Ticket[T]:
+        """Puts a run at the end of its client's line, counted in another queue's `bound` if that is given.
 
         Raises:
-            Overloaded: As `Room.check`, of the room in which it would count.
+            Overloaded: As `QueueBound.check`, of the bound in which it would count.
         """
-        room = room or self.room
-        room.enter(client)
+        bound = bound or self.bound
+        bound.enter(client)
         state = self._clients.setdefault(client, _Client())
-        ticket = Ticket(client, item, room)
+        ticket = Ticket(client, item, bound)
         state.tickets[ticket] = None
         self.waiting += 1
         if len(state.tickets) == 1:
@@ -184,7 +184,7 @@ class Admission(Generic[T]):
 
     def _remove(self, ticket: Ticket[T], state: _Client) -> None:
         del state.tickets[ticket]
-        ticket.room.leave(ticket.client)
+        ticket.bound.leave(ticket.client)
         self.waiting -= 1
 
     def _tick(self) -> int:

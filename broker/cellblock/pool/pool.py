@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from cellblock.base.admission import DEFAULT_CLIENT, Admission, Room, wait_turn
+from cellblock.base.admission import DEFAULT_CLIENT, Admission, QueueBound, wait_turn
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.settings.settings import PoolSettings
@@ -191,14 +191,14 @@ class Pool:
     def check_room(self, client: str = DEFAULT_CLIENT) -> None:
         """Raises Overloaded when a run of `client` could neither start nor wait now: sooner than `acquire` would."""
         if not self._may_start(client):
-            self._admission.room.check(client)
+            self._admission.bound.check(client)
 
     @property
-    def room(self) -> Room:
+    def bound(self) -> QueueBound:
         """Returns the bounds on runs that wait: who waits for something else that a run needs first counts as waiting
         here.
         """
-        return self._admission.room
+        return self._admission.bound
 
     async def acquire(self, events: LeaseEvents, client: str = DEFAULT_CLIENT) -> Lease:
         """Waits for a place at a host, in fair turn with other clients.

@@ -20,7 +20,7 @@ from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.tasks import TaskSet, at_most, end_tasks
-from cellblock.record.journal import NoRoom
+from cellblock.record.journal import BudgetUsedUp
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper, Kept
 from cellblock.record.owner import RunOwner
@@ -340,7 +340,7 @@ class GoingOn:
         """Goes on with a run whose broker has died."""
         try:
             kept = await self._opened(run_id, partial(self._adopted, run_id=run_id, dead=dead))
-        except NoRoom:
+        except BudgetUsedUp:
             self._unsure.add(run_id)
             return
         if kept is not None:
@@ -399,7 +399,7 @@ class GoingOn:
                 return
             try:
                 kept = await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
-            except NoRoom:
+            except BudgetUsedUp:
                 self._no_room.add(run_id)
                 return
             if kept is not None:
@@ -412,7 +412,7 @@ class GoingOn:
         more, that is looked at later. Raises StoreError."""
         try:
             kept = await self._journals.asked(lambda store: self._keeper.taken(store, run_id, take), None)
-        except NoRoom:
+        except BudgetUsedUp:
             raise
         except (StoreError, asyncio.CancelledError):
             self._unsure.add(run_id)

@@ -33,11 +33,11 @@ from cellblock.run.hook import (
 from cellblock.tools.catalog.model import Catalog
 
 
-class NoRoom(StoreError):
+class BudgetUsedUp(StoreError):
     """Tells that a run does not go on for now: what it holds has no place beside what others hold."""
 
 
-class JournalRoom:
+class JournalBudget:
     """Counts the bytes that journals hold in memory. Every thread may use it.
 
     Args:
@@ -74,7 +74,7 @@ class JournalRoom:
             self.give_back(client, size)
 
 
-ROOM: Final = JournalRoom()
+BUDGET: Final = JournalBudget()
 """Counts the bytes that the journals of this process hold in memory."""
 
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -112,14 +112,14 @@ class Journal:
         other_script: Is run offline in place of the recorded one. Its calls find their answers by tool and input.
         until: Number of the call, from 1, before which an offline run is to stop.
         live_on_miss: Whether a call of another script that has no recorded answer is made, and asked about before.
-        room: As the attribute; None: the process's.
+        budget: As the attribute; None: the process's.
 
     Attributes:
         past: What is replayed; None in a new run.
         replaying: Whether the script has asked for nothing yet that is not recorded, nor said that it has seen all.
         lost: Why there is no recording of this run any more, half a sentence; None while there is.
         most_bytes: Bounds what it holds.
-        room: Bounds what those that are recorded hold, of a client and of all; None offline, where no run waits.
+        budget: Bounds what those that are recorded hold, of a client and of all; None offline, where no run waits.
         may_repeat: Says of a recorded call that may have run, and has no answer, whether it may be made again.
         missed: The ids of the requests of another script that are made, since no recorded one is like them.
         on_change: Is told of each request when it comes, and again when it has its answer; None: nobody.
@@ -134,9 +134,9 @@ class Journal:
         other_script: str | None = None,
         until: int | None = None,
         live_on_miss: Literal["no", "asks", "yes"] = "no",
-        room: JournalRoom | None = None,
+        budget: JournalBudget | None = None,
     ) -> None:
-        self.room = None if offline else room or ROOM
+        self.budget = None if offline else budget or BUDGET
         self._client = client
         self.size = 0
         """Counts the bytes of inputs, answers and events that the journal holds."""
@@ -170,7 +170,7 @@ class Journal:
                 held += len(call.input) + len(call.answer)
             elif call.ok is not None:
                 self._answers[call.server, call.tool, call.input_digest].append(call)
-        if self.room is not None:
+        if self.budget is not None:
             self._hold(held)
 
     def __del__(self) -> None:
@@ -179,9 +179,9 @@ class Journal:
     # ---- for the executor ----------------------------------------------------------------------------
 
     def let_go(self) -> None:
-        """Gives back the journal's room: the run is over, or another journal has what it holds."""
-        if self.room is not None and self.size:
-            self.room.give_back(self._client, self.size)
+        """Gives back the journal's budget: the run is over, or another journal has what it holds."""
+        if self.budget is not None and self.size:
+            self.budget.give_back(self._client, self.size)
             self.size = 0
 
     def forget(self) -> None:
@@ -445,9 +445,9 @@ class Journal:
             self.on_change(noted.as_recorded())
 
     def _hold(self, size: int) -> None:
-        if self.room is not None:
+        if self.budget is not None:
             try:
-                self.room.take(self._client, size)
+                self.budget.take(self._client, size)
             except OverBudget as error:
                 self._lose(str(error))
                 return

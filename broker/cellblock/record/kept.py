@@ -20,7 +20,7 @@ from cellblock.base.questions import Given, QuestionId, Round, unpack_round
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.state import JournalMode, JournalSettings
 from cellblock.record.held_calls import HeldCalls
-from cellblock.record.journal import ROOM, Journal, NoRoom
+from cellblock.record.journal import BUDGET, BudgetUsedUp, Journal
 from cellblock.record.journals import SMALL_BYTES, Journals
 from cellblock.record.owner import RunOwner
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
@@ -442,7 +442,7 @@ class Keeper:
             What watches it; None where it was not taken, or cannot go on and is ended.
 
         Raises:
-            NoRoom: It was not taken; it can be when others hold less.
+            BudgetUsedUp: It was not taken; it can be when others hold less.
             Foreign: It was not taken; it needs what this broker does not have.
             StoreError: As `take`.
         """
@@ -453,7 +453,7 @@ class Keeper:
         parked = waiting_in(kept)[0] if kept else None
         client = (parked.client if parked is not None else "") or head.principal
         try:
-            with ROOM.holding(client, head.bytes):
+            with BUDGET.holding(client, head.bytes):
                 self._refuse_without(needed_in(store.read(run_id, kinds=("recording",)), parked))
                 found = take(store)
                 if found is None:
@@ -466,7 +466,7 @@ class Keeper:
                 )
             return self._reopened(head, kept, Journal(recording, client))
         except OverBudget as error:
-            raise NoRoom(str(error)) from None
+            raise BudgetUsedUp(str(error)) from None
         except UnreadableRecording as error:
             logger.warning("run %s cannot go on: %s", run_id, error)
             store.give_up(run_id, self._owner.name, LOST)

@@ -426,7 +426,7 @@ class Executor:
                     self._pool.check_room(client)
                 catalog = job.seen(self._upstreams.catalogs_of(job.caller.grantee.principal)[0])
                 account = Account(self._budget, client)
-                imports = await self._parsers.parsed(encoded(request.code), account, self._pool.room)
+                imports = await self._parsers.parsed(encoded(request.code), account, self._pool.bound)
                 principal = job.caller.grantee.principal
                 late = await self._used_are_there(request, imports, principal)
                 # Together, without a pause between: who waits for this generation's runs waits for all with this

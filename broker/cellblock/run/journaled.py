@@ -84,9 +84,9 @@ class Journaled:
         self._place = None if place is None else self._script.place(*place)
         return True
 
-    def noted_apart(self, body: bytes) -> None:
+    def flushed(self, body: bytes) -> None:
         """Takes events that come without a request."""
-        self._small += len(body) <= protocol.EVENTS_APART
+        self._small += len(body) <= protocol.EVENTS_FLUSH_CHARS
         passed_ms = (time.monotonic() - self._began) * 1000
         # One before each entry and the end, and one of each EVENTS_MS; a timer may be early by a part of it.
         if self._small > MAX_LOG_ENTRIES + 2 + 2 * passed_ms / protocol.EVENTS_MS:
@@ -164,7 +164,7 @@ class NotJournaled:
         """Takes the events of a message, of which there are none."""
         return True
 
-    def noted_apart(self, body: bytes) -> None:
+    def flushed(self, body: bytes) -> None:
         """Ends the run: its worker sends what nobody has asked for."""
         self._breach("the run is not journaled")
 

@@ -382,7 +382,7 @@ class Run:
 
     def _on_journal(self, message: protocol.Noted | protocol.Live, body: bytes) -> None:
         if isinstance(message, protocol.Noted):
-            self._journaled.noted_apart(body)
+            self._journaled.flushed(body)
         else:
             self._journaled.live()
             if self._replay_ms:

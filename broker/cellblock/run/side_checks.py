@@ -59,7 +59,7 @@ _Key = tuple[bytes, str, tuple[int, ...], frozenset[tuple[str, str]]]
 
 
 @dataclass(slots=True)
-class Kept:
+class PastCheck:
     """Holds the findings of the check of one script, and what the script was checked against. The servers are held, so
     that their ids stay theirs."""
 
@@ -79,7 +79,7 @@ class SideChecks:
 
     def __init__(self, checker: TypeChecker | None) -> None:
         self.checker = checker
-        self._kept: OrderedDict[_Key, Kept] = OrderedDict()
+        self._kept: OrderedDict[_Key, PastCheck] = OrderedDict()
         self._held: Counter[int] = Counter()
         self._tools = 0
         self._late = Newest[str, OrderedDict[bytes, list[Diagnostic]]](MAX_CLIENTS)
@@ -92,7 +92,7 @@ class SideChecks:
 
     # ---- for the checks ------------------------------------------------------------------------------
 
-    def kept(self, key: _Key) -> Kept | None:
+    def kept(self, key: _Key) -> PastCheck | None:
         """Gives the findings of the last check of a script, if what was known then of the tools is still so."""
         held = self._kept.get(key)
         if held is None or self.checker is None:
@@ -108,7 +108,7 @@ class SideChecks:
         self._kept.move_to_end(key)
         return held
 
-    def keep(self, key: _Key, found: Kept) -> None:
+    def keep(self, key: _Key, found: PastCheck) -> None:
         """Keeps the findings of one check."""
         self._drop(key)
         self._kept[key] = found
@@ -158,7 +158,7 @@ class SideChecks:
 class _Try:
     """Holds one check of a run's script: what it has found, or why nothing."""
 
-    found: Kept | None = None
+    found: PastCheck | None = None
     gave_up: Checked | None = None
     task: asyncio.Task[None] | None = None
 
@@ -306,7 +306,7 @@ class SideCheck:
             if checked.gave_up is not None:
                 check.gave_up = checked
                 return
-            check.found = Kept(self._servers, assumed, revision, checked)
+            check.found = PastCheck(self._servers, assumed, revision, checked)
             self._owner.keep(key, check.found)
 
         check.task = self._owner.spawn(work)

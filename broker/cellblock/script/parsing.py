@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from cellblock.base.account import Account
-from cellblock.base.admission import Admission, Room, wait_turn
+from cellblock.base.admission import Admission, QueueBound, wait_turn
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.script import imports
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
@@ -61,13 +61,13 @@ class Parsers:
         """Returns how many scripts wait for a process."""
         return self._queue.waiting
 
-    async def parsed(self, source: bytes, account: Account, room: Room | None = None) -> Imports:
+    async def parsed(self, source: bytes, account: Account, bound: QueueBound | None = None) -> Imports:
         """Finds imports as `find_imports` does.
 
         Args:
             source: The script.
             account: Of the run.
-            room: Where it counts while it waits for a process: in the queue of runs.
+            bound: Where it counts while it waits for a process: in the queue of runs.
 
         Raises:
             TooComplex: As `find_imports` does.
@@ -77,7 +77,7 @@ class Parsers:
         if len(source) <= INLINE_BYTES:
             with contextlib.suppress(TooSlow):
                 return find_imports(source, INLINE_SECONDS)
-        await self._turn(account.client, room)
+        await self._turn(account.client, bound)
         try:
             found = await self._in_process(source)
         except TimeoutError:
@@ -101,14 +101,14 @@ class Parsers:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _turn(self, client: str, room: Room | None) -> None:
+    async def _turn(self, client: str, bound: QueueBound | None) -> None:
         if self._closed:
             raise _stopping()
         if self._queue.may_start(client, self.free, RESERVED):
             self._queue.start(client)
             self.free -= 1
             return
-        ticket = self._queue.join(client, asyncio.get_running_loop().create_future(), room)
+        ticket = self._queue.join(client, asyncio.get_running_loop().create_future(), bound)
         seconds = self._queue_wait_ms / 1000
         try:
             await wait_turn(self._queue, ticket, ticket.item, seconds, lambda _: self._end(client))

@@ -17,7 +17,7 @@ from cellblock.base.errors import InvalidRequest
 from cellblock.run.media import Media
 from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
-from cellblock.serve.mcp.context import declarations_in_budget, description, made_beside
+from cellblock.serve.mcp.context import declarations_in_budget, description, rendered_in_thread
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.surface import INPUT_SCHEMA
 from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME
@@ -179,7 +179,7 @@ class AgentTool:
     async def _granted(self, principal: str) -> Catalog:
         await self._service.about_to_answer(principal)
         catalog = self._catalog(principal)
-        await made_beside(catalog)
+        await rendered_in_thread(catalog)
         return catalog
 
 

@@ -113,7 +113,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptOutput:
     """Holds one output that is kept. Size in bytes, `made_at` in seconds since 1970."""
 
     output_id: str
@@ -156,7 +156,7 @@ class KeptOutputs:
         self._front = "" if store.is_shared else f"{secrets.token_hex(8)} "
         self._file: Database | None = None
         self._thread = DaemonThread("cellblock-outputs")
-        self._own: dict[str, tuple[Kept, float]] = {}
+        self._own: dict[str, tuple[KeptOutput, float]] = {}
         """Holds what was kept here, with its end on the loop's clock, oldest first."""
         self._changed = Listeners()
         self._timer: asyncio.TimerHandle | None = None
@@ -167,7 +167,7 @@ class KeptOutputs:
         ends that."""
         return self._changed.add(listener)
 
-    async def keep(self, owner: Owner, outputs: Sequence[Output]) -> list[Kept]:
+    async def keep(self, owner: Owner, outputs: Sequence[Output]) -> list[KeptOutput]:
         """Writes outputs; others go where that is over a cap, as in `_make_room`.
 
         Raises:
@@ -175,7 +175,7 @@ class KeptOutputs:
         """
         expires_at = asyncio.get_running_loop().time() + self.settings.expire_ms / 1000
         made = [
-            Kept(
+            KeptOutput(
                 output_id=secrets.token_urlsafe(ID_BYTES),
                 owner=owner,
                 part=output.part,
@@ -200,7 +200,7 @@ class KeptOutputs:
         self._changed.tell()
         return made
 
-    async def read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str]:
+    async def read(self, owner: Owner, output_id: str, page: int) -> tuple[KeptOutput, str]:
         """Returns one page, from 1, as text; the pages of an output one after the other are the whole.
 
         Raises:
@@ -213,14 +213,14 @@ class KeptOutputs:
             raise IndexError(kept.pages)
         return kept, body
 
-    async def listed(self, owner: Owner) -> list[Kept]:
+    async def listed(self, owner: Owner) -> list[KeptOutput]:
         """Returns what is kept for a client, newest first; while PostgreSQL is away, what this front-end has kept."""
         try:
             return await self._asked(self._list, owner)
         except OSError:
             return self.list_for(owner)
 
-    def list_for(self, owner: Owner) -> list[Kept]:
+    def list_for(self, owner: Owner) -> list[KeptOutput]:
         """Returns what this front-end itself has kept for a client, newest first."""
         self._forget()
         return [kept for kept, _ in reversed(self._own.values()) if kept.owner == owner]
@@ -283,7 +283,7 @@ class KeptOutputs:
             self._file = self._store.database(TABLES)
         return self._file
 
-    def _write(self, made: Sequence[Kept], bodies: Sequence[bytes]) -> list[str]:
+    def _write(self, made: Sequence[KeptOutput], bodies: Sequence[bytes]) -> list[str]:
         """Writes outputs, and returns the ids of those that have gone for them."""
         pages = [self._paged(kept, data) for kept, data in zip(made, bodies, strict=True)]
         database, size = self._database(), sum(kept.on_disk for kept in made)
@@ -318,7 +318,7 @@ class KeptOutputs:
         )
         return [output_id for (output_id,) in rows]
 
-    def _paged(self, kept: Kept, data: bytes) -> list[tuple[str, int, bytes]]:
+    def _paged(self, kept: KeptOutput, data: bytes) -> list[tuple[str, int, bytes]]:
         size = PAGE_BYTES
         cuts = [cut_at(data, number * size) for number in range(kept.pages)] + [len(data)]
         pages = enumerate((data[start:end] for start, end in itertools.pairwise(cuts)), 1)
@@ -331,7 +331,7 @@ class KeptOutputs:
             for page, body in pages
         ]
 
-    def _read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str | None]:
+    def _read(self, owner: Owner, output_id: str, page: int) -> tuple[KeptOutput, str | None]:
         if not self._has_any:
             raise NotKept
         database = self._database()
@@ -349,7 +349,7 @@ class KeptOutputs:
         opened = self._store.opened(_place(owner, output_id, page), bytes(body))
         return _kept(owner, shown), opened.decode()
 
-    def _list(self, owner: Owner) -> list[Kept]:
+    def _list(self, owner: Owner) -> list[KeptOutput]:
         if not self._has_any:
             return []
         database = self._database()
@@ -421,9 +421,9 @@ def _place(owner: Owner, output_id: str, page: int) -> tuple[str, ...]:
     return TABLES.kind, owner.principal, owner.client, output_id, str(page)
 
 
-def _kept(owner: Owner, row: Sequence[Any]) -> Kept:
+def _kept(owner: Owner, row: Sequence[Any]) -> KeptOutput:
     output_id, part, mime_type, size, pages, made = row
-    return Kept(output_id, owner, part, mime_type, size, pages, float(made))
+    return KeptOutput(output_id, owner, part, mime_type, size, pages, float(made))
 
 
 PREFIX: Final = "cellblock://outputs/"
@@ -440,12 +440,12 @@ TEMPLATE: Final = types.ResourceTemplate(
 _NAMES: Final = {"result": "result.json", "logs": "logs.jsonl"}
 
 
-def output_uri(kept: Kept) -> str:
+def output_uri(kept: KeptOutput) -> str:
     """Returns the URI of an output, which reads its first page; `?page=N` behind it reads the others."""
     return PREFIX + kept.output_id
 
 
-def resource_link(kept: Kept) -> types.ResourceLink:
+def resource_link(kept: KeptOutput) -> types.ResourceLink:
     """Returns an output as a block of a tool's result."""
     return types.ResourceLink(**_described(kept))
 
@@ -498,7 +498,7 @@ async def read_resource(kept: KeptOutputs, owner: Owner, uri: str) -> types.Read
     return types.ReadResourceResult(contents=[contents])
 
 
-def _described(kept: Kept) -> dict[str, Any]:
+def _described(kept: KeptOutput) -> dict[str, Any]:
     made = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(kept.made_at))
     pages = "one page" if kept.pages == 1 else f"{kept.pages} pages: ?page=1 to ?page={kept.pages}"
     whole = "JSON" if kept.part == "result" else "one JSON object a line"

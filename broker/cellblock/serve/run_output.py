@@ -25,7 +25,7 @@ from cellblock.run.events import WAITS
 from cellblock.run.large_results import LargeResult, compact, document, not_read, result_text
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse, TraceEntry
-from cellblock.serve.kept_outputs import Kept, KeptOutputs, Output, output_uri, resource_link
+from cellblock.serve.kept_outputs import KeptOutput, KeptOutputs, Output, output_uri, resource_link
 from cellblock.serve.mcp.tool_name import COPILOT_OF_JETBRAINS, VS_CODE
 from cellblock.serve.service import Owner
 from cellblock.serve.splices import Splices
@@ -127,7 +127,7 @@ async def tool_result(
     if form.with_media and f'"{MARK}"' in spelled:
         shown["result"], media = taken_out(data["result"])
         spelled = compact(shown["result"]) if media else spelled
-    links: list[Kept] = []
+    links: list[KeptOutput] = []
     if kept is not None and (most := _most_bytes(kept.settings, form, response, shown | more)) is not None:
         size = _bytes_in(spelled) + sum(_bytes_in(one["message"]) + ENTRY_BYTES for one in data["logs"])
         if size > most:
@@ -152,7 +152,7 @@ def _structured(
 
 
 def _result(
-    text: str, structured: dict[str, Any], blocks: Sequence[types.ContentBlock], links: Sequence[Kept]
+    text: str, structured: dict[str, Any], blocks: Sequence[types.ContentBlock], links: Sequence[KeptOutput]
 ) -> types.CallToolResult:
     content = [types.TextContent(text=text), *blocks, *map(resource_link, links)]
     return types.CallToolResult(content=content, structured_content=structured)
@@ -197,7 +197,7 @@ async def _large_result(
     is written."""
     data = _error_first(response.as_json())
     shown = dict(data)
-    links: list[Kept] = []
+    links: list[KeptOutput] = []
     blocks: list[types.ContentBlock] = []
     in_text = ""
     try:
@@ -258,7 +258,7 @@ def _block(media: Media, data: str) -> types.ImageContent | types.AudioContent:
 
 async def _keep_large(
     data: dict[str, Any], kept: KeptOutputs, owner: Owner, most: int, result: Any
-) -> list[Kept]:
+) -> list[KeptOutput]:
     """Keeps the larger of result and logs, and the other one too where that does not do; puts previews in `data`.
 
     Args:
@@ -304,7 +304,7 @@ def _encoded(data: dict[str, Any], result: Any) -> list[Output]:
     ]
 
 
-def _facts(kept: Kept, settings: OutputSettings) -> dict[str, Any]:
+def _facts(kept: KeptOutput, settings: OutputSettings) -> dict[str, Any]:
     return {
         "part": kept.part,
         "uri": output_uri(kept),
@@ -315,7 +315,7 @@ def _facts(kept: Kept, settings: OutputSettings) -> dict[str, Any]:
     }
 
 
-def _diagnostic(kept: Kept, most: int) -> dict[str, Any]:
+def _diagnostic(kept: KeptOutput, most: int) -> dict[str, Any]:
     pages = "" if kept.pages == 1 else f", with ?page=2 to ?page={kept.pages} for the rest"
     are, shows = (
         ("The result is", "`result` is the beginning of its JSON, as a string")
@@ -330,7 +330,7 @@ def _diagnostic(kept: Kept, most: int) -> dict[str, Any]:
     }
 
 
-def _shortened(logs: list[dict[str, Any]], kept: Kept, left: int, most: int) -> list[dict[str, Any]]:
+def _shortened(logs: list[dict[str, Any]], kept: KeptOutput, left: int, most: int) -> list[dict[str, Any]]:
     """Returns errors, the first and the last entries, in the order in which they came, and one that says so (Code Mode
     specification, section 3.3.1)."""
     errors = [number for number, entry in enumerate(logs) if entry["level"] == "error"]

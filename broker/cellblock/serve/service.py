@@ -149,7 +149,7 @@ class RunService(Protocol):
         """Says what has been observed of a tool's output, whatever is given or declared."""
         ...
 
-    async def wait_for_looks(self, bound: float) -> None:
+    async def wait_until_learnt(self, bound: float) -> None:
         """Waits until all results so far are looked at, at most `bound` seconds."""
         ...
 

@@ -1,6 +1,6 @@
 """A process that has started one attacker as a host does, without the filter, so that a test can kill it.
 
-Run as `python -m security.native.lone_host FOLDER room|bubblewrap`. It prints the attacker's pid and its launcher's.
+Run as `python -m security.native.lone_host FOLDER jail|bubblewrap`. It prints the attacker's pid and its launcher's.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ STAY: tuple[Step, ...] = (("prctl", 1, 0, 0, 0, 0), "say stays", ("sleep", 600_0
 async def main(folder: str, kind: str) -> None:
     syscall_lists.filter_program = lambda *_: None  # pyright: ignore[reportUnknownLambdaType]
     with in_this_process(Native(Path(folder))):
-        launcher = Launcher(room=confinement.room() if kind == "room" else None)
+        launcher = Launcher(jail=confinement.jail() if kind == "jail" else None)
         worker, owner = await let_loose(*STAY, launcher=launcher)
         await owner.until("says")
-        assert (launcher.room is not None) == (kind == "room")
+        assert (launcher.jail is not None) == (kind == "jail")
         print(worker.pid, launcher.pid, flush=True)
         await asyncio.Event().wait()
 

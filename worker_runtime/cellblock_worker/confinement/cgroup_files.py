@@ -20,7 +20,7 @@ from cellblock_worker.base.lifetime import kill_if
 EMPTY_BOUND_SECONDS: Final = 1.0
 """Bounds the time for the last process to leave a group after it was killed."""
 
-_LOOK_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 
 _PIECE_BYTES: Final = 16 * 1024
 """Exceeds what the kernel gives of most of its files at once."""
@@ -111,7 +111,7 @@ def end(group: Path) -> bool:
         if time.monotonic() > deadline:
             return False
         kill_members(group)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return True
 
 

@@ -70,7 +70,7 @@ class WorkerGroup:
         hierarchies: Version, folder to make, and its controllers.
 
     Attributes:
-        entries: Files of v1 that take a thread (see `launching.Order`).
+        entries: Files of v1 that take a thread (see `launching.SpawnRequest`).
         born_in: Folder of v2, or nothing.
         lasts: Whether a later worker can use it: its peak can be forgotten.
 

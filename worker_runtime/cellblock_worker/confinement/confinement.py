@@ -29,7 +29,7 @@ from cellblock_worker.confinement import bubblewrap, syscall_lists
 from cellblock_worker.confinement.bubblewrap import HeldFiles
 from cellblock_worker.confinement.cgroup import Membership
 from cellblock_worker.confinement.cgroup_workers import WorkerGroup
-from cellblock_worker.launch.launching import Order, Room
+from cellblock_worker.launch.launching import Jail, SpawnRequest
 
 BUNDLE_DIR: Final = Path(__file__).parents[1] / "_bundle"
 BOOT_SCRIPT: Final = "boot.js"
@@ -63,7 +63,7 @@ WORKER_ENVIRONMENT: Final = {
     "DENO_DIR": "/dev/null/deno",
     "DENO_NO_UPDATE_CHECK": "1",
     "NO_COLOR": "1",
-    # As in the room, where no machine's zone is known: a recording is replayed on another machine.
+    # As in the jail, where no machine's zone is known: a recording is replayed on another machine.
     "TZ": "UTC",
     # The main thread's, and one that is made at boot. A new one takes 128 MiB for a moment: as much as a run may have.
     "MALLOC_ARENA_MAX": "2",
@@ -135,30 +135,30 @@ class Launch:
         command: The command line for a launcher, which guards what is not wrapped (see `launching`).
         fds: Descriptors that the command line names.
         wrapped: Whether it is inside bubblewrap.
-        in_room: Whether it can only be started by a launcher that is in `room()`.
+        in_jail: Whether it can only be started by a launcher that is in `jail()`.
         environment: All of it.
     """
 
     command: list[str]
     fds: tuple[int, ...] = ()
     wrapped: bool = False
-    in_room: bool = False
+    in_jail: bool = False
     environment: Mapping[str, str] = field(default_factory=lambda: WORKER_ENVIRONMENT)
 
-    def order(self, group: WorkerGroup | None) -> Order:
+    def order(self, group: WorkerGroup | None) -> SpawnRequest:
         """Returns the order for a launcher.
 
         Args:
             group: The worker's own, if there is one.
         """
-        return Order(
+        return SpawnRequest(
             self.command,
             dict(self.environment),
             self.fds,
             guarded=not self.wrapped,
             entries=group.entries if group is not None else (),
             group=group.born_in if group is not None else "",
-            in_room=self.in_room,
+            in_jail=self.in_jail,
         )
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class _Choice:
     deno_dir: str | None = None
     contexts: bool = False
     lacks_contexts: bool = False
-    room: Room | None = None
+    jail: Jail | None = None
     host_has_network: bool = True
     held: HeldFiles = field(default_factory=HeldFiles)
 
@@ -208,7 +208,7 @@ def use_isolation(isolation: Isolation, *, seccomp: Seccomp = "enforce", has_net
         OSError: This machine is at its end for now (no process, no descriptor, no memory): that says nothing about
             what it offers, and must not make a weaker choice.
     """
-    _choice.wrapper, _choice.missing, _choice.deno_dir, _choice.room = None, (), None, None
+    _choice.wrapper, _choice.missing, _choice.deno_dir, _choice.jail = None, (), None, None
     _choice.host_has_network = has_network
     _choice.held.close()
     if isolation == "off":
@@ -228,7 +228,7 @@ def use_isolation(isolation: Isolation, *, seccomp: Seccomp = "enforce", has_net
     if lacks and isolation == "required" and seccomp == "enforce":
         raise IsolationUnavailable(lacks)
     _choice.missing = (lacks,) if lacks else ()
-    _choice.room = _room()
+    _choice.jail = _jail()
 
 
 def use_cgroup(membership: Membership | None) -> None:
@@ -243,7 +243,7 @@ def use_contexts(wanted: bool) -> bool:
     contexts = wanted and _LINUX
     _choice.lacks_contexts = wanted and not contexts
     _choice.contexts = contexts
-    _choice.room = _room()
+    _choice.jail = _jail()
     return contexts
 
 
@@ -255,21 +255,21 @@ def worker_scripts() -> list[str]:
 def use_deno_dir(folder: str | None) -> None:
     """Names the folder that every worker inside bubblewrap sees, read-only, as its DENO_DIR (see `deno_dir`)."""
     _choice.deno_dir = folder
-    _choice.room = _room()
+    _choice.jail = _jail()
 
 
-def room() -> Room | None:
+def jail() -> Jail | None:
     """Returns what the host's launcher is to enter, the same object until it changes; None without bubblewrap."""
-    return _choice.room
+    return _choice.jail
 
 
-def _room() -> Room | None:
+def _jail() -> Jail | None:
     if _choice.wrapper is None:
         return None
     command = _for_script(_choice.wrapper)
     if _choice.deno_dir is not None:
         command = bubblewrap.with_folder(command, _choice.deno_dir, DENO_DIR_INSIDE)
-    return Room(tuple(command), _choice.filter or b"")
+    return Jail(tuple(command), _choice.filter or b"")
 
 
 def _for_script(wrapper: Sequence[str]) -> list[str]:
@@ -299,7 +299,7 @@ def launch(
     max_old_space_mb: int,
     script: str = BOOT_SCRIPT,
     *,
-    room: Room | None = None,
+    jail: Jail | None = None,
     deno_dir: str | None = None,
 ) -> Launch:
     """Returns how to start a worker, or another script of the bundle just like one. Raises OSError.
@@ -307,18 +307,18 @@ def launch(
     Args:
         max_old_space_mb: V8's own heap ceiling in MiB, so that it collects garbage before the kernel's limit.
         script: Name of a file of the bundle.
-        room: What its launcher is in; None: it gets a bubblewrap of its own, where there is one.
-        deno_dir: Folder to use instead of the one that `use_deno_dir` has named, without a room.
+        jail: What its launcher is in; None: it gets a bubblewrap of its own, where there is one.
+        deno_dir: Folder to use instead of the one that `use_deno_dir` has named, without a jail.
     """
-    if room is not None:
+    if jail is not None:
         command = [
             bubblewrap.DENO_INSIDE,
             *_deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script),
         ]
         environment = WORKER_ENVIRONMENT
-        if DENO_DIR_INSIDE in room.command:
+        if DENO_DIR_INSIDE in jail.command:
             environment = {**environment, "DENO_DIR": DENO_DIR_INSIDE}
-        return Launch(command, in_room=True, environment=environment)
+        return Launch(command, in_jail=True, environment=environment)
     if _choice.wrapper is None:
         return Launch(plain_argv(max_old_space_mb, script))
     return _wrapped(_choice.wrapper, max_old_space_mb, script, deno_dir or _choice.deno_dir)
@@ -404,14 +404,14 @@ def limit_at_lease(
     cpu_seconds: float,
     address_bytes: int | None = None,
     *,
-    room: tuple[int, float] = (0, 0.0),
+    spare: tuple[int, float] = (0, 0.0),
 ) -> bool:
     """Puts the run's limits on a live worker.
 
     `data_bytes` is the worker's data size now plus what the run may add: set any earlier, V8's reservation at start
     would not fit. `cpu_seconds`, counted from the worker's birth, is the backstop of the sampled CPU cap.
     `address_bytes`, for a worker without a cgroup of its own, is the same as `data_bytes` for all that it maps.
-    `room`, for one that may have other runs, is by how many bytes and seconds its hard limits are over these: nobody
+    `spare`, for one that may have other runs, is by how many bytes and seconds its hard limits are over these: nobody
     may raise them later.
 
     Returns:
@@ -422,7 +422,7 @@ def limit_at_lease(
     """
     if not _LINUX:
         return False
-    more_bytes, more_seconds = room
+    more_bytes, more_seconds = spare
     _lower(pid, resource.RLIMIT_DATA, data_bytes, data_bytes + more_bytes)
     if address_bytes is not None:
         most = address_bytes + ADDRESS_ROOM_BYTES
@@ -442,10 +442,10 @@ def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
     resource.prlimit(pid, limit, (soft, hard))
 
 
-def layers_in_force(*, in_room: bool = False) -> list[str]:
+def layers_in_force(*, in_jail: bool = False) -> list[str]:
     """Returns the names of the layers that a worker gets on this machine, for `doctor` and the host's `Hello`.
 
-    `in_room`: its launcher is in `room()`.
+    `in_jail`: its launcher is in `jail()`.
     """
     layers = ["deno: no permission, no npm, no remote, no code from strings", "environment: empty"]
     if _choice.contexts:
@@ -462,7 +462,7 @@ def layers_in_force(*, in_room: bool = False) -> list[str]:
         layers.append(
             "namespaces: user, pid, network, ipc, uts, mount; read-only root of Deno and its libraries; no capability"
         )
-        if in_room:
+        if in_jail:
             layers.append(
                 "namespaces: pid, ipc and uts are each worker's own; user, mount and root are the host's workers'"
             )

@@ -19,7 +19,7 @@ from cellblock_worker.base import lifetime
 TRIAL_BOUND_SECONDS: Final = 30.0
 """Bounds the time for the trial in a child; it takes about 60 ms, and what it starts has bounds of its own."""
 
-TRIAL_LOOK_SECONDS: Final = 0.002
+TRIAL_POLL_SECONDS: Final = 0.002
 """Sets the pause between two looks at whether the trial is over."""
 
 _CLONE_NEWUSER: Final = 0x10000000
@@ -69,7 +69,7 @@ def _tried(works: Callable[[], bool]) -> bool:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return status == 0
-        time.sleep(TRIAL_LOOK_SECONDS)
+        time.sleep(TRIAL_POLL_SECONDS)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return False

@@ -74,7 +74,7 @@ async def run_once(
         launch: Closed here.
         bound: Longest time in seconds; past it, or when the caller is cancelled, the process is killed.
         given: What it reads.
-        launcher: Starts it, one that is in the room where `launch` is in one; None: it is started from this process.
+        launcher: Starts it, one that is in the jail where `launch` is in one; None: it is started from this process.
 
     Raises:
         OSError: It cannot be started.
@@ -111,7 +111,7 @@ async def run_selftest(
     Args:
         max_old_space_mb: As for `confinement.launch`.
         deno_dir: A DENO_DIR that workers do not see yet.
-        launcher: Starts workers; in its room, where it has one, the test is made too. None: in a bubblewrap of its own.
+        launcher: Starts workers; in its jail, where it has one, the test is made too. None: in a bubblewrap of its own.
 
     Raises:
         SelfTestFailed: The host must not serve.
@@ -121,7 +121,7 @@ async def run_selftest(
         launcher = launcher or Launcher(alone=True)
         launcher.open()
         launch = confinement.launch(
-            max_old_space_mb, confinement.SELFTEST_SCRIPT, room=launcher.room, deno_dir=deno_dir
+            max_old_space_mb, confinement.SELFTEST_SCRIPT, jail=launcher.jail, deno_dir=deno_dir
         )
         done = await run_once(launch, BOUND_SECONDS, launcher=launcher)
     except TimeoutError:

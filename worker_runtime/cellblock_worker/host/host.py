@@ -176,7 +176,7 @@ class Host:
         self._refill_timer: asyncio.TimerHandle | None = None
         self._is_announced = False
         self._all_gone = asyncio.Event()
-        self.launcher = Launcher(room=confinement.room())
+        self.launcher = Launcher(jail=confinement.jail())
         self._former_launchers: list[Launcher] = []
         self.stopped = asyncio.Event()
 
@@ -184,12 +184,12 @@ class Host:
         self._balance()
 
     async def move(self) -> None:
-        """Has workers from now on born in the room as it is by now; those that are there stay where they are."""
-        launcher = Launcher(room=confinement.room())
+        """Has workers from now on born in the jail as it is by now; those that are there stay where they are."""
+        launcher = Launcher(jail=confinement.jail())
         try:
             await launcher.opened()
         except OSError as error:
-            logger.warning("workers boot in the room as it was: %s", error)
+            logger.warning("workers boot in the jail as it was: %s", error)
             return
         if self._stopping:
             launcher.close()
@@ -242,7 +242,7 @@ class Host:
             pid=os.getpid(),
             capacity=self._config.capacity,
             deno=confinement.deno_binary(),
-            layers=confinement.layers_in_force(in_room=self.launcher.room is not None),
+            layers=confinement.layers_in_force(in_jail=self.launcher.jail is not None),
             missing=confinement.layers_missing(),
             message_bytes=self._config.max_message_bytes,
             heap_mb=self._config.max_old_space_mb,

@@ -60,7 +60,7 @@ LOOK_UP_SECONDS: Final = 5.0
 LOOK_UP_BOUND_SECONDS: Final = 10.0
 """Bounds one look-up: a resolver's own retries take longer, and the next look-up is as good."""
 
-DRAIN_LOOK_SECONDS: Final = 0.1
+DRAIN_POLL_SECONDS: Final = 0.1
 """Sets the pause between two looks at whether the last run has ended."""
 
 LOG_INTERVAL_SECONDS: Final = 10.0
@@ -239,7 +239,7 @@ class RemoteHost:
         while time.monotonic() < until and not self._now.is_set():
             if all(self._places.is_idle(link) for link in links):
                 return
-            await first_of(self._now, seconds=DRAIN_LOOK_SECONDS)
+            await first_of(self._now, seconds=DRAIN_POLL_SECONDS)
 
     def _on_lost(self, link: BrokerLink, why: str) -> None:
         broker = self._brokers[link.endpoint]

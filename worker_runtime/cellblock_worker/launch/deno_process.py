@@ -11,7 +11,7 @@ import sys
 from typing import Final, Protocol
 
 from cellblock_worker.base.lifetime import HAS_PIDFD
-from cellblock_worker.launch.launching import Launcher, Order, Started
+from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
 
 READ_CHUNK_BYTES: Final = 256 * 1024
 
@@ -58,7 +58,7 @@ class DenoProcess:
     """
 
     def __init__(
-        self, launcher: Launcher, order: Order, events: ProcessEvents, *, max_unsent_bytes: int
+        self, launcher: Launcher, order: SpawnRequest, events: ProcessEvents, *, max_unsent_bytes: int
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._launcher = launcher

@@ -5,7 +5,7 @@ and sends back a pidfd that was made with it. Under v2 the child is born there (
 itself before it becomes another program: a thread that moves itself alone takes no lock over the machine. The launcher
 outlives the host for a moment, and ends all that is left of its workers: one can take back its PDEATHSIG, but not this.
 
-It may be told to enter a room: the user and mount namespaces, root, network and host name that bubblewrap makes once,
+It may be told to enter a jail: the user and mount namespaces, root, network and host name that bubblewrap makes once,
 and that all workers of a host then share. Each of them gets its own pid, ipc and uts namespaces at its birth, and gives
 up every capability before it becomes the program. None can be had by a program there: the launcher has emptied its own
 bounding set, which they have from it.
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     # A megabyte by itself.
     from typing import Final
 
-    Order = tuple[list[str], dict[str, str], int, list[int], list[str], str, bool]
+    SpawnRequest = tuple[list[str], dict[str, str], int, list[int], list[str], str, bool]
     """Command line, environment, the parent whose death is to be its own (or 0), the places of its descriptors, files
     of v1 groups that take a thread, folder of the v2 group to be born in (or nothing), whether it is a worker in the
-    room."""
+    jail."""
 
-    Room = tuple[list[str], bytes]
-    """Command line of bubblewrap without a program, and the seccomp filter of those who live in the room (or
+    Jail = tuple[list[str], bytes]
+    """Command line of bubblewrap without a program, and the seccomp filter of those who live in the jail (or
     nothing)."""
 
 MAX_ORDER_BYTES: Final = 64 * 1024
@@ -51,7 +51,7 @@ _CLONE_PIDFD: Final = 0x1000
 _CLONE_PARENT: Final = 0x8000
 _CLONE_INTO_CGROUP: Final = 0x200000000
 _OWN_NAMESPACES: Final = 0x04000000 | 0x08000000 | 0x20000000
-"""Names the namespaces that workers in a room do not share: CLONE_NEWUTS, NEWIPC and NEWPID."""
+"""Names the namespaces that workers in a jail do not share: CLONE_NEWUTS, NEWIPC and NEWPID."""
 
 _NETWORK_OPTION: Final = "--unshare-net"
 _NO_PROGRAM: Final = "/worker/no-program"
@@ -89,7 +89,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 _machine: Final = os.open("/", os.O_PATH | os.O_DIRECTORY)
-"""Holds the machine's root, in which the cgroups are: a room has none."""
+"""Holds the machine's root, in which the cgroups are: a jail has none."""
 
 
 class Filter(ctypes.Structure):
@@ -217,22 +217,22 @@ def _below(path: str) -> str:
     return path.lstrip("/")
 
 
-def become(order: Order, fds: list[int], program: Filter | None) -> None:
+def become(order: SpawnRequest, fds: list[int], program: Filter | None) -> None:
     """Enters the groups in a child, puts the descriptors in their places, and becomes the program. Raises OSError."""
-    argv, environment, parent, targets, entries, _, in_room = order
+    argv, environment, parent, targets, entries, _, in_jail = order
     for entry in entries:
         group = os.open(_below(entry), os.O_WRONLY, dir_fd=_machine)
         # 0 is the writer itself, whatever its pid is outside of its namespace.
         os.write(group, b"0")
         os.close(group)
     os.setsid()
-    if in_room:
+    if in_jail:
         give_up_rights()
     if parent:
         _libc.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         # The first process of a namespace sees no parent; if that is gone, this launcher ends the child.
-        if os.getppid() != (0 if in_room else parent):
+        if os.getppid() != (0 if in_jail else parent):
             os._exit(_NOT_STARTED)
     for number in _IGNORED_BY_PYTHON:
         _libc.signal(number, None)
@@ -247,7 +247,7 @@ def become(order: Order, fds: list[int], program: Filter | None) -> None:
     os.chdir("/")
     # The last call but one: what is above is on no list.
     if (
-        in_room
+        in_jail
         and program is not None
         and _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
     ):
@@ -255,10 +255,10 @@ def become(order: Order, fds: list[int], program: Filter | None) -> None:
     os.execve(argv[0], argv, environment)
 
 
-def start(order: Order, fds: list[int], program: Filter | None) -> tuple[int, int]:
+def start(order: SpawnRequest, fds: list[int], program: Filter | None) -> tuple[int, int]:
     """Starts the process of one order. Gives pid and pidfd. Raises OSError."""
-    argv, _, _, _, entries, group, in_room = order
-    namespaces = _OWN_NAMESPACES if in_room else 0
+    argv, _, _, _, entries, group, in_jail = order
+    namespaces = _OWN_NAMESPACES if in_jail else 0
     pid, pidfd, inside = clone_into(group, namespaces) if group else (*clone(None, namespaces), True)
     if pid == 0:
         try:
@@ -288,7 +288,7 @@ def signal_all(pidfds: list[int], number: int) -> list[int]:
 
 def serve(channel: _socket.socket) -> None:
     """Carries out orders until the host is gone. One that is None hands over a pidfd to watch over, and one of two
-    parts names the room to enter."""
+    parts names the jail to enter."""
     living: list[int] = []
     orders = 0
     program: Filter | None = None
@@ -318,7 +318,7 @@ def serve(channel: _socket.socket) -> None:
                 channel.sendmsg([marshal.dumps(0)])
                 continue
             if order[-1] and not has_room:
-                raise OSError(errno.EPERM, "there is no room")
+                raise OSError(errno.EPERM, "there is no jail")
             answer, pidfd = start(order, fds, program)
         except OSError as error:
             answer = -(error.errno or errno.EIO)

@@ -45,7 +45,7 @@ _ANSWER_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SpawnRequest:
     """An order says what to start, and where.
 
     Attributes:
@@ -55,7 +55,7 @@ class Order:
         guarded: Whether it is to ask for PDEATHSIG and no_new_privs.
         entries: Files of v1 cgroups that take a thread.
         group: Folder of the v2 cgroup that it is born in, or nothing.
-        in_room: Whether it is a worker in the launcher's room.
+        in_jail: Whether it is a worker in the launcher's jail.
         preexec: Runs in the child when there is no launcher.
     """
 
@@ -65,11 +65,11 @@ class Order:
     guarded: bool = False
     entries: tuple[str, ...] = ()
     group: str = ""
-    in_room: bool = False
+    in_jail: bool = False
     preexec: Callable[[], None] | None = None
 
 
-class Room(NamedTuple):
+class Jail(NamedTuple):
     """Says what all workers of a launcher share: the root and the namespaces that bubblewrap makes.
 
     Attributes:
@@ -98,40 +98,40 @@ class Launcher:
 
     Args:
         alone: Whether to do without that process, for one child that need not be started quickly.
-        room: What the launcher is to enter, so that its workers are born there.
+        jail: What the launcher is to enter, so that its workers are born there.
 
     Attributes:
-        room: What it has entered, or will; None where it could not, so that each worker needs a bubblewrap of its own.
+        jail: What it has entered, or will; None where it could not, so that each worker needs a bubblewrap of its own.
     """
 
-    def __init__(self, *, alone: bool = False, room: Room | None = None) -> None:
+    def __init__(self, *, alone: bool = False, jail: Jail | None = None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._waiting: deque[tuple[Answer, float]] = deque()
         self._overdue: asyncio.TimerHandle | None = None
         self._watched: set[int] = set()
         self._alone = alone or not lifetime.LINUX or not HAS_PIDFD
-        self.room = None if self._alone else room
+        self.jail = None if self._alone else jail
 
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
     def open(self) -> None:
-        """Starts the launcher where there is none now, and waits until it has entered its room. Raises OSError."""
+        """Starts the launcher where there is none now, and waits until it has entered its jail. Raises OSError."""
         if self._alone or self._channel is not None:
             return
         channel = self._begin()
-        self._take(channel, _tried(channel, self.room))
+        self._take(channel, _tried(channel, self.jail))
 
     async def opened(self) -> None:
         """Opens the launcher as `open` does, but holds no loop meanwhile. Raises OSError."""
         if self._alone or self._channel is not None:
             return
         channel = self._begin()
-        self._take(channel, await asyncio.to_thread(_tried, channel, self.room))
+        self._take(channel, await asyncio.to_thread(_tried, channel, self.jail))
 
-    def start(self, order: Order, streams: tuple[int, int, int], answer: Answer) -> None:
+    def start(self, order: SpawnRequest, streams: tuple[int, int, int], answer: Answer) -> None:
         """Starts a child whose standard streams are `streams`, which may be closed afterwards.
 
         `answer` is called once, with the child or with why there is none, never before this has returned.
@@ -201,19 +201,19 @@ class Launcher:
 
     def _take(self, channel: socket.socket, failed: _Failed | None) -> None:
         """Takes over the process of a launcher that was tried; where this machine refuses it, another one without a
-        room, or none at all."""
+        jail, or none at all."""
         self._channel = channel
         if failed is not None:
             self.close()
-            if failed.room:
+            if failed.jail:
                 logger.warning("each worker gets a bubblewrap of its own: %s", failed.error)
-                self.room = None
+                self.jail = None
                 self.open()
                 return
             if failed.error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EPERM):
                 raise failed.error
             logger.warning("workers are started without a launcher: %s", failed.error)
-            self._alone, self.room = True, None
+            self._alone, self.jail = True, None
             return
         channel.setblocking(False)
         asyncio.get_running_loop().add_reader(channel, self._read)
@@ -269,25 +269,25 @@ class Launcher:
 
 
 class _Failed(NamedTuple):
-    """Says what a launcher could not do: enter its room, or start anything."""
+    """Says what a launcher could not do: enter its jail, or start anything."""
 
     error: OSError
-    room: bool
+    jail: bool
 
 
-def _tried(channel: socket.socket, room: Room | None) -> _Failed | None:
-    """Has a launcher start something that ends at once, first as it is, then in its room. Says what it cannot do."""
+def _tried(channel: socket.socket, jail: Jail | None) -> _Failed | None:
+    """Has a launcher start something that ends at once, first as it is, then in its jail. Says what it cannot do."""
     channel.settimeout(HELLO_BOUND_SECONDS)
     entering = False
     try:
-        _try_start(channel, Order(["/"], {}))
-        if room is not None:
+        _try_start(channel, SpawnRequest(["/"], {}))
+        if jail is not None:
             entering = True
-            channel.send(marshal.dumps((list(room.command), room.filter)))
+            channel.send(marshal.dumps((list(jail.command), jail.filter)))
             answer = _received(channel)
             if isinstance(answer, OSError):
-                return _Failed(answer, room=True)
-            _try_start(channel, Order(["/"], {}, guarded=True, in_room=True))
+                return _Failed(answer, jail=True)
+            _try_start(channel, SpawnRequest(["/"], {}, guarded=True, in_jail=True))
     except TimeoutError:
         return _Failed(OSError(errno.ETIMEDOUT, "the launcher is silent"), entering)
     except OSError as error:
@@ -295,7 +295,7 @@ def _tried(channel: socket.socket, room: Room | None) -> _Failed | None:
     return None
 
 
-def _try_start(channel: socket.socket, order: Order) -> None:
+def _try_start(channel: socket.socket, order: SpawnRequest) -> None:
     """Has a launcher start a program that ends at once. Raises OSError."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
@@ -309,7 +309,7 @@ def _try_start(channel: socket.socket, order: Order) -> None:
     os.waitpid(answer.pid, 0)
 
 
-def _written(order: Order) -> bytes:
+def _written(order: SpawnRequest) -> bytes:
     parent = os.getpid() if order.guarded else 0
     words = (
         list(order.command),
@@ -318,7 +318,7 @@ def _written(order: Order) -> bytes:
         [0, 1, 2, *order.fds],
         list(order.entries),
         order.group,
-        order.in_room,
+        order.in_jail,
     )
     return marshal.dumps(words)
 
@@ -334,7 +334,7 @@ def _received(channel: socket.socket) -> Started | OSError:
     return Started(number, fds[0] if fds else -1)
 
 
-def _start_alone(order: Order, streams: tuple[int, int, int]) -> Started | OSError:
+def _start_alone(order: SpawnRequest, streams: tuple[int, int, int]) -> Started | OSError:
     """Starts the process of an order from this process. What fails after the fork is the child's exit."""
     if order.entries or order.group:
         return OSError(errno.ENOSYS, "without a launcher no worker can be put into a cgroup of its own")

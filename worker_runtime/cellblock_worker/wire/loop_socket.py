@@ -25,11 +25,11 @@ SEND_HIGH_WATER_MARK: Final = 10_000
 BACKLOG_CAP: Final = 50_000
 """Caps the messages kept here past the high-water mark; a peer that slow is gone."""
 
-LOOK_BATCH: Final = 256
+DRAIN_BATCH: Final = 256
 """Caps the messages taken in one turn of the loop: a peer that floods must not keep timers and other sockets
 waiting."""
 
-LOOK_SECONDS: Final = 0.01
+DRAIN_SECONDS: Final = 0.01
 """Bounds the time of one turn, for messages that take long."""
 
 # Plain numbers: an operation on pyzmq's enums costs as much as the call that it is for.
@@ -80,25 +80,25 @@ class LoopSocket:
             socket.setsockopt(option, value)
         self._loop = asyncio.get_running_loop()
         self._fd = int(socket.getsockopt(zmq.FD))
-        self._loop.add_reader(self._fd, self._look)
+        self._loop.add_reader(self._fd, self._drain)
         # A pipe signals only to a reader that has once found it empty.
-        self._look_soon()
+        self._drain_soon()
 
     def bind(self, endpoint: str) -> None:
         """Binds the socket to an endpoint. Raises zmq.ZMQError."""
         self._socket.bind(endpoint)
-        self._look_soon()
+        self._drain_soon()
 
     def unbind(self, endpoint: str) -> None:
         """Stops listening at an endpoint. Harmless when it does not."""
         with contextlib.suppress(zmq.ZMQError):
             self._socket.unbind(endpoint)
-        self._look_soon()
+        self._drain_soon()
 
     def connect(self, endpoint: str) -> None:
         """Connects the socket to an endpoint. Raises zmq.ZMQError."""
         self._socket.connect(endpoint)
-        self._look_soon()
+        self._drain_soon()
 
     def send(self, parts: Sequence[bytes]) -> None:
         """Sends now, or keeps the message until the peer takes more.
@@ -111,7 +111,7 @@ class LoopSocket:
             self._keep(peer, parts)
         # A send may have taken the signal for what has come meanwhile.
         if self._backlog or int(self._socket.get(_EVENTS)) & _POLLIN:
-            self._look_soon()
+            self._drain_soon()
 
     def close(self, *, linger_ms: int = 0) -> None:
         """Closes the socket. What ZeroMQ has not sent yet is lost after `linger_ms` milliseconds."""
@@ -137,18 +137,18 @@ class LoopSocket:
             raise PeerUnreachable(str(error)) from None
         return True
 
-    def _look_soon(self) -> None:
+    def _drain_soon(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._drain)
 
-    def _look(self) -> None:
+    def _drain(self) -> None:
         self._scheduled = False
         socket = self._socket
-        until = time.monotonic() + LOOK_SECONDS
+        until = time.monotonic() + DRAIN_SECONDS
         # As a rule something has come: taking it tells so, too, and saves a question.
         readable, sent = not self._backlog, False
-        for _ in range(LOOK_BATCH):
+        for _ in range(DRAIN_BATCH):
             if socket.closed:
                 return
             if not readable:
@@ -166,13 +166,13 @@ class LoopSocket:
                     self._on_message(parts)
                 except Exception:
                     # The FD is edge-triggered: without another look, what is queued would wait for the next edge.
-                    self._look_soon()
+                    self._drain_soon()
                     raise
                 if time.monotonic() > until:
                     break
             elif not sent:
                 return
-        self._look_soon()
+        self._drain_soon()
 
     def _receive(self) -> list[bytes]:
         receive = self._socket.recv

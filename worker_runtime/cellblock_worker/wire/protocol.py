@@ -50,7 +50,7 @@ MAX_LAYERS: Final = 64
 MAX_EVENT_CHARS: Final = 4 * KIB
 """Caps the events of a journaled run that come in one message."""
 
-EVENTS_APART: Final = 2 * KIB
+EVENTS_FLUSH_CHARS: Final = 2 * KIB
 """Bounds the characters of events that wait for the next message: the sandbox sends them in one of their own when
 there are more, before each console entry and a run's end, and after `EVENTS_MS`."""
 
@@ -159,8 +159,8 @@ class Done(Message, frozen=True):
 
 
 class Noted(Message, frozen=True, tag="events"):
-    """Carries events of a journaled run that are not to wait for the next request (`EVENTS_APART`). Body: as text, in
-    ASCII."""
+    """Carries events of a journaled run that may not wait for the next request (`EVENTS_FLUSH_CHARS`). Body: as text,
+    in ASCII."""
 
     max_body: ClassVar[BodyCap] = MAX_EVENT_CHARS
 

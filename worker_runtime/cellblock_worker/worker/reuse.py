@@ -21,10 +21,10 @@ a core."""
 CONTEXT_SECONDS: Final = 0.002
 """Is what a process is likely to need from an outcome to `Ready`."""
 
-RETURN_LOOK_SECONDS: Final = 0.005
+RETURN_POLL_SECONDS: Final = 0.005
 """Sets the pause between two looks at a process on its way from an outcome to `Ready`."""
 
-RETURN_LOOKS: Final = 200
+RETURN_POLLS: Final = 200
 """Bounds the looks at a process on its way to `Ready`, to a second: one that neither computes nor says `ready` is of
 no use."""
 

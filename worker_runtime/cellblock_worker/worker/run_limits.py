@@ -94,10 +94,10 @@ BLIND_PAUSE_SECONDS: Final = 0.1
 LONG_RUN_CPU_SECONDS: Final = 0.05
 """Sets the CPU time after which a run is a long one; most runs never take as much."""
 
-FIRST_LOOK_SECONDS: Final = 0.1
-"""Bounds the pause before the first look; each later one may come twice as late, up to `LAST_LOOK_SECONDS`."""
+FIRST_SAMPLE_SECONDS: Final = 0.1
+"""Bounds the pause before the first look; each later one may come twice as late, up to `LAST_SAMPLE_SECONDS`."""
 
-LAST_LOOK_SECONDS: Final = 0.8
+LAST_SAMPLE_SECONDS: Final = 0.8
 
 
 def is_gone(error: OSError) -> bool:
@@ -148,7 +148,7 @@ class UseWatch:
         self.billed = 0.0
         self.charged = 0.0
         self.live_at: float | None = None if run.replay_ms else 0.0
-        self._longest_pause = FIRST_LOOK_SECONDS
+        self._longest_pause = FIRST_SAMPLE_SECONDS
         self._timer = self._look_later((run.replay_ms or run.cpu_ms) / 1000)
 
     def cancel(self) -> None:
@@ -207,7 +207,7 @@ class UseWatch:
             if used >= LONG_RUN_CPU_SECONDS:
                 more, self.reported = used - self.reported, used
                 self._computes(more)
-            self._longest_pause = min(2 * self._longest_pause, LAST_LOOK_SECONDS)
+            self._longest_pause = min(2 * self._longest_pause, LAST_SAMPLE_SECONDS)
             self._timer = self._look_later(left)
 
     def _look_later(self, left: float) -> asyncio.TimerHandle:

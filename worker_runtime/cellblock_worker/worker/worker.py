@@ -33,8 +33,8 @@ from cellblock_worker.worker.reuse import (
     CPU_SECONDS,
     GROWTH_BYTES,
     RETURN_CPU_SECONDS,
-    RETURN_LOOK_SECONDS,
-    RETURN_LOOKS,
+    RETURN_POLL_SECONDS,
+    RETURN_POLLS,
     Bond,
 )
 from cellblock_worker.worker.run_limits import Priority, UseWatch, WallClock, is_gone
@@ -148,10 +148,10 @@ class Worker:
         self.token = b""
         self._memory = MemoryEvidence()
         self.launcher = owner.launcher
-        # Whether there is a room is known then.
+        # whether there is a jail is known then.
         self.launcher.open()
         script = confinement.CONTEXTS_SCRIPT if lasts else confinement.BOOT_SCRIPT
-        launch = confinement.launch(max_old_space_mb, script, room=self.launcher.room)
+        launch = confinement.launch(max_old_space_mb, script, jail=self.launcher.jail)
         self._wrapped = launch.wrapped
         self._group: WorkerGroup | None = None
         try:
@@ -240,7 +240,7 @@ class Worker:
                 before.data_bytes + run.memory_bytes,
                 before.cpu_seconds + (run.cpu_ms + run.replay_ms) / 1000,
                 before.address_bytes + run.memory_bytes if self._group is None else None,
-                room=(GROWTH_BYTES, CPU_SECONDS) if in_context else (0, 0.0),
+                spare=(GROWTH_BYTES, CPU_SECONDS) if in_context else (0, 0.0),
             )
         except OSError as error:
             if not is_gone(error):
@@ -322,7 +322,7 @@ class Worker:
             self._reason = None
             with contextlib.suppress(OSError):  # Else its exit is on the way.
                 self._cpu_at_outcome = self._usage.cpu_seconds()
-                self._await_return(RETURN_LOOKS)
+                self._await_return(RETURN_POLLS)
         else:
             self._timers.append(self._loop.call_later(FAREWELL_SECONDS, self._process.kill))
 
@@ -423,7 +423,7 @@ class Worker:
         if used >= RETURN_CPU_SECONDS or looks == 0:
             self.kill("finished", "it was not ready for another run in its time")
         else:
-            self._timers.append(self._loop.call_later(RETURN_LOOK_SECONDS, self._await_return, looks - 1))
+            self._timers.append(self._loop.call_later(RETURN_POLL_SECONDS, self._await_return, looks - 1))
 
     def _tell_tidied(self) -> None:
         with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ import * as p from "../primordials.ts";
 import type { Kind, Run, Seam, Terms } from "../seam.ts";
 import { send, utf8 } from "../wire/channel.ts";
 import { turnOfLoop } from "../wire/pipes.ts";
-import { EVENTS_APART, EVENTS_MS, MAX_LOG_ENTRIES } from "../wire/protocol.gen.ts";
+import { EVENTS_FLUSH_CHARS, EVENTS_MS, MAX_LOG_ENTRIES } from "../wire/protocol.gen.ts";
 import { keyStream, type NextByte, rehearseSources, replaceSources } from "./journal_globals.ts";
 import { Past } from "./past.ts";
 
@@ -227,7 +227,7 @@ export const journalOfProcess: Seam = {
 
 function note(event: string): void {
   unsent += event;
-  if (unsent.length > EVENTS_APART) sendUnsent();
+  if (unsent.length > EVENTS_FLUSH_CHARS) sendUnsent();
   else arm();
 }
 

@@ -10,7 +10,7 @@ export const MAX_BODY = { query: 65536, notice: 65536, events: 4096, failed: 262
 export const TOOK_SHARE = 8;
 
 /** Events of a journaled run go out in a message of their own when there are over so many characters. */
-export const EVENTS_APART = 2048;
+export const EVENTS_FLUSH_CHARS = 2048;
 
 /** And after so many milliseconds, where nothing else has carried them. */
 export const EVENTS_MS = 20;
@@ -69,8 +69,8 @@ export interface Done {
   ms: number;
 }
 
-/** Carries events of a journaled run that are not to wait for the next request (`EVENTS_APART`). Body: as text, in
-    ASCII. */
+/** Carries events of a journaled run that may not wait for the next request (`EVENTS_FLUSH_CHARS`). Body: as text,
+    in ASCII. */
 export interface Noted {
   t: "events";
 }

@@ -33,7 +33,7 @@ from cellblock.tools.upstream.stderr_log import upstream_log
 CONTEXT_CHARS: Final = 40
 """Bounds the unchanged text shown on each side of a change."""
 
-LOOK_SECONDS: Final = 10.0
+TRY_SECONDS: Final = 10.0
 """Bounds how long servers that were just written may take to show themselves; later, their first start pins them."""
 
 _ABSENT: Final = object()
@@ -137,14 +137,14 @@ async def first_look(settings: Settings, servers: Iterable[str]) -> None:
 
 async def _first_look(settings: Settings, server: str) -> str:
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with asyncio.timeout(TRY_SECONDS):
             kept = await asyncio.to_thread(store_to_read, settings)
             listed = await _tools_of(settings, server, kept)
             if value_for(server, settings.cellblock.pins) != "off":
                 first = first_pins(fingerprint(settings.servers[server]), listed)
                 await asyncio.to_thread(_pin_first, PinStore(kept), server, first)
     except TimeoutError:
-        return f"{server}: it still starts after {LOOK_SECONDS:g} s; `cellblock doctor` says more"
+        return f"{server}: it still starts after {TRY_SECONDS:g} s; `cellblock doctor` says more"
     except CellblockError as error:
         return str(error)
     return f"{server}: {counted(_count(listed), 'tool')}"

@@ -125,7 +125,7 @@ SETTLE_SECONDS: Final = 0.2
 TAKING_OVER_SECONDS: Final = 3.0
 """Bounds how long whoever asks waits for a change of the file to be in force; a keyring may take longer."""
 
-SETTLE_LOOKS: Final = 25
+SETTLE_POLLS: Final = 25
 """Bounds the looks after which a file is read that never comes to rest."""
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
@@ -224,7 +224,7 @@ class _Watch:
             self._looked.set()
 
     async def _at_rest(self) -> None:
-        for _ in range(SETTLE_LOOKS):
+        for _ in range(SETTLE_POLLS):
             before = self._stamp()
             await asyncio.sleep(SETTLE_SECONDS)
             if self._stamp() == before:

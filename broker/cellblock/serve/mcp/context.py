@@ -109,7 +109,7 @@ def _make(server: ServerEntry) -> _Texts:
     return made
 
 
-async def made_beside(catalog: Catalog) -> None:
+async def rendered_in_thread(catalog: Catalog) -> None:
     """Makes the declarations of servers that have none yet, in a thread: large ones would hold the loop."""
     if missing := [server for server in catalog.servers.values() if _kept_texts(server) is None]:
         await asyncio.to_thread(lambda: [_make(server) for server in missing])

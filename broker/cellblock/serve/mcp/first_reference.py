@@ -117,7 +117,7 @@ class FirstReferences:
         if not servers:
             return {}
         if response.tool_trace:
-            await self._service.wait_for_looks(LOOKED_BOUND_SECONDS)
+            await self._service.wait_until_learnt(LOOKED_BOUND_SECONDS)
         words = frozenset(_WORD.findall(text))
         is_whole = any(
             one.code in WRONG_TYPES or one.error_class in WRONG_TYPES for one in response.diagnostics

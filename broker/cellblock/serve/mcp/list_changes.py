@@ -28,7 +28,7 @@ from mcp.shared.subscriptions import (
 
 from cellblock.base.tasks import TaskSet
 from cellblock.serve.kept_outputs import output_uri
-from cellblock.serve.mcp.context import made_beside, resource_uri, text_of
+from cellblock.serve.mcp.context import rendered_in_thread, resource_uri, text_of
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.service import Context, Owner
 from cellblock.tools.catalog.model import Catalog
@@ -204,7 +204,7 @@ class ListChanges:
     async def _join(self, context: Context, tell: Tell) -> _Audience:
         owner = self._front.owner_of(context)
         catalog = self._front.known_catalog_of(owner.principal)
-        await made_beside(catalog)
+        await rendered_in_thread(catalog)
         audience = _Audience(owner, self._shown(owner, catalog), tell)
         self._audiences.add(audience)
         self._note_if_old(owner, catalog)
@@ -225,7 +225,7 @@ class ListChanges:
     async def _compare(self) -> None:
         for audience in list(self._audiences):
             catalog = self._front.known_catalog_of(audience.owner.principal)
-            await made_beside(catalog)
+            await rendered_in_thread(catalog)
             before, audience.shown = audience.shown, self._shown(audience.owner, catalog)
             # That a server has started is no change, if it has what it was shown with.
             if self._shown(audience.owner, catalog, before.starting) != before:

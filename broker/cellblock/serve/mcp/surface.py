@@ -27,7 +27,7 @@ from cellblock.run.response import RunResponse
 from cellblock.serve.kept_outputs import PREFIX, TEMPLATE, read_resource, resources_of
 from cellblock.serve.mcp.context import (
     Declared,
-    made_beside,
+    rendered_in_thread,
     resource_uri,
     server_of_uri,
     shown_chars,
@@ -158,7 +158,7 @@ class Surface:
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
         await self._service.about_to_answer(self._front.principal_of(context))
         catalog = self._front.known_catalog(context)
-        await made_beside(catalog)
+        await rendered_in_thread(catalog)
         owner = self._front.owner_of(context)
         name, version = client_name(context), client_version(context)
         declared = self._front.description(catalog, owner.principal, shown_chars(name, version))
@@ -245,7 +245,7 @@ class Surface:
             return await read_resource(kept, owner, uri)
         await self._service.about_to_answer(self._front.principal_of(context))
         known = self._front.known_catalog(context)
-        await made_beside(known)
+        await rendered_in_thread(known)
         server = known.servers.get(server_of_uri(uri) or "")
         if server is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}; list the resources first.")
@@ -361,7 +361,7 @@ class ExtendedTools:
     ) -> types.CallToolResult:
         """Answers one of the three extended tools from what the client is granted. What is wrong is said in the
         result."""
-        await self._service.wait_for_looks(LOOKED_BOUND_SECONDS)
+        await self._service.wait_until_learnt(LOOKED_BOUND_SECONDS)
         try:
             return self._answers[name](arguments, catalog, principal)
         except ValidationError as error:

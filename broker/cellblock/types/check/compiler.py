@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from cellblock.base.json import is_object
 from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
-from cellblock_worker.launch.launching import Order
+from cellblock_worker.launch.launching import SpawnRequest
 
 
 def _folder() -> Path:
@@ -56,7 +56,7 @@ _WORKSPACE_INSIDE: Final = "/workspace"
 class Launch(NamedTuple):
     """Says how to start one compiler; the order's descriptors must be closed here after the spawn."""
 
-    order: Order
+    order: SpawnRequest
     workspace_uri: str
     wrapped: bool
 
@@ -87,7 +87,9 @@ def launch(*, wrapped: bool, seccomp: syscall_lists.Mode = "enforce", folder: Pa
     env = {"GOMEMLIMIT": str(SOFT_MEMORY_BYTES), "GOTRACEBACK": "none"}
     if not wrapped:
         argv = lifetime.dying_with_this([str(folder / BINARY), "--lsp", "--stdio"])
-        return Launch(Order(argv, env, preexec=lifetime.child_setup()), WORKSPACE.as_uri(), wrapped=False)
+        return Launch(
+            SpawnRequest(argv, env, preexec=lifetime.child_setup()), WORKSPACE.as_uri(), wrapped=False
+        )
     binary = bubblewrap.find_binary()
     if binary is None:
         raise FileNotFoundError("there is no bwrap")
@@ -102,7 +104,7 @@ def launch(*, wrapped: bool, seccomp: syscall_lists.Mode = "enforce", folder: Pa
     program = syscall_lists.filter_program("tsc", version(folder), seccomp)
     fds = () if program is None else (bubblewrap.open_filter(program),)
     argv = [binary, *(part for fd in fds for part in ("--seccomp", str(fd))), *arguments]
-    return Launch(Order(argv, env, fds), f"file://{_WORKSPACE_INSIDE}", wrapped=True)
+    return Launch(SpawnRequest(argv, env, fds), f"file://{_WORKSPACE_INSIDE}", wrapped=True)
 
 
 def limit(pid: int) -> None:

@@ -139,7 +139,7 @@ class Learner:
         """Gives what has been observed of a tool with exactly this definition."""
         return self._memory.known.get(self._key(server, tool))
 
-    async def wait_for_looks(self, bound: float) -> None:
+    async def wait_until_learnt(self, bound: float) -> None:
         """Waits until everything offered so far is looked at, whether written or not, at most `bound` seconds."""
         await self._wait_for(self._offers.all_looked_at, bound)
 

@@ -102,7 +102,7 @@ async def test_a_broker_that_has_ended_has_nothing_to_show(tmp_path: Path) -> No
     await broker.learnt()
 
 
-@pytest.mark.parametrize("what", ["run", "settled", "learnt", "wait_for_looks", "reconfigure", "exit"])
+@pytest.mark.parametrize("what", ["run", "settled", "learnt", "wait_until_learnt", "reconfigure", "exit"])
 async def test_another_event_loop_is_refused_at_once(tmp_path: Path, what: str) -> None:
     async with Broker(settings(tmp_path, pool=POOL)) as broker:
 
@@ -113,7 +113,7 @@ async def test_another_event_loop_is_refused_at_once(tmp_path: Path, what: str) 
             "run": lambda: broker.run(ONE),
             "settled": broker.settled,
             "learnt": broker.learnt,
-            "wait_for_looks": broker.wait_for_looks,
+            "wait_until_learnt": broker.wait_until_learnt,
             "reconfigure": reconfigure,
             "exit": lambda: broker.__aexit__(None, None, None),
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.record.journal import MAX_BYTES, Journal, JournalRoom
+from cellblock.record.journal import MAX_BYTES, Journal, JournalBudget
 from cellblock.record.recording import RecordedCall
 from cellblock.run.hook import REFUSED_FOR_NOW
 from cellblock.run.journaled import MAX_EVENT_BYTES
@@ -120,10 +120,10 @@ def filled(journal: Journal, size: int) -> None:
 
 
 def test_journals_of_a_client_and_of_all_have_a_bound_together() -> None:
-    room = JournalRoom(1000, 1500)
+    budget = JournalBudget(1000, 1500)
 
     def of(client: str, size: int) -> Journal:
-        journal = Journal(None, room=room, client=client)
+        journal = Journal(None, budget=budget, client=client)
         filled(journal, size)
         return journal
 
@@ -142,13 +142,13 @@ def test_journals_of_a_client_and_of_all_have_a_bound_together() -> None:
 
 
 def test_one_that_goes_on_takes_the_place_of_the_one_before() -> None:
-    room = JournalRoom(1000, 1000)
-    first = Journal(None, room=room, client="one")
+    budget = JournalBudget(1000, 1000)
+    first = Journal(None, budget=budget, client="one")
     filled(first, 600)
     past = first.snapshot()
-    assert Journal(past, room=room, client="one").lost is not None, "while both hold it"
+    assert Journal(past, budget=budget, client="one").lost is not None, "while both hold it"
     first.let_go()
-    second = Journal(past, room=room, client="one")
+    second = Journal(past, budget=budget, client="one")
     assert (second.lost, second.size, first.size) == (None, 600, 0)
 
 

@@ -24,7 +24,14 @@ from cellblock.run.failure import (
 from cellblock.run.plan import make_plan
 from cellblock.run.request import read_request
 from cellblock.run.response import Diagnostic, RunResponse
-from cellblock.run.side_checks import MAX_LATE_SCRIPTS, MAX_TOLD_LATE, MAX_TOOLS, Kept, SideCheck, SideChecks
+from cellblock.run.side_checks import (
+    MAX_LATE_SCRIPTS,
+    MAX_TOLD_LATE,
+    MAX_TOOLS,
+    PastCheck,
+    SideCheck,
+    SideChecks,
+)
 from cellblock.run.type_errors import TypeErrors, _earlier, _with_json_text_hint
 from cellblock.script.lines import place
 from cellblock.script.source import prepare
@@ -194,9 +201,9 @@ def test_a_server_that_changes_for_every_run_is_not_held_a_thousand_times() -> N
         server = Entry("changes", "changes", "changes", version=str(number), tools=tools)
         watched.append(weakref.ref(server))
         key = (b"%d" % number, (id(server),), frozenset[tuple[str, str]]())
-        checks.keep(key, Kept((server,), [], 0, Checked(())))
+        checks.keep(key, PastCheck((server,), [], 0, Checked(())))
         # Again is no second one.
-        checks.keep(key, Kept((server,), [], 0, Checked(())))
+        checks.keep(key, PastCheck((server,), [], 0, Checked(())))
 
     for number in range(60):
         keep(number)
@@ -213,7 +220,7 @@ def test_sessions_that_share_their_definitions_count_once() -> None:
         (b"%d" % number, (id(server),), frozenset[tuple[str, str]]()) for number, server in enumerate(servers)
     ]
     for key, server in zip(keys, servers, strict=True):
-        checks.keep(key, Kept((server,), [], 0, Checked(())))
+        checks.keep(key, PastCheck((server,), [], 0, Checked(())))
     assert list(checks._kept) == keys
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cellblock.base.account import Account
-from cellblock.base.admission import Admission, Room
+from cellblock.base.admission import Admission, QueueBound
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.run.policy.asking import Caller
 from cellblock.script import parsing
@@ -149,8 +149,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     return Begun(monkeypatch)
 
 
-def begin(parsers: Parsers, name: str, client: str, room: Room | None = None) -> asyncio.Task[Imports]:
-    return asyncio.ensure_future(parsers.parsed(large(name), Account.of_one(client), room))
+def begin(parsers: Parsers, name: str, client: str, bound: QueueBound | None = None) -> asyncio.Task[Imports]:
+    return asyncio.ensure_future(parsers.parsed(large(name), Account.of_one(client), bound))
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[Imports]]) -> None:
@@ -241,15 +241,15 @@ async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(begun: Begun)
 async def test_who_waits_for_a_process_counts_in_the_queue(begun: Begun) -> None:
     queue: Admission[str] = Admission(queue_size=3)
     parsers = Parsers()
-    tasks = [begin(parsers, f"{number}", "noisy", queue.room) for number in range(SHARE + 2)]
+    tasks = [begin(parsers, f"{number}", "noisy", queue.bound) for number in range(SHARE + 2)]
     await turns()
     with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*half of pool.queue_size"):
-        await within(parsers.parsed(large("over"), Account.of_one("noisy"), queue.room))
+        await within(parsers.parsed(large("over"), Account.of_one("noisy"), queue.bound))
     with pytest.raises(Overloaded, match=r"half of pool\.queue_size"):
-        queue.room.check("noisy")
+        queue.bound.check("noisy")
     ticket = queue.join("quiet", "waits for a place")
     with pytest.raises(Overloaded, match=r"3 runs wait.*pool\.queue_size"):
-        queue.room.check("third")
+        queue.bound.check("third")
     queue.leave(ticket)
     await cancelled(tasks)
     for number in range(3):

@@ -25,7 +25,7 @@ from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.serve import kept_outputs
-from cellblock.serve.kept_outputs import Kept, KeptOutputs, NotKept, Output, keeping
+from cellblock.serve.kept_outputs import KeptOutput, KeptOutputs, NotKept, Output, keeping
 from cellblock.serve.service import Owner
 from support.postgresql import Postgres
 from support.shared_rows import KEY, AnyStore
@@ -49,12 +49,12 @@ async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
     assert sizes(tmp_path) == []
 
 
-async def keep(kept: KeptOutputs, owner: Owner, text: str) -> Kept:
+async def keep(kept: KeptOutputs, owner: Owner, text: str) -> KeptOutput:
     (made,) = await kept.keep(owner, [Output("result", "application/json", text.encode())])
     return made
 
 
-async def whole(kept: KeptOutputs, owner: Owner, one: Kept) -> str:
+async def whole(kept: KeptOutputs, owner: Owner, one: KeptOutput) -> str:
     return "".join([(await kept.read(owner, one.output_id, page))[1] for page in range(1, one.pages + 1)])
 
 
@@ -247,7 +247,7 @@ async def make(store_of_broker: Callable[[], AnyStore]) -> AsyncIterator[Made]:
         yield made
 
 
-def ids(found: list[Kept]) -> list[str]:
+def ids(found: list[KeptOutput]) -> list[str]:
     return [one.output_id for one in found]
 
 

@@ -20,7 +20,7 @@ from cellblock_worker.base.lifetime import kill_if
 from cellblock_worker.confinement import cgroup_files, cgroup_workers
 from cellblock_worker.confinement.cgroup_files import find_homes, read_memberships, read_mounts
 from cellblock_worker.confinement.cgroup_workers import BOOT_BYTES, MIB, RUN_ROOM_BYTES, WorkerGroups
-from cellblock_worker.launch.launching import Launcher, Order, Started
+from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
 from support.waits import until, within
 
 pytestmark = pytest.mark.skipif(not lifetime.LINUX or not lifetime.HAS_PIDFD, reason="Linux and pidfd")
@@ -77,7 +77,7 @@ def working(home: tuple[int, Path, tuple[str, ...]]) -> Iterator[tuple[Launcher,
 async def started(command: list[str], group: cgroup_workers.WorkerGroup, launcher: Launcher) -> Started:
     answered: asyncio.Future[Started | OSError] = asyncio.get_running_loop().create_future()
     nothing = os.open(os.devnull, os.O_RDWR)
-    order = Order(command, {}, entries=group.entries, group=group.born_in)
+    order = SpawnRequest(command, {}, entries=group.entries, group=group.born_in)
     launcher.start(order, (nothing,) * 3, answered.set_result)
     os.close(nothing)
     child = await within(answered)

@@ -147,7 +147,7 @@ async def test_a_run_waits_for_a_process_of_its_key(
     places: int, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
-    monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
+    monkeypatch.setattr(worker, "RETURN_POLLS", 10_000)
     monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
     fake_workers.run(SLOW_AGAIN)
     _, broker = await start_host(warm=2, capacity=places, reuse=True)
@@ -210,7 +210,7 @@ async def test_a_run_that_waits_for_a_process_can_be_ended(
     ends: str, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reusable, "WAIT_SECONDS", BOUND)
-    monkeypatch.setattr(worker, "RETURN_LOOKS", 10_000)
+    monkeypatch.setattr(worker, "RETURN_POLLS", 10_000)
     monkeypatch.setattr(worker, "RETURN_CPU_SECONDS", BOUND)
     fake_workers.run(SLOW_AGAIN)
     host, broker = await start_host(warm=2, capacity=1, reuse=True)

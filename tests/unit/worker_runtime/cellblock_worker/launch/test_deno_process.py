@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
-from cellblock_worker.launch.launching import Launcher, Order
+from cellblock_worker.launch.launching import Launcher, SpawnRequest
 from support.processes import gone
 from support.waits import within
 
@@ -57,7 +57,7 @@ class Watcher:
 def spawn(*argv: str, max_unsent_bytes: int = MIB) -> tuple[DenoProcess, Watcher]:
     watcher = Watcher()
     program = shutil.which(argv[0]) or argv[0]
-    order = Order([program, *argv[1:]], {"PATH": "/usr/bin:/bin"})
+    order = SpawnRequest([program, *argv[1:]], {"PATH": "/usr/bin:/bin"})
     return DenoProcess(watcher.launcher, order, watcher, max_unsent_bytes=max_unsent_bytes), watcher
 
 

@@ -19,7 +19,7 @@ import pytest
 from cellblock_worker.base import lifetime
 from cellblock_worker.launch import launching
 from cellblock_worker.launch.launcher import LOOK_ORDERS
-from cellblock_worker.launch.launching import Launcher, Order, Started
+from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
 from support.processes import alive
 from support.waits import until, within
 
@@ -29,11 +29,11 @@ SLEEP = [str(shutil.which("sleep")), "600"]
 
 HOST = """
 import asyncio, os, sys, time
-from cellblock_worker.launch.launching import Launcher, Order
+from cellblock_worker.launch.launching import Launcher, SpawnRequest
 async def main():
     launcher, answered = Launcher(), asyncio.get_running_loop().create_future()
     nothing = os.open(os.devnull, os.O_RDWR)
-    launcher.start(Order(sys.argv[1:], {}), (nothing,) * 3, answered.set_result)
+    launcher.start(SpawnRequest(sys.argv[1:], {}), (nothing,) * 3, answered.set_result)
     print((await answered).pid, flush=True)
     time.sleep(600)
 asyncio.run(main())
@@ -47,7 +47,7 @@ async def launcher() -> AsyncIterator[Launcher]:
     made.close()
 
 
-async def started(launcher: Launcher, order: Order, *streams: int) -> Started | OSError:
+async def started(launcher: Launcher, order: SpawnRequest, *streams: int) -> Started | OSError:
     answered: asyncio.Future[Started | OSError] = asyncio.get_running_loop().create_future()
     nothing = os.open(os.devnull, os.O_RDWR)
     first, second, third = streams or (nothing,) * 3
@@ -56,7 +56,7 @@ async def started(launcher: Launcher, order: Order, *streams: int) -> Started | 
     return await within(answered)
 
 
-async def a_child(launcher: Launcher, order: Order, *streams: int) -> Started:
+async def a_child(launcher: Launcher, order: SpawnRequest, *streams: int) -> Started:
     child = await started(launcher, order, *streams)
     assert isinstance(child, Started), child
     return child
@@ -65,7 +65,7 @@ async def a_child(launcher: Launcher, order: Order, *streams: int) -> Started:
 async def output_of(launcher: Launcher, code: str, **changes: object) -> str:
     """What a Python program writes as such a child."""
     reader, writer = os.pipe()
-    order = Order([sys.executable, "-I", "-S", "-c", code], {"ONE": "two"}, **changes)  # pyright: ignore
+    order = SpawnRequest([sys.executable, "-I", "-S", "-c", code], {"ONE": "two"}, **changes)  # pyright: ignore
     child = await a_child(launcher, order, reader, writer, writer)
     os.close(writer)
     os.waitpid(child.pid, 0)  # noqa: ASYNC222 - it ends by itself
@@ -135,7 +135,7 @@ def test_what_it_has_started_ends_when_its_host_is_killed() -> None:
 
 
 async def test_what_is_handed_over_ends_with_it_too_and_what_is_gone_does_no_harm(launcher: Launcher) -> None:
-    child = await a_child(launcher, Order(SLEEP, {}))
+    child = await a_child(launcher, SpawnRequest(SLEEP, {}))
     with subprocess.Popen(SLEEP) as foreign, subprocess.Popen(["true"]) as dead:  # noqa: ASYNC220
         pidfds = [os.pidfd_open(foreign.pid), os.pidfd_open(dead.pid)]
         for pidfd in pidfds:
@@ -151,7 +151,7 @@ async def test_what_is_handed_over_ends_with_it_too_and_what_is_gone_does_no_har
 async def test_what_it_holds_of_processes_that_are_gone_does_not_grow(launcher: Launcher) -> None:
     held: list[int] = []
     for _ in range(3 * LOOK_ORDERS):
-        child = await a_child(launcher, Order([str(shutil.which("true"))], {}))
+        child = await a_child(launcher, SpawnRequest([str(shutil.which("true"))], {}))
         os.waitpid(child.pid, 0)  # noqa: ASYNC222 - it ends by itself
         os.close(child.pidfd)
         held.append(psutil.Process(launcher.pid).num_fds())
@@ -159,13 +159,13 @@ async def test_what_it_holds_of_processes_that_are_gone_does_not_grow(launcher: 
 
 
 async def test_one_that_is_killed_is_replaced_at_once_and_its_children_live(launcher: Launcher) -> None:
-    first = await a_child(launcher, Order(SLEEP, {}))
+    first = await a_child(launcher, SpawnRequest(SLEEP, {}))
     launcher.watch(first.pidfd, started_here=True)
     assert launcher.pid is not None
     killed = psutil.Process(launcher.pid)
     killed.kill()
     await until(lambda: launcher.pid not in (None, killed.pid), "another one, though nothing is ordered")
-    second = await a_child(launcher, Order(SLEEP, {}))
+    second = await a_child(launcher, SpawnRequest(SLEEP, {}))
     assert alive(psutil.Process(first.pid)) and alive(psutil.Process(second.pid))
     # The next one watches over the first one's children, too.
     launcher.close()
@@ -175,11 +175,11 @@ async def test_one_that_is_killed_is_replaced_at_once_and_its_children_live(laun
 
 
 async def test_what_is_ordered_of_one_that_is_killed_is_answered(launcher: Launcher) -> None:
-    child = await a_child(launcher, Order(SLEEP, {}))
+    child = await a_child(launcher, SpawnRequest(SLEEP, {}))
     assert launcher.pid is not None
     process = psutil.Process(launcher.pid)
     process.suspend()
-    waiting = asyncio.create_task(started(launcher, Order(SLEEP, {})))
+    waiting = asyncio.create_task(started(launcher, SpawnRequest(SLEEP, {})))
     await asyncio.sleep(0)
     process.kill()
     assert isinstance(await within(waiting), OSError)
@@ -193,19 +193,19 @@ async def test_one_that_is_silent_is_given_up(launcher: Launcher, monkeypatch: p
     assert launcher.pid is not None
     psutil.Process(launcher.pid).suspend()
     monkeypatch.setattr(launching, "ANSWER_BOUND_SECONDS", 0.05)
-    assert isinstance(await started(launcher, Order(SLEEP, {})), OSError)
+    assert isinstance(await started(launcher, SpawnRequest(SLEEP, {})), OSError)
 
 
 async def test_a_child_that_cannot_enter_its_group_is_not_started(launcher: Launcher, tmp_path: Path) -> None:
     reader, writer = os.pipe()
-    order = Order(SLEEP, {}, entries=(str(tmp_path / "nowhere" / "tasks"),))
+    order = SpawnRequest(SLEEP, {}, entries=(str(tmp_path / "nowhere" / "tasks"),))
     child = await a_child(launcher, order, reader, writer, writer)
     os.close(writer)
     assert os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1]) == 127  # noqa: ASYNC222
     assert b"nowhere" in os.read(reader, 1000)
     os.close(reader)
     os.close(child.pidfd)
-    refused = await started(launcher, Order(SLEEP, {}, group=str(tmp_path / "nowhere")))
+    refused = await started(launcher, SpawnRequest(SLEEP, {}, group=str(tmp_path / "nowhere")))
     assert isinstance(refused, FileNotFoundError)
 
 
@@ -215,8 +215,8 @@ async def test_without_one_it_is_started_from_here_but_never_outside_of_its_grou
     monkeypatch.setattr(launcher, "_alone", True)
     assert await output_of(launcher, "import os; print(os.getppid())") == f"{os.getpid()}\n"
     assert launcher.pid is None
-    assert isinstance(await started(launcher, Order(SLEEP, {}, entries=("/tasks",))), OSError)
-    assert isinstance(await started(launcher, Order(["/no/such"], {})), FileNotFoundError)
+    assert isinstance(await started(launcher, SpawnRequest(SLEEP, {}, entries=("/tasks",))), OSError)
+    assert isinstance(await started(launcher, SpawnRequest(["/no/such"], {})), FileNotFoundError)
 
 
 async def test_a_machine_that_refuses_its_calls_does_without(

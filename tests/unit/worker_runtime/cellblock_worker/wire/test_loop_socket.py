@@ -230,7 +230,7 @@ async def most_in_a_turn(inbox: Inbox, count: int) -> int:
 
 
 async def test_a_flood_leaves_turns_to_others(sockets: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_socket, "LOOK_BATCH", 50)
+    monkeypatch.setattr(loop_socket, "DRAIN_BATCH", 50)
     pair = Pair(sockets, "inproc://flood")
     for parts in numbered(5000):
         pair.dealer.send(parts)
@@ -306,7 +306,7 @@ async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
 async def test_messages_that_take_long_leave_turns_to_others(
     sockets: Sockets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_socket, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(loop_socket, "DRAIN_SECONDS", 0.02)
     pair = Pair(sockets, "inproc://long")
     hear = pair.at_router.__call__
 

@@ -16,7 +16,7 @@ from cellblock.serve.mcp.approvals import MAX_INPUT_CHARS, question_text
 from cellblock.serve.mcp.context import (
     MAX_NAMES,
     declarations_in_budget,
-    made_beside,
+    rendered_in_thread,
     resource_uri,
     server_of_uri,
     text_of,
@@ -71,7 +71,7 @@ async def test_declarations_are_made_once_for_the_same_definitions() -> None:
             return whole(self, shared=shared)
 
         patch.setattr(ServerText, "whole", noted)
-        await made_beside(catalog_of(first, again, beside))
+        await rendered_in_thread(catalog_of(first, again, beside))
         declarations_in_budget(catalog_of(first, beside), 1_000)
         text_of(replace(beside, session=7))
     assert made_in

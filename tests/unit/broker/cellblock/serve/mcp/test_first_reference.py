@@ -34,7 +34,7 @@ class Service:
     def output_of(self, server: ServerEntry, tool: ToolEntry, principal: str) -> ToolOutput | None:
         return self.outputs.get(tool.tool_name)
 
-    async def wait_for_looks(self, bound: float) -> None:
+    async def wait_until_learnt(self, bound: float) -> None:
         self.looks += 1
 
 

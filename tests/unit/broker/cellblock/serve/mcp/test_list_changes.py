@@ -248,7 +248,7 @@ async def test_what_starts_while_the_list_is_made_is_told(
             await until(lambda: not is_looked_at_before or "tools" in said, "told while the list is made")
 
     async with following(service, said) as client:
-        monkeypatch.setattr(surface, "made_beside", made)
+        monkeypatch.setattr(surface, "rendered_in_thread", made)
         (tool,) = (await client.list_tools()).tools
         assert "late: tool" not in (tool.description or "")
         await until(

@@ -119,7 +119,7 @@ async def offered(made: Learner, values: Iterable[Any]) -> Observation:
     for number, value in enumerate(values):
         made.offer("files", TOOL, "value", json.dumps(value).encode())
         if number % 20 == 19:
-            await made.wait_for_looks(BOUND)
+            await made.wait_until_learnt(BOUND)
     await made.wait_for_writes(BOUND)
     found = made.known("files", TOOL)
     assert found is not None
@@ -340,7 +340,7 @@ async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytes
     try:
         offer(3)
         await until(lambda: samples() == 1, "the first one has its share of the time")
-        await made.wait_for_looks(BOUND)
+        await made.wait_until_learnt(BOUND)
         assert samples() == 3, "who asks gets the rest"
         offer(2)
         await asyncio.to_thread(made._closing.wait, 0.5)  # pyright: ignore[reportPrivateUsage]

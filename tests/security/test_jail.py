@@ -1,4 +1,4 @@
-"""What workers of one host share when they live in one room, and what none of them can do to another or to the host."""
+"""What workers of one host share when they live in one jail, and what none of them can do to another or to the host."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from cellblock import Broker, Observer
 from cellblock_worker.confinement import bubblewrap, confinement, orphans
-from cellblock_worker.launch.launching import Launcher, Order, Started
+from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
 from security.native.harness import Native, attack, let_loose, steps
 from support.entries import settings
 from support.processes import alive, command_line, launchers_of, workers_of
@@ -63,7 +63,7 @@ async def test_each_worker_has_its_own_pid_ipc_and_uts_namespace_and_no_more(tmp
         for name in ("user", "mnt"):
             assert namespaces(first.pid, (name,)) != namespaces(host, (name,))
         assert first.ppid() == second.ppid() == host
-        # No program that is started in the room can have a capability, whatever its child was before.
+        # No program that is started in the jail can have a capability, whatever its child was before.
         launcher = launchers_of(host)[0]
         status = Path(f"/proc/{launcher.pid}/status").read_text()  # noqa: ASYNC240 - the kernel's
         assert "CapBnd:\t0000000000000000" in status
@@ -93,8 +93,8 @@ async def test_two_workers_of_a_room_find_nothing_of_each_other(
     filtered: bool, native_workers: Native
 ) -> None:
     """System V objects, tracing, mounts, the host's name: kept apart by the namespaces alone, too."""
-    room = confinement.room()
-    launcher = Launcher(room=room if filtered else room._replace(filter=b""))
+    jail = confinement.jail()
+    launcher = Launcher(jail=jail if filtered else jail._replace(filter=b""))
     try:
         maker, made = await let_loose(
             ("shmget", SECRET, 4096, 0o1666),
@@ -117,7 +117,7 @@ async def test_two_workers_of_a_room_find_nothing_of_each_other(
             launcher=launcher,
         )
         assert all(value < 0 for value in found), found
-        assert launcher.room is not None and "ended" not in made.events
+        assert launcher.jail is not None and "ended" not in made.events
         maker.kill("cancelled")
         await made.end()
     finally:
@@ -127,7 +127,7 @@ async def test_two_workers_of_a_room_find_nothing_of_each_other(
 async def test_an_order_for_a_room_is_refused_where_there_is_none() -> None:
     launcher = Launcher()
     try:
-        refused = await ordered(launcher, Order(["/bin/true"], {}, in_room=True))
+        refused = await ordered(launcher, SpawnRequest(["/bin/true"], {}, in_jail=True))
         assert isinstance(refused, OSError)
     finally:
         launcher.close()
@@ -163,7 +163,7 @@ async def test_the_next_host_leaves_living_workers_of_others_alone(tmp_path: Pat
 # ---- a launcher of this very process ---------------------------------------------------------------------
 
 
-async def ordered(launcher: Launcher, order: Order) -> Started | OSError:
+async def ordered(launcher: Launcher, order: SpawnRequest) -> Started | OSError:
     answered: asyncio.Future[Started | OSError] = asyncio.get_running_loop().create_future()
     nothing = os.open(os.devnull, os.O_RDWR)
     launcher.start(order, (nothing, nothing, nothing), answered.set_result)
