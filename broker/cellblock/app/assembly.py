@@ -27,7 +27,7 @@ from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.store import LocalStore, Tables
+from cellblock.base.store import LocalStore, Store, Tables
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.policy.counts import Counts
@@ -163,7 +163,7 @@ def store_of(settings: Settings) -> LocalStore | SharedState:
     return SharedState(PostgresServer(state.url), state.keys)
 
 
-def library_of(settings: Settings, store: LocalStore | SharedState) -> Library:
+def library_of(settings: Settings, store: Store) -> Library:
     """Returns what knows the kept scripts of a configuration."""
     from cellblock.record.scripts.library import Library
 

@@ -18,6 +18,7 @@ from cellblock.app.assembly import (
     catalog_before_start,
     check_room,
     front_config,
+    library_of,
     policy_of,
     start_executor,
     start_reach,

@@ -81,7 +81,9 @@ class Lease:
         self._pool.host_failed(self.host, why)
 
 
-RunMessage: TypeAlias = protocol.Run | protocol.Reply | protocol.Pause | protocol.Resume | protocol.Cancel
+RunMessage: TypeAlias = (
+    protocol.Run | protocol.Reply | protocol.Pause | protocol.Resume | protocol.Charge | protocol.Cancel
+)
 """Names the messages of one run to its host."""
 
 

@@ -353,7 +353,8 @@ def needed_in(read: tuple[Head, list[Piece]] | None, parked: Parked | None) -> s
 
 
 def _known(facts: Facts) -> dict[str, Any]:
-    return {"error": facts.error, "certainty": facts.certainty.value, "duration_ms": facts.duration_ms}
+    known = {"error": facts.error, "certainty": facts.certainty.value, "duration_ms": facts.duration_ms}
+    return known | {"inner": facts.inner} if facts.inner else known
 
 
 def _step(call_id: int, events: str, **fields: Any) -> Piece:

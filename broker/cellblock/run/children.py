@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
@@ -77,7 +77,7 @@ class Children:
         try:
             code = await asyncio.to_thread(script.with_input, arguments)
         except CellblockError as error:
-            raise _not_started(name, error.message, error.hint) from None
+            raise _refusal(name, error.message, error.hint) from None
         request = {
             "code": code,
             "grants": script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True),
@@ -95,14 +95,16 @@ class Children:
 
     async def _within(self, name: str, request: dict[str, Any], outer: OuterCall) -> RunResponse:
         if self._capacity() < 2:
-            raise _not_started(name, "the pool has one place, which its caller has", "Raise pool.capacity to 2.")
+            raise _refusal(
+                name, "the pool has one place, which its caller has", "Raise pool.capacity to 2."
+            )
         calls, context, inner = outer.calls, outer.calls.context, outer.calls.inner
         limits = context.limits
         # The rest is for the caller itself: what it has used by now, its host alone knows.
         cpu_ms = (limits.max_cpu_ms - context.used_cpu_ms - inner.cpu_ms) // 2
         left_ms = int((calls.clock.left - HOST_GRACE_SECONDS) * 1000)
         if cpu_ms < 1 or left_ms < 1:
-            raise _not_started(name, "its caller has used up its time", "Call fewer scripts in one run.")
+            raise _refusal(name, "its caller has used up its time", "Call fewer scripts in one run.")
         request["limits"] = {
             "timeoutMs": left_ms,
             "maxCpuMs": cpu_ms,
@@ -140,7 +142,7 @@ class Callers:
         self._waiting = deque[asyncio.Future[None]]()
 
     @asynccontextmanager
-    async def inside(self, wait_ms: int):  # noqa: ANN201 - a generator of None
+    async def inside(self, wait_ms: int) -> AsyncGenerator[None]:
         """Counts a run inside the block; waits for its turn, at most `wait_ms`. Raises Overloaded."""
         try:
             async with asyncio.timeout(wait_ms / 1000):
@@ -150,7 +152,7 @@ class Callers:
                     await turn
         except TimeoutError:
             raise Overloaded(
-                f"Runs that call kept scripts hold all places that they may have, for {wait_ms} ms (pool.queue_wait_ms).",
+                f"Runs that call kept scripts hold all places that they may have for {wait_ms} ms (queue_wait_ms).",
                 hint="Try again in a moment, or raise pool.capacity.",
             ) from None
         self._inside += 1
@@ -201,7 +203,7 @@ def _failed(name: str, response: RunResponse) -> ToolCallError:
     )
 
 
-def _not_started(name: str, why: str, hint: str) -> ToolCallError:
+def _refusal(name: str, why: str, hint: str) -> ToolCallError:
     return ToolCallError(
         f"The kept script {name} was not started: {why.rstrip('.')}.",
         hint=hint,

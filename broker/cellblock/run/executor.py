@@ -620,7 +620,9 @@ class Executor:
         try:
             async with asyncio.timeout(limits.timeout_ms / 1000 if job.request.has_default_timeout else None):
                 # Its caller has a place already: a client of its own is served first.
-                client = job.caller.client if job.outer is None else f"{job.caller.client} {job.watch.facts.id}"
+                client = (
+                    job.caller.client if job.outer is None else f"{job.caller.client} {job.watch.facts.id}"
+                )
                 lease = await self._pool.acquire(run, client)
         except TimeoutError:
             raise Overloaded(

@@ -152,9 +152,9 @@ def recorded_plan(journal: RunJournal, code: str, imports: Imports, name: str = 
 def calls_scripts(script: Script, catalog: Catalog) -> bool:
     """Says whether a script may call kept ones."""
     scripts = server_of(catalog, SCRIPTS_SPECIFIER)
-    return scripts is not None and (script.computed or any(
-        server_of(catalog, name) is scripts for name in script.specifiers
-    ))
+    return scripts is not None and (
+        script.computed or any(server_of(catalog, name) is scripts for name in script.specifiers)
+    )
 
 
 def imported_exports(script: Script, catalog: Catalog) -> dict[str, list[str]]:

@@ -82,6 +82,7 @@ def _decoded(key: str) -> bytes:
 
 JournalMode = Literal["off", "parked", "failed", "all"]
 
+
 class ScriptSettings(Section):
     """Sets which scripts are kept, to be run again."""
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgpack
 
@@ -94,7 +94,7 @@ class Trial:
 
     def pack(self) -> bytes:
         """Encodes it, for a store."""
-        return msgpack.packb([self.recording.pack(), self.input, self.tools])  # pyright: ignore[reportUnknownMemberType, reportReturnType]
+        return cast("bytes", msgpack.packb([self.recording.pack(), self.input, self.tools]))  # pyright: ignore[reportUnknownMemberType]
 
     @classmethod
     def unpack(cls, data: bytes) -> Trial:
@@ -141,13 +141,18 @@ class Library:
                 return read_script(name, read_private(folder, name + SUFFIX, MAX_BYTES, secret=False))
         except FileNotFoundError:
             raise BadScript(
-                f"There is no kept script {name} in {self.folder}.", hint="`cellblock scripts list` shows them."
+                f"There is no kept script {name} in {self.folder}.",
+                hint="`cellblock scripts list` shows them.",
             ) from None
         except OSError as error:
             why = error if isinstance(error, InTheWay) else error.strerror
-            raise BadScript(f"The kept script {name} cannot be read: {why}.", hint="Correct the file.") from None
+            raise BadScript(
+                f"The kept script {name} cannot be read: {why}.", hint="Correct the file."
+            ) from None
 
-    def write(self, name: str, header: Header, code: str, trial: Trial | None, *, replace: bool) -> KeptScript:
+    def write(
+        self, name: str, header: Header, code: str, trial: Trial | None, *, replace: bool
+    ) -> KeptScript:
         """Keeps a script: its recording first, which the file names, so that no file has another's.
 
         Raises:
@@ -166,7 +171,9 @@ class Library:
         try:
             with self._store.lock("scripts", LOCK_SECONDS), Folder.named(self._made_dir()) as folder:
                 if not replace and folder.look(name + SUFFIX) is not None:
-                    raise BadScript(f"There is a kept script {name} already.", hint="--replace writes over it.")
+                    raise BadScript(
+                        f"There is a kept script {name} already.", hint="--replace writes over it."
+                    )
                 if header.recording is not None:
                     self._recordings.write(header.recording, sealed, replace=True)
                 write_private(folder, name + SUFFIX, script.text.encode(), replace=replace, mode=FILE_MODE)
@@ -218,7 +225,7 @@ class Library:
             return None
         try:
             if not is_object(found) or found["name"] != name or digest_of(found["text"]) != found["digest"]:
-                raise ValueError("its digest is not that of its text")  # noqa: TRY301
+                raise ValueError("its digest is not that of its text")
             script = read_script(name, found["text"].encode())
             return Approval(script, str(found["by"]), float(found["at"]), str(found["before"]))
         except (BadScript, ValueError, TypeError, LookupError, AttributeError) as error:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.base.errors import CellblockError, Fault, shorten
+from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import EXACTLY, MAX_PATTERNS, Grant
 from cellblock.base.visible import visible
 from cellblock.script.imports import PARSE_BOUND_SECONDS
@@ -37,7 +38,9 @@ MAX_INPUT_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 60
 """Bounds how deeply a header or an input may nest."""
 
-OPENING: Final = "/* A script that Cellblock keeps. It runs when a person has approved it: `cellblock scripts approve`.\n"
+OPENING: Final = (
+    "/* A script that Cellblock keeps. It runs when a person has approved it: `cellblock scripts approve`.\n"
+)
 CLOSING: Final = "\n*/\n"
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -54,7 +57,7 @@ def check_name(name: str) -> str:
     """Returns the name of a kept script, which is a file's and a function's, as it is. Raises BadScript."""
     if _NAME.fullmatch(name) is None or name in RESERVED_WORDS or name in FURTHER_RESERVED or name == "input":
         raise BadScript(
-            f"{ascii(shorten(name, 80))} cannot be the name of a kept script.",
+            f"{shorten(name, 80)!a} cannot be the name of a kept script.",
             hint="Use a-z, 0-9 and _, a letter first, at most 64 characters, and no word of the language.",
         )
     return name
@@ -172,19 +175,23 @@ def schema_digest(tool: ToolEntry) -> str:
     return digest(canonical(without_words(schemas)))
 
 
-_WORDS: Final = frozenset(("title", "description", "$comment", "examples", "example", "default", "deprecated"))
+_WORDS: Final = frozenset(
+    ("title", "description", "$comment", "examples", "example", "default", "deprecated")
+)
 _NAMES: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 _VALUES: Final = frozenset(("enum", "const"))
 
 
 def without_words(schema: Any, *, names: bool = False) -> Any:
     """Returns a JSON Schema without what only says something of it. `names`: its keys are not keywords."""
-    if isinstance(schema, list | tuple):
+    if is_array(schema):
         return [without_words(one) for one in schema]
-    if not isinstance(schema, Mapping):
+    if not is_object(schema):
         return schema
     return {
-        key: value if key in _VALUES and not names else without_words(value, names=key in _NAMES and not names)
+        key: value
+        if key in _VALUES and not names
+        else without_words(value, names=key in _NAMES and not names)
         for key, value in schema.items()
         if names or key not in _WORDS
     }
@@ -192,9 +199,13 @@ def without_words(schema: Any, *, names: bool = False) -> Any:
 
 def format_script(name: str, header: Header, code: str) -> KeptScript:
     """Makes the file of a kept script. Raises BadScript: It could not be read again."""
-    said = json.dumps(header.model_dump(mode="json", by_alias=True, exclude_defaults=True), indent=2, ensure_ascii=False)
+    said = json.dumps(
+        header.model_dump(mode="json", by_alias=True, exclude_defaults=True), indent=2, ensure_ascii=False
+    )
     # Within JSON it stands in texts alone, where a slash may be escaped.
-    return read_script(name, (OPENING + said.replace("*/", "*\\/") + CLOSING + code).encode("utf-8", "replace"))
+    return read_script(
+        name, (OPENING + said.replace("*/", "*\\/") + CLOSING + code).encode("utf-8", "replace")
+    )
 
 
 def read_script(name: str, data: bytes) -> KeptScript:
@@ -207,7 +218,9 @@ def read_script(name: str, data: bytes) -> KeptScript:
     except UnicodeDecodeError as error:
         raise _bad(name, f"is no UTF-8 ({error})") from None
     if visible(text, keep="\n\t") != text:
-        raise _bad(name, "has hidden characters, or others that are no text", "Write them as escapes: \\u200b.")
+        raise _bad(
+            name, "has hidden characters, or others that are no text", "Write them as escapes: \\u200b."
+        )
     end = text.find(CLOSING)
     if not text.startswith(OPENING) or end < 0:
         raise _bad(name, "does not begin with the header of a kept script", "Make it with `cellblock save`.")

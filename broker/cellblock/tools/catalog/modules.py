@@ -104,7 +104,11 @@ def server_of(catalog: Catalog, specifier: str) -> ServerEntry | None:
     """Gives the server whose module a specifier names; None where the catalog has none."""
     if specifier == SCRIPTS_SPECIFIER:
         return next((one for one in catalog.servers.values() if one.config_name == SCRIPTS_SPECIFIER), None)
-    return catalog.servers.get(specifier[len(SERVERS_PREFIX) :]) if specifier.startswith(SERVERS_PREFIX) else None
+    return (
+        catalog.servers.get(specifier[len(SERVERS_PREFIX) :])
+        if specifier.startswith(SERVERS_PREFIX)
+        else None
+    )
 
 
 class ModuleUrls:
