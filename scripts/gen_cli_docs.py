@@ -23,9 +23,13 @@ HEAD: Final = """\
 # Command line
 
 Standard output carries answers and nothing else; what else people are told goes to standard error. Commands that list
-something print JSON with `--json`, and `run` always does. On a terminal the others use colour, which
+something print JSON with `--json`, and `run` always does. Nearly all take `--config` and `--state-dir`.
+On a terminal the others use colour, which
 [`NO_COLOR`](https://no-color.org) turns off and `FORCE_COLOR` on. `cellblock COMMAND --help` says what this page says.
 """
+
+EVERYWHERE: Final = ("- `--config FILE`: mcp", "- `--state-dir DIR`: where logs")
+"""Begins the lines of arguments that nearly all commands take."""
 
 
 def render() -> str:
@@ -51,7 +55,7 @@ def render() -> str:
         parts += [f"## cellblock {path}\n", f"{command.description}\n"]
         if own := [one for one in rows[path] if one not in shared]:
             parts.append("\n".join(own) + "\n")
-        if also := [name_of(one) for one in rows[path] if one in shared]:
+        if also := [name_of(one) for one in rows[path] if one in shared and not one.startswith(EVERYWHERE)]:
             parts.append(f"{'Also' if own else 'Arguments:'} {', '.join(map(short, also))}.\n")
         examples = (f"{line}  # {meaning}" for line, meaning in HELP[path].examples)
         parts.append("```bash\n" + "\n".join(examples) + "\n```\n")

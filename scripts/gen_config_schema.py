@@ -103,6 +103,8 @@ def make_reference() -> str:
             if is_section(field.annotation):
                 continue
             default = shown(None if field.is_required() else field.get_default(call_default_factory=True))
+            if name == "warm":
+                default = "one for each core, at most four"
             live = f"{path}.{name}".removeprefix("cellblock.")
             mark = "" if any(live == one or live.startswith(f"{one}.") for one in LIVE) else " ↻"
             said = docs.get(name, "") if is_choice(field.annotation) else first_sentence(docs.get(name, ""))

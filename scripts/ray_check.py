@@ -106,7 +106,7 @@ def settings_of(folder: Path, address: str, listen: str, *, key: Path | None = N
     hosts: dict[str, Any] = {"local": False, "listen": listen, "ray": {"address": address, **ray}}
     if key is not None:
         hosts["key"] = str(key)
-    pool = {"queue_wait_ms": int(BOUND * 1000), "reserved_places": 0, "capacity": CAPACITY, "warm": 1}
+    pool = {"queue_wait_ms": int(BOUND * 1000), "capacity": CAPACITY, "warm": 1}
     return parse_settings({"cellblock": {"state_dir": str(folder), "hosts": hosts, "pool": pool}})
 
 

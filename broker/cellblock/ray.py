@@ -113,19 +113,18 @@ async def arun_many(
         load_settings(config),
         HostSettings(local=False, listen=listen, ray=on_ray),
         capacity=capacity,
-        # One client, which may have half of the queue.
-        queue_size=2 * places,
-        reserved_places=0,
+        queue_size=places,
         queue_wait_ms=int(nodes_seconds * 1000),
     )
     turns = asyncio.Semaphore(places)
     async with Broker(settings, tools=tools) as broker:
 
-        async def one(script: str) -> RunResponse:
+        async def one(number: int, script: str) -> RunResponse:
+            # No place and no half of the queue is kept from a client that has one run.
             async with turns:
-                return await broker.run(script, limits=limits)
+                return await broker.run(script, limits=limits, client=f"script {number}")
 
-        return await asyncio.gather(*map(one, all_scripts))
+        return await asyncio.gather(*(one(*each) for each in enumerate(all_scripts)))
 
 
 run_many: Final = _blocking(arun_many)

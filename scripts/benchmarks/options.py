@@ -34,7 +34,7 @@ PARTS: Final[dict[str, dict[str, Any]]] = {
     "learning from results": {"schemas": {"learn": True, "sample_every": 1}},
     "journal in memory": {"journal": "failed"},
     "journal written as it goes": {"journal": "all"},
-    "audit log": {"audit": {"enabled": True}},
+    "audit log": {"audit": ["calls"]},
 }
 
 

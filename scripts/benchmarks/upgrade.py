@@ -34,9 +34,8 @@ from benchmarks.client import response_in as answer_in
 from benchmarks.harness import BOUND_SECONDS, configured, daemon, parser, say
 from cellblock.record.rows import Head
 from cellblock.record.store import SHOWN
-from soak.clients import LATER
 from soak.fleet.campaign import LEFT
-from soak.fleet.clients import Clients
+from soak.fleet.clients import LATER, Clients
 from soak.run_books import RunBooks
 from soak.watch import ORPHAN_SECONDS, Orphans, adopt_orphans, tracebacks
 from soak.written import drained, response_to, store_of

@@ -67,7 +67,7 @@ def auth_section(scenario: str, context: dict[str, Any], url: str) -> dict[str, 
     if "client-credentials" in scenario:
         own["grant"] = "client_credentials"
     if scenario == "auth/basic-cimd":
-        own["client_metadata_url"] = METADATA_DOCUMENT
+        own["client_id"] = METADATA_DOCUMENT
     return {"keyring": "off", "servers": {"suite": own} if own else {}}
 
 

@@ -23,7 +23,7 @@ def token(folder: Path, *arguments: object) -> Said:
 
 async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path) -> None:
     only = '{"tools": ["plain.fail"]}'
-    async with daemon(tmp_path, audit={"enabled": True}, http={"max_sessions": 2}) as owner:
+    async with daemon(tmp_path, audit=["calls"], http={"max_sessions": 2}) as owner:
 
         def create(*arguments: str) -> Any:
             return replace(owner, token=token(tmp_path, "create", *arguments).out.strip())

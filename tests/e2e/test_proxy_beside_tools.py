@@ -79,7 +79,7 @@ async def test_one_server_gives_what_it_has_within_budgets_and_in_the_audit_log(
     grant = {"tools": ["a.*"], "budgets": {"a.*": 4}}
     servers = {"a": shelf(tmp_path, "a")}
     async with proxy_client(
-        tmp_path, servers, policy={"default": grant}, audit={"enabled": True}, mode="legacy"
+        tmp_path, servers, policy={"default": grant}, audit=["calls"], mode="legacy"
     ) as client:
         assert client.server_capabilities.prompts and client.server_capabilities.completions
         assert await resources(client) == ["note://a/1"]

@@ -81,7 +81,7 @@ async def test_policy_and_budgets_are_in_force(tmp_path: Path) -> None:
         "arguments": {"plain.give": {"required": ["id"]}},
     }
     servers = {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")}
-    audit = {"enabled": True, "inputs": True}
+    audit = ["calls", "inputs"]
     async with proxy_client(tmp_path, servers, policy={"default": grant}, audit=audit) as client:
         # The tools of the only server have their own names; the long ones can be called, too.
         names = {tool.name for tool in (await within(client.list_tools(), 60)).tools}

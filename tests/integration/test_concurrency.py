@@ -140,7 +140,7 @@ async def test_a_full_queue_refuses_at_once_and_says_so(tmp_path_factory: pytest
 async def test_the_default_time_limit_ends_a_run_that_still_waits(tmp_path: Path) -> None:
     """Its client gives up after a minute, whatever the queue allows; who names a time waits for as long as that."""
     limits = {"timeout_ms": {"default": 300, "maximum": 60_000}}
-    made = settings(tmp_path, pool={"capacity": 1, "warm": 1, "reserved_places": 0}, limits=limits)
+    made = settings(tmp_path, pool={"capacity": 1, "warm": 1}, limits=limits)
     async with Broker(made) as broker:
         idle = "await new Promise((resolve) => setTimeout(resolve, 60000));"
         running = asyncio.create_task(broker.run(idle, limits={"timeoutMs": 3_000}))

@@ -154,7 +154,7 @@ async def test_all_that_a_principal_has_is_removed(tmp_path: Path) -> None:
         await new Promise((done) => setTimeout(done, 1e6));
     """
     policy = {"clients": {one: {"approve": ["notes.slow"]} for one in ("team:alice", "team:bob")}}
-    async with world(tmp_path, policy=policy, journal="all", audit={"enabled": True}) as place:
+    async with world(tmp_path, policy=policy, journal="all", audit=["calls"]) as place:
         await of_team(tmp_path, place)
         made = place.settings
         async with ready(made) as broker, keeping(broker.front_config.outputs, broker.store) as outputs:

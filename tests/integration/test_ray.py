@@ -43,7 +43,7 @@ def section(cluster: RayCluster, listen: str = "tcp://127.0.0.1:*", **ray: Any) 
     return {"local": False, "listen": listen, "ray": given}
 
 
-PATIENT = {"queue_wait_ms": int(BOUND * 1000), "reserved_places": 0, "capacity": 2, "warm": 1}
+PATIENT = {"queue_wait_ms": int(BOUND * 1000), "capacity": 2, "warm": 1}
 """The section `pool` of brokers whose runs wait for nodes, and of their hosts."""
 
 

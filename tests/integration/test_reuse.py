@@ -31,13 +31,11 @@ def _pool(**more: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     """A broker that reuses processes."""
-    policy = {
-        "clients": {"team:a": {"tools": ["plain.*"]}, "team:b": {"tools": ["plain.*"]}},
-        "reuse": {"team:b": "never"},
-    }
+    policy = {"clients": {"team:a": {"tools": ["plain.*"]}, "team:b": {"tools": ["plain.*"]}}}
+    pool = _pool(reuse={"*": "principal", "team:b": "never"})
     folder = tmp_path_factory.mktemp("reuse")
     limits = {"max_memory_bytes": {"default": 256 << 20, "maximum": 512 << 20}}
-    config = settings(folder, {"plain": plain_server()}, pool=_pool(), policy=policy, limits=limits)
+    config = settings(folder, {"plain": plain_server()}, pool=pool, policy=policy, limits=limits)
     async with ready(config) as made:
         yield made
 
@@ -203,9 +201,10 @@ def _booted_from(broker: Broker) -> set[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="without kernel limits nothing is reused")
 async def test_clients_who_reuse_nothing_have_plain_workers(tmp_path: Path) -> None:
     """A host that may reuse processes for one client boots plain workers for the others, and both are served."""
-    policy = {"clients": {"team:a": {"tools": []}}, "reuse": {"team:a": "principal"}}
+    policy = {"clients": {"team:a": {"tools": []}}}
+    pool = {"warm": 2, "capacity": 4, "reuse": {"team:a": "principal"}}
     lasting, plain = {confinement.CONTEXTS_SCRIPT}, {confinement.BOOT_SCRIPT}
-    async with Broker(settings(tmp_path, pool={"warm": 2, "capacity": 4}, policy=policy)) as made:
+    async with Broker(settings(tmp_path, pool=pool, policy=policy)) as made:
         await until(lambda: _booted_from(made) == lasting, "workers boot")
         for _ in range(6):
             assert (await made.run(PLAIN)).usage.reused is None

@@ -73,7 +73,7 @@ def collector() -> Iterator[Collector]:
 async def test_one_trace_from_the_client_to_the_server(
     collector: Collector, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traces = {"endpoint": collector.endpoint}
+    traces = collector.endpoint
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=k-e-y")
     async with daemon(tmp_path, traces=traces) as served:
         async with served.client(mode) as client:
@@ -106,7 +106,7 @@ async def test_one_trace_from_the_client_to_the_server(
 
 
 async def test_a_collector_that_is_gone_harms_no_run(tmp_path: Path) -> None:
-    traces = {"endpoint": "http://127.0.0.1:9/v1/traces"}
+    traces = "http://127.0.0.1:9/v1/traces"
     async with daemon(tmp_path, traces=traces) as served:
         async with served.client() as client:
             result: Any = await within(

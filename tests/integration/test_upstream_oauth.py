@@ -284,7 +284,7 @@ async def test_a_client_id_metadata_document_is_the_client(tmp_path: Path) -> No
     try:
         url = f"https://127.0.0.1:{web.server_address[1]}/cellblock.json"
         document["client_id"] = url
-        auth = {"servers": {"notes": {"client_metadata_url": url, "redirect_port": port}}}
+        auth = {"servers": {"notes": {"client_id": url, "redirect_port": port}}}
         async with world(tmp_path, "--life", "2", "--metadata-ca", str(cert), auth=auth) as place:
             await place.log_in()
             assert {event["client"] for event in place.events("authorize")} == {url}

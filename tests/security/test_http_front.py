@@ -361,9 +361,8 @@ def test_an_unsafe_or_wrong_command_line_starts_nothing(
 
 async def test_without_a_token_the_rest_still_holds(tmp_path: Path) -> None:
     """Origin and Host; and a flood of one client is told to wait."""
-    bounds = {"requests_per_second": 0.1}
-    burst = {"cellblock.serve.http.server.BURST_SECONDS": 50}
-    async with daemon(tmp_path, "--no-auth", http=bounds, constants=burst) as running:
+    rate = {"cellblock.serve.http.server.REQUESTS_PER_SECOND": 0.1, "cellblock.serve.http.server.BURST": 5}
+    async with daemon(tmp_path, "--no-auth", constants=rate) as running:
         assert not (tmp_path / "s" / "token").exists()
         for _ in range(6):
             bare(await running.ask(headers={**MCP_HEADERS, "Origin": "http://evil.example"}), 403)

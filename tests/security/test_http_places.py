@@ -19,8 +19,10 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
     """A daemon with its default bounds on connections, and with a rate that a test can reach."""
     async with daemon(
         tmp_path_factory.mktemp("door"),
-        http={"requests_per_second": 5},
-        constants={"cellblock.serve.http.server.BURST_SECONDS": 12},
+        constants={
+            "cellblock.serve.http.server.REQUESTS_PER_SECOND": 5,
+            "cellblock.serve.http.server.BURST": 60,
+        },
     ) as running:
         yield running
 

@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0 when every invariant held, 1 otherwise, 2 for wrong usage."""
     parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
     parser.add_argument("--fleet", action="store_true", help="of a fleet")
+    parser.add_argument("--alone", action="store_true", help="of a broker that is killed again and again")
     parser.add_argument("--minutes", type=float, default=1.0, help="of load (default 1)")
     parser.add_argument("--seed", type=int, help="fixes the load and the order of faults (default: chance)")
     parser.add_argument("--clients", type=int, default=9, help="runs at once, without --fleet (default 9)")
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--minutes and --clients must be positive")
     if parsed.seed is None:
         parsed.seed = random.randrange(2**32)
-    parsed.name = parsed.name or ("soak-fleet" if parsed.fleet else "soak")
+    of_parts = parsed.fleet or parsed.alone
+    parsed.name = parsed.name or ("soak-fleet" if of_parts else "soak")
     out = parsed.out or Path(tempfile.mkdtemp(prefix="soak-report-"))
     out.mkdir(parents=True, exist_ok=True)
     head: dict[str, Any] = {
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "machine": harness.machine(),
     }
     started = time.monotonic()
-    said, wrong = (of_fleet if parsed.fleet else of_one)(parsed, head, out)
+    said, wrong = (of_fleet if of_parts else of_one)(parsed, head, out)
     print("\n".join(f"BROKEN {text[:2000]}" for text in wrong[: report.SHOWN_MOST]))
     verdict = f"{len(wrong)} breaches" if wrong else "every invariant held"
     print(f"{out / parsed.name}.md: {said} in {time.monotonic() - started:.0f} s, {verdict}")
@@ -76,10 +78,12 @@ def of_one(parsed: argparse.Namespace, head: dict[str, Any], out: Path) -> tuple
 
 
 def of_fleet(parsed: argparse.Namespace, head: dict[str, Any], out: Path) -> tuple[str, list[str]]:
-    """The same of a fleet."""
+    """The same of a fleet, or of a broker alone."""
     # Short, so that sockets fit under it.
     with Loopback() as network, tempfile.TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
-        campaign = FleetCampaign(Path(folder), network, seed=parsed.seed, seconds=parsed.minutes * 60)
+        campaign = FleetCampaign(
+            Path(folder), network, seed=parsed.seed, seconds=parsed.minutes * 60, alone=parsed.alone
+        )
         try:
             asyncio.run(campaign.run())
         finally:

@@ -135,8 +135,8 @@ def _hostile(report: dict[str, Any]) -> list[tuple[str, str]]:
 def _kills(found: dict[str, Any]) -> list[tuple[str, str]]:
     if not found:
         return []
-    deaths = ", ".join(f"{who} {count}" for who, count in found["deaths"].items())
-    others = ", ".join(
-        f"{name.replace('_', ' ')} {found[name]}" for name in found if name not in ("deaths", "wrong")
+    deaths, others = (
+        ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in found[part].items())
+        for part in ("faults", "counts")
     )
     return [("deaths at the daemon whose runs wait", deaths), ("its requests, runs and calls", others)]

@@ -1,6 +1,6 @@
 """The books of runs that wait for people: what clients and scripts were told, against what was written down and made.
 
-Pure; knows no process. `scripts/soak` keeps them for one daemon, and with `--fleet` for a fleet.
+Pure; knows no process. `scripts/soak --alone` keeps them for one daemon, and `--fleet` for a fleet.
 """
 
 from collections import Counter

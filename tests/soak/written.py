@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from cellblock.base.questions import ParkedQuestion
+from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.state import JournalSettings
+from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
-from cellblock.record.rows import Head, RunState
+from cellblock.record.journals import open_store
+from cellblock.record.rows import WAITING, Head, RunState, parked_questions
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.record.views import response_in
 from support.fleet.fleet import Fleet
@@ -19,7 +23,12 @@ MOST_RUNS = 1_000_000
 
 @contextlib.contextmanager
 def store_of(fleet: Fleet) -> Generator[JournalStore]:
-    """Opens what the brokers of a fleet share."""
+    """Opens what the brokers of a fleet share, or what one that is alone has."""
+    if fleet.alone:
+        own = LocalStore(fleet.brokers[0].state)
+        with contextlib.closing(open_store(own, AuthSettings(keyring="off"), JournalSettings())) as store:
+            yield store
+        return
     shared = SharedState(PostgresServer(fleet.database.url), (fleet.state_key,))
     try:
         yield JournalStore(shared.database(JOURNAL_TABLES), lambda: (fleet.state_key,), JournalSettings())
@@ -30,6 +39,12 @@ def store_of(fleet: Fleet) -> Generator[JournalStore]:
 def heads_in(store: JournalStore, state: RunState | None = None) -> list[Head]:
     """Returns all runs that are written down."""
     return store.heads(state=state, limit=MOST_RUNS)
+
+
+def questions_of(store: JournalStore, run_id: str) -> tuple[ParkedQuestion, ...]:
+    """Returns what a run waits for."""
+    read = store.read(run_id, kinds=WAITING)
+    return () if read is None or read[0].state != "parked" else parked_questions(*read)
 
 
 def response_to(store: JournalStore, run_id: str) -> Any:

@@ -31,7 +31,7 @@ _PLACES: Final = (
     "let v: {} = 1 as any; out(v)",
     "function f(a: {}, b?: {}): any {{ return [a, b] }} out(f(1 as any))",
     "const f = (a: {} = 2 as any): any => a; out(f())",
-    "class A {{ p: {} = 3 as any; private q?: {}; }} out(new A())",
+    "class A {{ p: {} = 3 as any; q: {}; }} out(new A())",
     "type T1 = {}\nout(4)",
     "out([5] satisfies any as unknown as {})",
 )

@@ -143,7 +143,7 @@ def front_config(settings: Settings) -> FrontConfig:
         OutputSettings(section.frontend.inline_bytes, EXPIRE_MS, TOTAL_BYTES),
         section.schemas,
         tuple(name for name, server in settings.servers.items() if not server.disabled),
-        section.traces.endpoint is not None,
+        section.traces is not None,
     )
 
 
@@ -174,7 +174,9 @@ def policy_of(settings: Settings, tokens: NamedTokens, counts: Counts) -> Policy
     """Returns what clients are granted. Raises ConfigError."""
     server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
     asks = any(config.asks for config in settings.servers.values())
-    return Policy(settings.cellblock.policy, server_ids, tokens, asks=asks, counts=counts)
+    return Policy(
+        settings.cellblock.policy, server_ids, tokens, asks=asks, counts=counts, servers=settings.servers
+    )
 
 
 def catalog_before_start(servers: Sequence[str], *, local: bool) -> Catalog:
@@ -192,8 +194,7 @@ def host_terms(section: CellblockSettings) -> Terms:
         section.max_message_bytes,
         section.limits.max_memory_bytes.maximum // MIB,
         section.isolation,
-        section.seccomp,
-        reuse="principal" in (section.pool.reuse, *section.policy.reuse.values()),
+        reuse="principal" in section.pool.reuse.values(),
     )
 
 
@@ -287,11 +288,17 @@ def _tables() -> Sequence[Tables]:
 
 
 async def start_executor(
-    settings: Settings, reach: Reach, policy: Policy, events: RunEvents, stack: contextlib.AsyncExitStack
+    settings: Settings,
+    reach: Reach,
+    policy: Policy,
+    events: RunEvents,
+    stack: contextlib.AsyncExitStack,
+    store: LocalStore | SharedState,
 ) -> Executor:
     """Makes the one way to a worker; the caller closes it. `stack` stops what it needs."""
     await _imported(SECOND)
     from cellblock.app import process_memory
+    from cellblock.record.flow_labels import FlowLabels
     from cellblock.run.executor import Executor
     from cellblock.script.parsing import Parsers
     from cellblock.types.check.checker import TypeChecker
@@ -301,13 +308,14 @@ async def start_executor(
     if section.typecheck != "off":
         checker = TypeChecker(
             section.isolation,
-            seccomp=section.seccomp,
             outputs=reach.outputs.of,
             revision=lambda: reach.outputs.revision,
         )
         stack.push_async_callback(checker.close)
         if section.typecheck == "before":
             checker.warm_up()
+    memory = FlowLabels(store)
+    stack.push_async_callback(memory.close)
     executor = Executor(
         section,
         reach.workers.pool,
@@ -320,6 +328,7 @@ async def start_executor(
         events=events,
         keeper=reach.keeper,
         reuse=section.pool.reuse,
+        memory=memory,
     )
     reach.learner.make_way_for(lambda: executor.busy)
     await stack.enter_async_context(in_background(process_memory.collect_when_idle(lambda: executor.busy)))
@@ -365,7 +374,7 @@ class BrokerState:
             section = section.model_copy(update={"state_dir": named})
         if section.state_dir is not None:
             return settings.model_copy(update={"cellblock": section})
-        if section.audit.enabled:
+        if "calls" in section.audit:
             raise ConfigError("The audit log would be removed with the broker's private state.", hint=_HINT)
         if section.journal.keeps and not section.state.is_shared:
             raise ConfigError("The kept runs would be removed with the broker's private state.", hint=_HINT)

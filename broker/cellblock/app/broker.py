@@ -645,7 +645,7 @@ class Broker:
         self._reach, self._outputs = reach, reach.outputs
         notify()
         executor = self._executor = await start_executor(
-            self._settings, reach, self.policy, self.events, stack
+            self._settings, reach, self.policy, self.events, stack, self.store
         )
         from cellblock.app.kept_scripts import ServedScripts
         from cellblock.record.parked_runs import ParkedRuns

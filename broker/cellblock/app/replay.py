@@ -150,7 +150,6 @@ def _settings(recording: Recording, machine: Settings) -> Settings:
         "max_message_bytes": min(recording.message_bytes, own.max_message_bytes),
         "pool": {"total_memory_bytes": own.pool.total_memory_bytes},
         "isolation": own.isolation,
-        "seccomp": own.seccomp,
         "frontend": {"strict": not recording.conventions},
         "typecheck": "off",
     }

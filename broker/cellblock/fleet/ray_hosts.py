@@ -164,7 +164,6 @@ def _told(
         "--warm": pool.warm,
         "--drain": DRAIN_SECONDS,
         "--isolation": terms.isolation,
-        "--seccomp": terms.seccomp,
         "--max-message-bytes": terms.message_bytes,
         "--max-memory-mb": max(16, terms.heap_mb),
     }

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from cellblock.base.errors import Certainty, ConfigError
 from cellblock.base.raw_json import RawJson
-from cellblock.base.settings.settings import AuditSettings
+from cellblock.base.settings.settings import Audit
 from cellblock.base.state_dir import in_the_way
 from cellblock.observe.files import MAX_FILE_BYTES, LineWriter, PrivateFile
 from cellblock.observe.logs import iso_time, summary
@@ -67,9 +67,9 @@ class AuditLog(Watcher):
         ConfigError: The file cannot be written.
     """
 
-    def __init__(self, settings: AuditSettings, state_dir: Path) -> None:
+    def __init__(self, values: Audit, state_dir: Path) -> None:
         self.path = state_dir / FILE_NAME
-        self._settings = settings
+        self._values = values
         _refuse_others(self.path)
         file = PrivateFile(self.path, max_bytes=MAX_FILE_BYTES, keep=KEEP, outlasting=outlasting)
         self._lines = LineWriter(file, FILE_NAME)
@@ -85,13 +85,13 @@ class AuditLog(Watcher):
         self._write(lambda: self._script(run))
 
     def call_sent(self, run: RunFacts, call: CallFacts) -> None:
-        body = call.arguments if "inputs" in self._settings.values else None
+        body = call.arguments if "inputs" in self._values else None
         self._write(lambda: {**self._call("call", run, call), **self._value("input", body)})
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
         if call.certainty is Certainty.NOT_STARTED and run.ended is None and self._is_repeated(run, call):
             return
-        body = call.result if "outputs" in self._settings.values else None
+        body = call.result if "outputs" in self._values else None
         result = {
             "ok": call.ok,
             "error": call.error,
@@ -106,9 +106,7 @@ class AuditLog(Watcher):
                 facts = {"server": server, "tool": tool, "error": error, "calls": count}
                 self._write(partial(_together, self._head("refused", run), facts))
         facts = summary(run)
-        value = (
-            run.response.result if "outputs" in self._settings.values and run.response is not None else None
-        )
+        value = run.response.result if "outputs" in self._values and run.response is not None else None
 
         def line() -> Line:
             body = value.raw if isinstance(value, RawJson) else json.dumps(value).encode()
@@ -158,7 +156,7 @@ class AuditLog(Watcher):
             "accepted": iso_time(run.accepted_at),
             "script_bytes": len(code),
             "script_sha256": hashlib.sha256(code).hexdigest(),
-            **self._value("script", code if "inputs" in self._settings.values else None),
+            **self._value("script", code if "inputs" in self._values else None),
         }
 
     def _call(self, event: str, run: RunFacts, call: CallFacts) -> Line:

@@ -12,7 +12,6 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.settings.settings import TraceSettings
 from cellblock.run.events import CallFacts, RunFacts, Watcher, call_outcome
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ EXPORT_SECONDS: Final = 5.0
 HINT: Final = "Install it: pip install 'cellblock[otel]'."
 
 
-def make_exporter(settings: TraceSettings) -> SpanExporter:
-    """Returns the exporter of the configured endpoint.
+def make_exporter(endpoint: str) -> SpanExporter:
+    """Returns the exporter to a collector.
 
     Raises:
         ConfigError: The extra is not installed.
@@ -38,7 +37,7 @@ def make_exporter(settings: TraceSettings) -> SpanExporter:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError:
         raise ConfigError("cellblock.traces needs the OpenTelemetry exporter.", hint=HINT) from None
-    return OTLPSpanExporter(endpoint=settings.endpoint, timeout=EXPORT_SECONDS)
+    return OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_SECONDS)
 
 
 class Tracer(Watcher):

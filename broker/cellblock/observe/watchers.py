@@ -10,7 +10,7 @@ import contextlib
 import logging
 from pathlib import Path
 
-from cellblock.base.settings.settings import AuditSettings, TraceSettings
+from cellblock.base.settings.settings import Audit
 from cellblock.observe.libraries import tame_libraries
 from cellblock.run.events import RunEvents
 
@@ -18,8 +18,8 @@ ENDS_LOGGER = "cellblock.run"
 
 
 def start_watchers(
-    audit: AuditSettings,
-    traces: TraceSettings,
+    audit: Audit,
+    traces: str | None,
     state_dir: Path,
     events: RunEvents,
     stack: contextlib.AsyncExitStack,
@@ -34,13 +34,13 @@ def start_watchers(
         from cellblock.observe.logs import RunLog
 
         events.add(RunLog())
-    if audit.enabled:
+    if "calls" in audit:
         from cellblock.observe.audit import AuditLog
 
         log = AuditLog(audit, state_dir)
         stack.push_async_callback(asyncio.to_thread, log.close)
         events.add(log)
-    if traces.endpoint is not None:
+    if traces is not None:
         from importlib.metadata import version
 
         from cellblock.observe.traces import Tracer, make_exporter

@@ -29,7 +29,7 @@ TOKEN_BYTES: Final = 16
 
 RESERVED_SHARE: Final = 16
 """Keeps one place in so many for clients that hold none, so that long runs of one client do not keep another from
-running at all; a pool smaller than this keeps none. `pool.reserved_places` sets another number."""
+running at all; a pool smaller than this keeps none."""
 
 DEMAND_PAUSE_SECONDS: Final = 0.01
 """Sets the pause between two words to shared hosts about how many runs wait."""
@@ -390,8 +390,8 @@ class Pool:
         return min(usable, key=lambda host: len(host.leases), default=None)
 
     def _free_and_reserved(self) -> tuple[int, int]:
-        free, reserved = sum(host.free for host in self._hosts.values()), self._settings.reserved_places
-        return free, self.capacity // RESERVED_SHARE if reserved is None else reserved
+        free = sum(host.free for host in self._hosts.values())
+        return free, self.capacity // RESERVED_SHARE
 
     def _may_start(self, client: str) -> bool:
         return self._admission.may_start(client, *self._free_and_reserved())

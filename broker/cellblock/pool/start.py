@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import zmq
 
 from cellblock.base.errors import HostUnavailable
-from cellblock.base.settings.sections import IsolationMode, PoolSettings, Seccomp
+from cellblock.base.settings.sections import IsolationMode, PoolSettings
 from cellblock.base.state_dir import HOST_LOG, LOGS, SOCKET_NAME, SocketDir
 from cellblock.base.tasks import end_tasks
 from cellblock.pool.local_host import LocalHost
@@ -34,14 +34,12 @@ class Terms:
         message_bytes: The largest message that it takes.
         heap_mb: The largest heap that a script may have, in MiB.
         isolation: What is around a worker.
-        seccomp: What its filter does with a call that it does not know.
         reuse: Whether one principal's runs may have one process; on other machines none have.
     """
 
     message_bytes: int
     heap_mb: int
     isolation: IsolationMode
-    seccomp: Seccomp = "enforce"
     reuse: bool = False
 
 
@@ -138,7 +136,6 @@ class Workers:
             warm=pool.warm,
             max_message_bytes=terms.message_bytes,
             isolation=terms.isolation,
-            seccomp=terms.seccomp,
             max_old_space_mb=max(16, terms.heap_mb),
             total_memory_bytes=pool.total_memory_bytes,
             reuse=terms.reuse,

@@ -99,7 +99,11 @@ class _Noted:
         call, facts = self.call, self.facts
         if facts is not None:
             call.error, call.certainty, call.duration_ms = facts.error, facts.certainty, facts.duration_ms
+<<<<<<< HEAD
             call.inner = facts.inner
+=======
+            call.label = facts.label
+>>>>>>> main
         return replace(call)
 
 
@@ -236,6 +240,7 @@ class Journal:
         catalog: Catalog,
         principal: str = "",
         grants: Sequence[Grant] = (),
+        label: str = "",
     ) -> bytes:
         """Notes what a run is made of; gives what its worker is to be sent instead of `body`."""
         events = ""
@@ -254,6 +259,7 @@ class Journal:
                 catalog={},
                 seed=secrets.token_hex(SEED_BYTES),
                 principal=principal,
+                label=label,
             )
             seed = self._head.seed
         else:
@@ -431,7 +437,7 @@ class Journal:
             return diverged(said, place)
         was = found.popleft()
         call.ok, call.answer, call.error = was.ok, was.answer, was.error
-        call.certainty, call.duration_ms = was.certainty, was.duration_ms
+        call.certainty, call.duration_ms, call.label = was.certainty, was.duration_ms, was.label
         return call
 
     def _beyond(self, call: RecordedCall, place: str | None) -> Stop:

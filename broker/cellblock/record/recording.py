@@ -53,6 +53,7 @@ class Recording:
         principal: Whose run it was.
         grants: What restricted it, each as in the policy; empty where nothing did.
         script_name: What places in the script are told by; empty where that is not known.
+        label: Of what its author had read before, packed; empty where flows were off.
     """
 
     made_by: str
@@ -75,6 +76,7 @@ class Recording:
     principal: str = ""
     grants: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     script_name: str = ""
+    label: str = ""
 
     @property
     def code(self) -> str:

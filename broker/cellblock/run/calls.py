@@ -189,10 +189,14 @@ class ToolCalls:
         self.calls.append(call)
         self._earlier_inner += facts.inner
         rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
-        if rules is not None and server is not None and call.certainty is not Certainty.NOT_STARTED:
-            for tool in _callable(server):
-                if tool.tool_name == tool_name:
-                    rules.recount(server, tool)
+        if rules is None or call.certainty is Certainty.NOT_STARTED:
+            return
+        found = (tool for tool in _callable(server) if tool.tool_name == tool_name) if server else iter(())
+        tool = next(found, None)
+        if rules.flow is not None:
+            rules.flow.recorded(server, tool, facts.label)
+        if server is not None and tool is not None:
+            rules.recount(server, tool)
 
     def counts(self) -> CallCounts:
         """Counts the calls that completed, may have run, or were never sent."""
@@ -270,7 +274,7 @@ class ToolCalls:
                 await context.rules.admit(server, tool, arguments, self._clock, call_id, parking)
             if questions is not None:
                 questions.check_login(call_id, call.server, tool)
-            result = await self._made(call_id, call, tool, arguments, function)
+            result = await self._made(call_id, call, server, tool, arguments, function)
             found = await result_of(result, call.server, tool, context.max_message_bytes, context.account)
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
@@ -322,6 +326,7 @@ class ToolCalls:
         self,
         call_id: int,
         call: CallFacts,
+        server: ServerEntry,
         tool: ToolEntry,
         arguments: Any,
         function: Callable[[Any], Awaitable[Any]],
@@ -336,13 +341,33 @@ class ToolCalls:
                         await self._context.kept.before_call(call_id)
                     call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                     self._context.watch.call_sent(call)
-                    return await function(arguments)
+                    return await self._labelled(call, server, tool, function(arguments))
             except AuthenticationFailed as error:
                 if self._questions is None or self._came is not None:
                     raise
                 # It was refused, so whoever goes on with the run makes it.
                 call.error, call.certainty = None, Certainty.NOT_STARTED
                 await self._questions.until_logged_in(call_id, call.server, tool, arguments, error)
+
+    async def _labelled(
+        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, work: Awaitable[Any]
+    ) -> Any:
+        """Waits for what comes of a call, of which the run's flow hears before anything of it goes on; of an error,
+        too: it may have the server's words."""
+        flow = None if self._context.rules is None else self._context.rules.flow
+        if flow is None:
+            return await work
+        result: Any = None
+        try:
+            result = await work
+        except asyncio.CancelledError:
+            # Nothing has come.
+            raise
+        except BaseException:
+            call.label = flow.answered(server, tool, None).pack()
+            raise
+        call.label = flow.answered(server, tool, result).pack()
+        return result
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
         account, caller = self._context.account, OuterCall(self, call)

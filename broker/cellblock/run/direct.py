@@ -55,6 +55,7 @@ async def call_directly(
     watch.leased()
     watch.started()
     watch.call_begun(facts)
+    result: Any = None
     try:
         value = await inputs.read(server, tool, body)
         function = upstreams.caller(server, tool, origin)
@@ -72,6 +73,8 @@ async def call_directly(
         facts.error, facts.over = error.summary, True
         raise
     finally:
+        if facts.certainty is not Certainty.NOT_STARTED and rules is not None and rules.flow is not None:
+            rules.flow.answered(server, tool, result)
         facts.duration_ms = int((time.monotonic() - facts.started) * 1000)
         watch.call_ended(facts)
         watch.ended(_response(facts) if facts.over else None)

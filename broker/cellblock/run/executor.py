@@ -16,7 +16,12 @@ from cellblock.base.account import Account
 from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Budget
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.kept import Newest
+<<<<<<< HEAD
 from cellblock.base.settings.policy import Grant, Reuse
+=======
+from cellblock.base.settings.policy import Reuse
+from cellblock.base.settings.sections import ALL, value_for
+>>>>>>> main
 from cellblock.base.settings.settings import RunSettings
 from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
@@ -27,6 +32,8 @@ from cellblock.run.children import Callers
 from cellblock.run.context import Generation, RunContext
 from cellblock.run.direct import call_directly, learn
 from cellblock.run.events import RunEvents, RunWatch
+from cellblock.run.flows.labels import NOTHING, Label
+from cellblock.run.flows.run_flow import FlowMemory, RunFlow
 from cellblock.run.hook import KeptRun, RecordedCall, RunJournal, RunKeeper
 from cellblock.run.outcome import run_losses
 from cellblock.run.plan import (
@@ -80,7 +87,7 @@ class ReuseKeys:
     """
 
     def __init__(self, on_renewed: Callable[[str], None] = lambda _: None) -> None:
-        self._keys = Newest[tuple[str, str, int, int, int], tuple[str, Any]](KEPT_KEYS)
+        self._keys = Newest[tuple[str, str, int, int, int, str], tuple[str, Any]](KEPT_KEYS)
         self._on_renewed = on_renewed
         self._prefix = secrets.token_hex(8)
         self._latest = (0, 0)
@@ -92,30 +99,43 @@ class ReuseKeys:
             self._prefix = secrets.token_hex(8)
             self._on_renewed(self._prefix)
 
+    def forget(self, key: str) -> None:
+        """Forgets a key: a run that had it knows more now than those that would get it."""
+        for about, held in self._keys.items():
+            if held[0] == key:
+                del self._keys[about]
+                return
+
     def key(
-        self, principal: str, client: str, grants: Grants | None, catalog: Catalog, generation: int
+        self,
+        principal: str,
+        client: str,
+        grants: Grants | None,
+        catalog: Catalog,
+        generation: int,
+        label: str = "",
     ) -> str:
         """Gives the key of a run: it tells nothing, and nobody can guess it. The catalog is the newest, or a part of
-        it."""
+        it; the label is of what the run knows at its start."""
         latest = (generation, catalog.version)
         if latest != self._latest:
             self._latest = latest
             self.renew()
         name = client if principal in NOBODY_IN_PARTICULAR else ""
-        about = (principal, name, id(grants), id(catalog), generation)
+        about = (principal, name, id(grants), id(catalog), generation, label)
         held = self._keys.get(about) or (self._prefix + secrets.token_hex(16), (grants, catalog))
         self._keys[about] = held
         return held[0]
 
 
-def is_reused(principal: str, client: str, default: Reuse, clients: Mapping[str, Reuse]) -> bool:
+def is_reused(principal: str, client: str, reuse: Mapping[str, Reuse]) -> bool:
     """Says whether a principal's runs may have one process, by what is set for all and for it.
 
     Without a session nobody in particular is known by an address, which may be a proxy's: there they may not.
     """
     if principal == "anybody" and not client.startswith(SESSION_CLIENT):
         return False
-    return clients.get(principal, default) == "principal"
+    return value_for(principal, reuse) == "principal"
 
 
 REFRESH_BOUND_SECONDS: Final = 5.0
@@ -159,7 +179,11 @@ class _Job:
     kept: KeptRun | None
     given: RunJournal | None
     script_name: str
+<<<<<<< HEAD
     outer: OuterCall | None = None
+=======
+    label: Label | None
+>>>>>>> main
 
     @property
     def journal(self) -> RunJournal | None:
@@ -203,6 +227,7 @@ class Executor:
         events: Who watches all runs.
         keeper: Keeps runs when they have ended; None where none are kept.
         reuse: Whether a principal's runs may have one process, where the policy does not say it.
+        memory: Keeps what the authors of runs have read, where flows are on; None: they begin with nothing.
     """
 
     def __init__(
@@ -218,7 +243,8 @@ class Executor:
         policy: Policy | None = None,
         events: RunEvents | None = None,
         keeper: RunKeeper | None = None,
-        reuse: Reuse = "never",
+        reuse: Mapping[str, Reuse] | None = None,
+        memory: FlowMemory | None = None,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -239,7 +265,8 @@ class Executor:
         self._generation = Generation()
         self._callers = Callers(lambda: pool.capacity)
         self._keys = ReuseKeys(pool.keep_keys)
-        self._reuse: Reuse = reuse
+        self._reuse: Mapping[str, Reuse] = reuse or {ALL: "never"}
+        self._memory = memory
         self._at_work = 0
         self._closed = False
 
@@ -292,7 +319,11 @@ class Executor:
         kept: KeptRun | None = None,
         run_id: str = "",
         script_name: str = "",
+<<<<<<< HEAD
         outer: OuterCall | None = None,
+=======
+        label: Label = NOTHING,
+>>>>>>> main
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -304,7 +335,12 @@ class Executor:
             run_id: Names a new run; empty: any name.
             script_name: What places in the script are told by, in the place of what was recorded; empty: it is no file.
                 One that would have to be written otherwise within JSON counts as empty.
+<<<<<<< HEAD
             outer: The call of another run that this one is: within its grants, and told of nowhere else.
+=======
+            label: Of what the script's author knows besides what its principal is remembered to have read. What the run
+                knows at its end is `response.label`.
+>>>>>>> main
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -346,13 +382,19 @@ class Executor:
                 kept=kept,
                 given=journal,
                 script_name=name if is_plain_name(name) else SCRIPT_NAME,
+<<<<<<< HEAD
                 outer=outer,
+=======
+                label=await self._known_before(caller, journal, label),
+>>>>>>> main
             )
             try:
                 response = await self._to_end(job)
             except BaseException:
                 job.watch.given_up()
                 raise
+            if response.label is not None and self._memory is not None:
+                await self._memory.read(caller.reader, response.label)
             job.watch.ended(response)
             return response if kept is None else await kept.named(response)
         finally:
@@ -387,15 +429,28 @@ class Executor:
             principal = caller.grantee.principal
             if self._upstreams.starting(principal):
                 await self._upstreams.settled({server.server_id}, principal=principal)
-            rules = self._rules(caller, self._policy.grants_of(principal), used)
+            label, catalog = await self._known_before(caller), self._upstreams.catalogs_of(principal)[0]
+            flow = self._flow(caller, label, catalog)
+            rules = self._rules(caller, self._policy.grants_of(principal), used, flow=flow)
             account = Account(self._budget, caller.client)
             named = f"{server.server_id}.{tool.tool_name}"
             watch = self._events.open(caller.client, named, principal=principal)
+<<<<<<< HEAD
             origin = CallOrigin(caller.requester, account=account, caller=caller)
             inputs = CallInputs(self._schemas, account)
             result = await call_directly(
                 server, tool, arguments, self._upstreams, inputs, rules, origin, watch
             )
+=======
+            inputs, origin = CallInputs(self._schemas, account), CallOrigin(caller.requester, account=account)
+            try:
+                result = await call_directly(
+                    server, tool, arguments, self._upstreams, inputs, rules, origin, watch
+                )
+            finally:
+                if flow is not None and self._memory is not None:
+                    await self._memory.read(caller.reader, flow.label)
+>>>>>>> main
             if self._learner is not None:
                 most = self._settings.max_message_bytes
                 await learn(self._learner, server, tool, result, most, principal)
@@ -440,7 +495,8 @@ class Executor:
                 plan = self._sent(job, plan, catalog)
                 principal = job.caller.grantee.principal
                 side = SideCheck(self._sides, plan, catalog, client, principal, self._types.check_seconds)
-                context = self._context(job, plan, catalog, account, side.answers, reuse=reuse)
+                flow = self._flow(job.caller, job.label, catalog)
+                context = self._context(job, plan, catalog, account, side.answers, flow, reuse=reuse)
                 # One that goes on was checked before it began.
                 typecheck = "off" if job.goes_on else self._types.mode(request)
                 if typecheck == "before":
@@ -460,6 +516,8 @@ class Executor:
             if typecheck != "off":
                 self._types.begin(side)
             response = await self._watched(run, generation, run.outcome(queue_ms), job.watch)
+            if flow is not None:
+                response = response.model_copy(update={"label": flow.label})
             if typecheck != "off":
                 # Before the wait for its own check: what that finds late is for the next one.
                 found += side.late()
@@ -499,7 +557,7 @@ class Executor:
         if job.journal is not None or job.request.own_process:
             return False
         caller = job.caller
-        return is_reused(caller.grantee.principal, caller.client, self._reuse, self._policy.settings.reuse)
+        return is_reused(caller.grantee.principal, caller.client, self._reuse)
 
     def _rules(
         self,
@@ -509,13 +567,36 @@ class Executor:
         *,
         earlier: EarlierQuestions | None = None,
         stops: bool = False,
+        flow: RunFlow | None = None,
     ) -> RunRules | None:
         """Gives the policy for a client's run or call; None where nothing is restricted."""
         quotas = self._policy.quotas_of(caller.grantee.principal)
-        if grants is None and quotas is None:
+        if grants is None and quotas is None and flow is None:
             return None
         approver = caller.grantee.approver
-        return RunRules(grants or UNRESTRICTED, approver, used, earlier=earlier, stops=stops, quotas=quotas)
+        return RunRules(
+            grants or UNRESTRICTED, approver, used, earlier=earlier, stops=stops, quotas=quotas, flow=flow
+        )
+
+    async def _known_before(
+        self, caller: Caller, journal: RunJournal | None = None, label: Label = NOTHING
+    ) -> Label | None:
+        """Gives the label of what the author of a run has read; None where flows are off."""
+        if self._policy.flows is None:
+            return None
+        if self._memory is not None:
+            label |= await self._memory.of(caller.reader)
+        if journal is not None and journal.past is not None:
+            label |= Label.unpack(journal.past.label) if journal.past.label else NOTHING
+        return label
+
+    def _flow(self, caller: Caller, label: Label | None, catalog: Catalog) -> RunFlow | None:
+        """Follows the data of a run or call whose author has read what has this label; None where flows are off."""
+        rules = self._policy.flows
+        if rules is None or label is None:
+            return None
+        noted = None if self._memory is None else partial(self._memory.rises, caller.reader)
+        return RunFlow(rules, label, catalog, noted)
 
     def _planned(self, job: _Job, imports: Imports, catalog: Catalog, *, reuse: bool) -> Plan:
         code, journal = job.request.code, job.journal
@@ -556,22 +637,28 @@ class Executor:
         catalog: Catalog,
         account: Account,
         answers: Answers | None,
+        flow: RunFlow | None,
         *,
         reuse: bool,
     ) -> RunContext:
         request, caller, kept, journal = job.request, job.caller, job.kept, job.journal
         key = ""
         if reuse and plan.script.fits_context:
-            key = self._keys.key(
-                caller.grantee.principal, caller.client, job.grants, catalog, self._generation.number
-            )
+            whose = caller.grantee.principal, caller.client, job.grants, catalog, self._generation.number
+            key = self._keys.key(*whose, "" if flow is None else flow.label.pack())
+            if flow is not None:
+                flow.on_rise(lambda: self._keys.forget(key))
         return RunContext(
             plan=plan,
             limits=request.limits,
             counts_queue=request.has_default_timeout,
             catalog=catalog,
             discovery=self._discovery.get_or_make(catalog).shown(self._outputs(caller.grantee.principal)),
+<<<<<<< HEAD
             rules=self._rules_of(job),
+=======
+            rules=self._rules(caller, job.grants, earlier=job.earlier, stops=request.plan, flow=flow),
+>>>>>>> main
             requester=caller.requester,
             account=account,
             upstreams=self._upstreams,
@@ -610,6 +697,7 @@ class Executor:
             catalog=catalog,
             principal=job.caller.grantee.principal,
             grants=[] if job.grants is None else [layer.grant for layer in job.grants.layers],
+            label="" if job.label is None else job.label.pack(),
         )
 
     async def _leased(self, run: Run, job: _Job) -> tuple[Lease, int]:

@@ -108,7 +108,11 @@ class RecordedCall:
         duration_ms: How long it took; this and the next two are as in the trace.
         error: One of a few fixed phrases.
         certainty: What is certain about a call without an answer.
+<<<<<<< HEAD
         inner: How many calls a kept script that was called has made.
+=======
+        label: As of `CallFacts`.
+>>>>>>> main
     """
 
     id: int
@@ -122,7 +126,11 @@ class RecordedCall:
     duration_ms: int = 0
     error: str | None = None
     certainty: Certainty = Certainty.NOT_STARTED
+<<<<<<< HEAD
     inner: int = 0
+=======
+    label: str = ""
+>>>>>>> main
 
     @property
     def name(self) -> str:
@@ -153,11 +161,13 @@ class Past(Protocol):
         body: What its worker was sent.
         conventions: Whether the script might give its result otherwise than by assigning it.
         used_ms: Wall time that it had used.
+        label: Of what its author had read, packed; empty where flows were off.
     """
 
     body: bytes
     conventions: bool
     used_ms: int
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +244,7 @@ class RunJournal(Protocol):
         catalog: Catalog,
         principal: str,
         grants: Sequence[Grant],
+        label: str,
     ) -> bytes:
         """Notes what a run is made of; gives what its worker is to be sent instead of `body`."""
         ...

@@ -99,7 +99,7 @@ class Parking:
 
 def _parked(question: Question) -> ParkedQuestion:
     """Returns a question in the form that is written down."""
-    arguments, login = question.arguments, question.login
+    arguments, login, flow = question.arguments, question.login, question.flow
     whole = to_json(arguments)
     return ParkedQuestion(
         call=question.call_id,
@@ -110,8 +110,10 @@ def _parked(question: Question) -> ParkedQuestion:
         bytes=len(whole),
         kind="approval" if login is None else "login",
         nth=question.nth,
-        said="" if login is None else login.said,
-        request=""
+        said=flow.said if flow is not None else "" if login is None else login.said,
+        request=flow.pack()
+        if flow is not None
+        else ""
         if login is None
         else json.dumps({"server": login.server, "mark": login.mark, "page": login.page}),
     )

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from cellblock.base.raw_json import RawJson
+from cellblock.run.flows.labels import Label
 
 Level = Literal["debug", "log", "warn", "error"]
 Severity = Literal["error", "warning", "info"]
@@ -100,6 +101,9 @@ class RunResponse(_Part):
 
     failures: dict[str, str] = Field(default_factory=dict[str, str], exclude=True)
     """Says in tools' own words why calls failed, by server and tool; not on the wire."""
+
+    label: Label | None = Field(default=None, exclude=True)
+    """Holds the label of all that the run has seen; None where flows are off; not on the wire."""
 
     @property
     def ok(self) -> bool:

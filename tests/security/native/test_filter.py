@@ -15,7 +15,7 @@ from cellblock_worker.confinement import confinement
 from security.native.harness import Native, Step, attack, let_loose, steps
 from support.entries import settings
 from support.processes import gone, workers_of
-from support.responses import error_of, succeeded
+from support.responses import error_of
 from support.waits import within
 from support.worker_owner import booted
 
@@ -175,15 +175,3 @@ async def test_a_worker_cannot_outlive_its_host(native_hosts: Native, tmp_path: 
             for worker in workers:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     worker.kill()
-
-
-async def test_log_lets_go_on_what_is_on_no_list_and_nothing_worse(
-    native_hosts: Native, tmp_path: Path
-) -> None:
-    isolation = {"mode": "required", "seccomp": "log"}
-    async with Broker(settings(tmp_path / "state", isolation=isolation, pool={"warm": 1})) as broker:
-        tried = [("setsid",), ("socket", 1, 1, 0), ("prctl", 1, 0), ("clone", NEW_USER), ("pipe2", "&8", 0)]
-        given = succeeded(await broker.run(steps(*tried)))
-        # It leads a session already: the kernel's own answer.
-        assert given == [-errno.EPERM, NO, NO, NO, 0]
-        assert any("`seccomp` is log" in missing for missing in broker.hosts[0].missing)

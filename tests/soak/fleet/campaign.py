@@ -1,10 +1,11 @@
-"""One soak of a fleet, from its start to what is judged when all has come to its end."""
+"""One soak of a fleet, or of a broker alone, from its start to what is judged when all has come to its end."""
 
 import asyncio
 import contextlib
 import os
 import random
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,12 +17,12 @@ from soak.fleet import shared
 from soak.fleet.clients import INLINE_BYTES, Clients
 from soak.fleet.faults import FleetFaults
 from soak.run_books import APPROVE, LOSSES, RunBooks
-from soak.watch import adopt_orphans, tracebacks
+from soak.watch import adopt_orphans, files_under, tracebacks
 from soak.written import drained, heads_in, response_to, store_of
-from support.entries import CELLBLOCK, plain_server
+from support.entries import CELLBLOCK, SERVERS, ledger, plain_server
 from support.fleet.fleet import Fleet, summary
 from support.fleet.network import Loopback
-from support.fleet.parts import Broker
+from support.fleet.parts import Balancer, Broker, Part
 from support.processes import alive, command_line, descendants
 from support.waits import until, until_found
 
@@ -53,6 +54,26 @@ ENDS: Final = LOSSES | {"OVERLOADED", "WORKER_UNAVAILABLE", "RUN_NOT_PARKED"}
 PostgreSQL is, a run that waits cannot be written down."""
 
 
+class Asking(Part):
+    """A server that asks during calls, and outlives the brokers."""
+
+    def __init__(self, folder: Path, network: Loopback) -> None:
+        super().__init__(network.place("the server that asks"), folder / "asking")
+        self.ledger = folder / "answers.jsonl"
+
+    def command(self) -> list[str]:
+        program = str(SERVERS / "asking_server.py")
+        return [sys.executable, "-I", program, "http", "--older", "--ledger", str(self.ledger)]
+
+    def is_ready(self) -> bool:
+        return "port " in self.said()
+
+    @property
+    def url(self) -> str:
+        """Where it is, once it is ready."""
+        return f"http://127.0.0.1:{int(self.said().split()[1])}/mcp"
+
+
 class Campaign:
     """Owns the fleet.
 
@@ -61,9 +82,12 @@ class Campaign:
         network: Where the fleet is.
         seed: Fixes who does what, and what is done to whom, not what it meets.
         seconds: Of load.
+        alone: Whether it is one broker, on its own files.
     """
 
-    def __init__(self, folder: Path, network: Loopback, *, seed: int, seconds: float) -> None:
+    def __init__(
+        self, folder: Path, network: Loopback, *, seed: int, seconds: float, alone: bool = False
+    ) -> None:
         # A run ends with the connection of a client that waits for it.
         self.books = RunBooks(ENDS, {"CANCELLED"})
         self.wrong = self.books.wrong
@@ -86,7 +110,10 @@ class Campaign:
                 "frontend": {"inline_bytes": INLINE_BYTES},
             },
             host_options=("--drain", 20),
+            alone=alone,
         )
+        self._asking = Asking(folder, network)
+        self.fleet.add(self._asking)
         self.faults = FleetFaults(self.fleet, random.Random(seed + 1), self.wrong)
         self.logs: dict[str, str] = {}
         self.summary = ""
@@ -97,7 +124,7 @@ class Campaign:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
         with self.fleet as fleet:
             try:
-                await asyncio.to_thread(fleet.start)
+                await asyncio.to_thread(self._start)
                 self.summary = summary(fleet)
                 await self._load()
                 await self._stop()
@@ -122,10 +149,22 @@ class Campaign:
 
     # ---- inside ------------------------------------------------------------------------------------------
 
+    def _start(self) -> None:
+        self._asking.start()
+        self._asking.wait()
+        self.fleet.servers["asking"] = {"url": self._asking.url}
+        self.fleet.start()
+
+    def _files(self) -> set[str]:
+        """What a broker leaves where nothing is to stay."""
+        own = [broker.folder for broker in self.fleet.brokers]
+        return files_under(*(folder / name for folder in own for name in ("tmp", "home", "state/run")))
+
     async def _load(self) -> None:
         stop = time.monotonic() + self._seconds
         clients = Clients(self.fleet, self.books, self._chance, await self._other_token())
         clients.until, clients.over = stop, stop + BACK_SECONDS
+        clients.asks = clients.answers_again = True
         async with asyncio.TaskGroup() as group:
             beside = [
                 group.create_task(work) for work in (self._approving(clients), self._intruding(clients))
@@ -148,12 +187,10 @@ class Campaign:
         return await asyncio.to_thread(self._command, broker, "token", "create", "other")
 
     def _command(self, broker: Broker, *words: str) -> str:
-        files = [
-            "--config",
-            str(self.fleet.folder / "b0" / "cellblock.json"),
-            "--state-dir",
-            str(broker.folder / "cli"),
-        ]
+        config = self.fleet.folder / "b0" / "cellblock.json"
+        # What brokers share is theirs wherever a command is; a broker that is alone has it in its own folder.
+        state = broker.state if self.fleet.alone else broker.folder / "cli"
+        files = ["--config", str(config), "--state-dir", str(state)]
         done = subprocess.run(
             [str(CELLBLOCK), *words, *files],
             env=broker.environment,
@@ -167,7 +204,8 @@ class Campaign:
     async def _approving(self, clients: Clients) -> None:
         while True:
             await asyncio.sleep(APPROVE_SECONDS)
-            with contextlib.suppress(StoreError):
+            # A broker that is alone makes its file with its first run.
+            with contextlib.suppress(StoreError, FileNotFoundError):
                 if waiting := await asyncio.to_thread(self._heads, "parked"):
                     await clients.approve(waiting)
 
@@ -196,21 +234,21 @@ class Campaign:
             if code := await asyncio.to_thread(part.stop):
                 self.wrong.append(f"{part.name} has ended with code {code}")
         for part in fleet.parts:
+            if isinstance(part, Balancer):
+                continue
             with contextlib.suppress(AssertionError):
-                await until(
-                    lambda part=part: not part.left() or part is fleet.balancer, "it is gone", LEFT_SECONDS
-                )
-            if part is not fleet.balancer:
-                left = [command_line(one) for one in part.left() if alive(one)]
-                self.wrong += [f"of {part.name} is left: {one}" for one in left]
+                await until(lambda part=part: not part.left(), "it is gone", LEFT_SECONDS)
+            left = [command_line(one) for one in part.left() if alive(one)]
+            self.wrong += [f"of {part.name} is left: {one}" for one in left]
+        self.wrong += [f"a file is left: {file}" for file in sorted(self._files())]
         with store_of(fleet) as store:
             heads = heads_in(store)
             responses = {head.id: response_to(store, head.id) for head in heads}
-        ledger = fleet.ledger()
-        self.books.settle(ledger, heads, lambda run_id: responses[run_id])
-        self.wrong += shared.breaches(ledger, self._most, self.books.counts)
+        events = fleet.ledger() + ledger(self._asking.ledger)
+        self.books.settle(events, heads, lambda run_id: responses[run_id])
+        self.wrong += shared.breaches(events, self._most, self.books.counts)
         self.books.counts["quota"] = self._most
-        for what, statement in LEFT.items():
+        for what, statement in () if fleet.alone else LEFT.items():
             # The server finds out in seconds that a broker is gone whose link was cut when it died.
             with contextlib.suppress(AssertionError):
                 await until(lambda said=statement: not fleet.database.rows(said), "it is gone", LEFT_SECONDS)

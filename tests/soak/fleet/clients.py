@@ -1,6 +1,8 @@
 """Who uses the fleet: clients of both generations, a person who approves, and somebody who tries what is another's."""
 
 import asyncio
+import json
+import math
 import random
 import time
 from collections import deque
@@ -11,15 +13,33 @@ from typing import Any, Final
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import INTERNAL_ERROR
 
+from benchmarks.client import message_in
 from cellblock.record.rows import Head
-from soak.clients import AGAIN, ANSWER_SECONDS, LATER, LOST, ModernClients
 from soak.fleet import shared
-from soak.run_books import RunBooks
+from soak.run_books import ASKED, NO_RUN_WAITS, RunBooks, script
+from soak.written import questions_of, store_of
 from support.asking_client import always, asking
 from support.fleet.fleet import Fleet
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon
-from support.modern_client import FORMS, TASKS, message
+from support.modern_client import FORMS, TASKS, allowing, message, request
+
+PAUSE_SECONDS: Final = 0.7
+"""Passes before a client's next request, or its return with answers, on average."""
+
+ANSWER_SECONDS: Final = 90.0
+LATER: Final = (429, 503)
+"""With these nothing has begun: the same request is sent again."""
+
+LOST: Final = (0, 502, 504)
+"""With these nobody knows what became of the request."""
+
+AGAIN: Final = ("PostgreSQL is away", "Try again.", "Call again in a few seconds.")
+"""Stand in the errors of requests that want the truth while it is not to be had, and may be sent again."""
+
+AGAIN_SHARE: Final = 0.2
+"""Of the answers that are sent once more, by clients that do."""
 
 LARGE: Final = 'globalThis.__codemode_result__ = "x".repeat(5000);'
 INLINE_BYTES: Final = 2048
@@ -27,7 +47,7 @@ KEPT: Final = 30
 """Of each thing of the first principal's, the newest that the other one tries."""
 
 
-class Clients(ModernClients):
+class Clients:
     """All who ask.
 
     Args:
@@ -35,10 +55,24 @@ class Clients(ModernClients):
         books: Told of each answer.
         chance: Decides who does what.
         other: The token of another principal.
+
+    Attributes:
+        asks: Whether the scripts call a server that asks, too.
+        answers_again: Whether some answers are sent twice.
+        until: When no new request is begun, by the monotonic clock.
+        over: When nobody comes back any more.
     """
 
+    asks = False
+    answers_again = False
+
     def __init__(self, fleet: Fleet, books: RunBooks, chance: random.Random, other: str = "") -> None:
-        super().__init__(fleet.behind, books, chance)
+        self.until = self.over = math.inf
+        self._behind = fleet.behind
+        self._books = books
+        self._counts = books.counts
+        self._chance = chance
+        self._number = 0
         self._fleet = fleet
         self._other = other
         self._sessions: deque[str] = deque(maxlen=KEPT)
@@ -48,16 +82,60 @@ class Clients(ModernClients):
 
     # ---- 2026-07-28 --------------------------------------------------------------------------------------
 
+    async def modern(self) -> None:
+        """Makes one request after the other, and comes back to each run with what it is asked."""
+        while time.monotonic() < self.until:
+            await self._pause()
+            await self._next()
+
+    def answered_again(self, first: Any, again: Any) -> None:
+        """Takes the answer to a word that was answered already."""
+        if NO_RUN_WAITS not in again.get("error", {}).get("message", ""):
+            self._books.wrong.append(f"a word is good twice: {again}, behind {first}")
+
     async def _next(self) -> None:
         await (self._large() if self._chance.random() < 0.1 else self._modern_request())
 
-    def _comes_back(self, given: dict[str, Any], back: dict[str, Any]) -> None:
-        self._words.append((given, back))
-
-    def _came(self, answer: Any) -> None:
-        run_id = answer.get("result", {}).get("structuredContent", {}).get("usage", {}).get("runId")
-        if run_id:
-            self._runs.append(run_id)
+    async def _modern_request(self) -> None:
+        able = FORMS if self._chance.random() < 0.7 else {}
+        durable = not able or self._chance.random() < 0.5
+        given: dict[str, Any] = {"name": TOOL, "arguments": {"code": self._script(), "durable": durable}}
+        call = f"{self._number}/{ASKED}"
+        back: dict[str, Any] = {}
+        had_gone = False
+        while time.monotonic() < self.over:
+            status, answer = await self._post(self._behind(), "tools/call", TOOL, able, **given, **back)
+            if status in LATER:
+                self._counts["told_later"] += 1
+            elif answer is None:
+                if status not in LOST:
+                    self._books.wrong.append(f"a request of 2026-07-28 got {status}")
+                if not back:
+                    # Sent again, it is another request: nobody knows that it was this one.
+                    self._counts["cut_off"] += 1
+                    return
+                self._counts["came_back_again"] += 1
+                had_gone = True
+            elif any(words in answer.get("error", {}).get("message", "") for words in AGAIN):
+                self._counts["told_to_try_again"] += 1
+            elif answer.get("result", {}).get("resultType") == "input_required":
+                back = self._answers(answer["result"], call)
+                self._words.append((given, back))
+            elif back and answer.get("error", {}).get("code") == INTERNAL_ERROR:
+                # A broker of another version cannot read what is written of the run.
+                self._counts["came_back_again"] += 1
+            else:
+                response = answer.get("result", {}).get("structuredContent", {})
+                if run_id := response.get("usage", {}).get("runId"):
+                    self._runs.append(run_id)
+                self._books.take(answer, had_gone=had_gone)
+                if back and self.answers_again and self._chance.random() < AGAIN_SHARE:
+                    _, again = await self._post(self._behind(), "tools/call", TOOL, able, **given, **back)
+                    if again is not None:
+                        self.answered_again(answer, again)
+                return
+            await self._pause()
+        self._books.wrong.append(f"no answer in time to {given['arguments']}")
 
     async def _large(self) -> None:
         given: dict[str, Any] = {"name": TOOL, "arguments": {"code": LARGE}}
@@ -126,7 +204,7 @@ class Clients(ModernClients):
         async with http, asking(streamable_http_client(served.url, http_client=http), "legacy") as client:
             client.answer = always("accept")
             while time.monotonic() < self.until:
-                arguments = {"code": self._script(), "durable": self._chance.random() < 0.5}
+                arguments = {"code": script(self._next_number()), "durable": self._chance.random() < 0.5}
                 self._counts["cut_off"] += 1
                 async with asyncio.timeout(ANSWER_SECONDS):
                     result = await client.client.call_tool(TOOL, arguments)
@@ -150,15 +228,16 @@ class Clients(ModernClients):
     # ---- others ------------------------------------------------------------------------------------------
 
     async def approve(self, waiting: Sequence[Head]) -> None:
-        """Allows what one of the runs waits for, at any broker, as the dashboard does."""
+        """Allows what one of the runs waits for, or answers its server, at any broker, as the dashboard does."""
         head, broker = self._chance.choice(waiting), self._chance.choice(self._fleet.brokers)
+        body = await asyncio.to_thread(self._answer_to, head.id)
         served = broker.served
         headers = {**served.auth, "Content-Type": "application/json"}
         path = f"/dashboard/parked/{head.id}/approve"
         with suppress(httpx2.HTTPError):
             async with self._http(served) as http:
                 answer = await http.post(
-                    served.url.removesuffix("/mcp") + path, content=b"{}", headers=headers
+                    served.url.removesuffix("/mcp") + path, content=json.dumps(body), headers=headers
                 )
             # 404 and 409: somebody else was faster; 503: it stops, or PostgreSQL is away.
             if answer.status_code not in (200, 204, 404, 409, 503):
@@ -167,6 +246,15 @@ class Clients(ModernClients):
                 self._counts["approved"] += 1
                 # One that is only seen to wait may be taken back by its broker: its park came late.
                 self._books.written.add(head.id)
+
+    def _answer_to(self, run_id: str) -> dict[str, Any]:
+        """A form for the server that asks, else a yes to all calls."""
+        with store_of(self._fleet) as store:
+            for question in questions_of(store, run_id):
+                if question.is_of_server:
+                    name = self._books.name(json.loads(question.input)["id"])
+                    return {"calls": [str(question.id)], "form": {"name": name}}
+        return {}
 
     async def intrude(self) -> None:
         """Tries, as another principal, the sessions, words, runs and outputs of the first."""
@@ -195,3 +283,41 @@ class Clients(ModernClients):
         self._counts[f"tries_of_a_{what}"] += 1
         if not was_refused:
             self._books.wrong.append(f"another principal's {what} has answered: {answer}")
+
+    # ---- of all ------------------------------------------------------------------------------------------
+
+    def _next_number(self) -> int:
+        self._number += 1
+        self._counts["requests"] += 1
+        return self._number
+
+    def _script(self) -> str:
+        return script(self._next_number(), asks=self.asks)
+
+    def _answers(self, asked: dict[str, Any], call: str) -> dict[str, Any]:
+        """Allows everything, and gives a server that asks a name which nobody else is given."""
+        back = allowing(asked)
+        for key, one in asked.get("inputRequests", {}).items():
+            if "name" in one["params"].get("requestedSchema", {}).get("properties", {}):
+                back["inputResponses"][key]["content"] = {"name": self._books.name(call)}
+        return back
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._chance.expovariate(1 / PAUSE_SECONDS))
+
+    def _http(self, served: Daemon) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(timeout=ANSWER_SECONDS, verify=served.tls or False, trust_env=False)
+
+    async def _post(
+        self, served: Daemon, method: str, about: str, able: dict[str, Any], **params: Any
+    ) -> tuple[int, Any]:
+        """The status, 0 where the connection was lost, and the answer, None where there is none."""
+        headers, body = request(served, method, about, able, **params)
+        try:
+            async with self._http(served) as http:
+                answer = await http.post(served.url, content=body, headers=headers)
+            if answer.status_code in (*LATER, *LOST):
+                return answer.status_code, None
+            return answer.status_code, message_in(answer.content)
+        except (httpx2.HTTPError, ValueError):
+            return 0, None

@@ -1,6 +1,7 @@
 """What is done to the parts of a fleet: each fault ends by itself, and the part is there again."""
 
 import asyncio
+import contextlib
 import random
 import signal
 import time
@@ -8,6 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import psutil
+
+from soak.watch import by_role
 from support.fleet.fleet import Fleet
 from support.fleet.network import Place
 from support.fleet.parts import Broker, Host, Part
@@ -35,6 +39,15 @@ KINDS: Final = {
     "broker: delayed": 1,
 }
 """Says what happens, by how often."""
+
+KINDS_ALONE: Final = {
+    "broker: killed": 8,
+    "broker: stopped": 1,
+    "broker: paused": 1,
+    "broker: host lost": 3,
+    "broker: worker lost": 3,
+}
+"""The same of a broker that is alone."""
 
 AWAY_SECONDS: Final = (0.2, 3.0)
 PAUSE_SECONDS: Final = (0.5, 12.0)
@@ -65,10 +78,11 @@ class FleetFaults:
     async def run(self, until: float) -> None:
         """Goes on until then, and returns when each part is there again."""
         began = time.monotonic()
+        kinds = KINDS_ALONE if self._fleet.alone else KINDS
         async with asyncio.TaskGroup() as group:
             while time.monotonic() < until:
                 await asyncio.sleep(self._chance.expovariate(1 / EVERY_SECONDS))
-                kind = self._chance.choices(list(KINDS), list(KINDS.values()))[0]
+                kind = self._chance.choices(list(kinds), list(kinds.values()))[0]
                 who, _, how = kind.partition(": ")
                 part = self._part(who)
                 name = who if part is None else part.name
@@ -104,6 +118,10 @@ class FleetFaults:
                     await asyncio.sleep(self._chance.uniform(*PAUSE_SECONDS))
                 finally:
                     await asyncio.to_thread(part.resume)
+            elif how.endswith(" lost"):
+                for one in by_role(psutil.Process(part.pid)).get(how.removesuffix(" lost"), []):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        one.kill()
             elif how == "stopped":
                 await self._away(lambda: self._stopped(part), part.start)
                 await self._back(part)

@@ -38,6 +38,7 @@ class Fleet:
         settings: Sections of `cellblock`; over those that a fleet needs, key by key.
         host_options: More of the hosts' command line.
         environment: More of the brokers'.
+        alone: Whether it is one broker on its own files, with its own host: without a balancer and a database.
 
     Attributes:
         settings: As given; brokers take what is changed when they are started.
@@ -59,6 +60,7 @@ class Fleet:
         settings: Mapping[str, Any] | None = None,
         host_options: Sequence[object] = (),
         environment: Mapping[str, str] | None = None,
+        alone: bool = False,
     ) -> None:
         self.folder = folder
         self.network = network
@@ -83,6 +85,10 @@ class Fleet:
         self.nameless: set[Path] = set()
         self.brokers: list[Broker] = []
         self.hosts: list[Host] = []
+        self.alone = alone
+        if alone:
+            self.add_broker()
+            return
         self.balancer = Balancer(network.place("balancer"), folder / "balancer")
         self.database = Database(network.place("database"))
         try:
@@ -100,19 +106,23 @@ class Fleet:
     def __exit__(self, *error: object) -> None:
         # Hosts first, so that none looks for brokers that have gone; the last one to end is the database.
         with contextlib.ExitStack() as stack:
-            stack.callback(self.database.close)
-            for part in (*self.brokers, self.balancer, *self.hosts, *self._parts):
+            if not self.alone:
+                stack.callback(self.database.close)
+            for part in self.parts:
                 stack.callback(part.close)
 
     @property
     def parts(self) -> list[Part]:
         """All but the database."""
-        return [*self.brokers, self.balancer, *self.hosts, *self._parts]
+        return [*self.brokers, *([] if self.alone else [self.balancer]), *self.hosts, *self._parts]
 
     def start(self) -> None:
         """Starts all, and waits until they serve."""
         for broker in self.brokers:
             broker.start()
+        if self.alone:
+            self.brokers[0].wait()
+            return
         self.balancer.start()
         for broker in self.brokers:
             broker.wait(ready=lambda broker=broker: broker.probe() > 0)
@@ -126,6 +136,8 @@ class Fleet:
 
     def behind(self) -> Daemon:
         """The brokers as clients reach them, through the balancer: its `client()`, `ask()` and `url`."""
+        if self.alone:
+            return self.brokers[0].served
         way = self.network.way(None, self.balancer.place, BALANCER_PORT)
         return self.brokers[0].at(way.rpartition(":")[0], BALANCER_PORT)
 
@@ -151,7 +163,8 @@ class Fleet:
             self._environment,
         )
         self.brokers.append(broker)
-        self.balancer.targets.append(self.network.way(self.balancer.place, place, BROKER_PORT))
+        if not self.alone:
+            self.balancer.targets.append(self.network.way(self.balancer.place, place, BROKER_PORT))
         for host in self.hosts:
             host.names = self.names_for(host.place)
         return broker
@@ -175,6 +188,13 @@ class Fleet:
         return [f"tcp://{self.network.way(place, broker.place, HOSTS_PORT)}" for broker in self.brokers]
 
     def _config(self, place: Any, folder: Path) -> Path:
+        sections = {"auth": {"keyring": "off"}} if self.alone else self._shared(place, folder)
+        for name, section in self.settings.items():
+            sections[name] = {**sections[name], **section} if name in sections else section
+        return write_config(folder, self.servers, **sections)
+
+    def _shared(self, place: Any, folder: Path) -> dict[str, Any]:
+        """The sections of a broker that has its state, its hosts and its balancer with others."""
         url = self.database.url_by(self.network.way(place, self.database.place, PORT))
         balancer = self.balancer.place
         known = [self.network.way(None, balancer, BALANCER_PORT), f"{balancer.address}:{BALANCER_PORT}"]
@@ -192,11 +212,11 @@ class Fleet:
         if folder in self.nameless:
             del sections["state"]["broker"]
             sections["replicas"] = {"url": f"http://{self.network.way(None, place, BROKER_PORT)}"}
-        for name, section in self.settings.items():
-            sections[name] = {**sections[name], **section} if name in sections else section
-        return write_config(folder, self.servers, **sections)
+        return sections
 
 
 def summary(fleet: Fleet) -> str:
     """What a fleet is made of, in a line."""
+    if fleet.alone:
+        return "one broker, on its own files"
     return f"{len(fleet.brokers)} brokers, {len(fleet.hosts)} hosts, HAProxy and PostgreSQL"

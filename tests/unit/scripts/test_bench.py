@@ -13,10 +13,10 @@ from benchmarks import harness, upgrade
 from benchmarks import search as measuring
 from benchmarks.load import __main__ as load
 from cellblock.types.search import SearchIndex
-from soak import kills
+from soak import __main__ as soak
 from support.entries import plain_server
 
-OTHERS = {"loadtest": load.main, "upgrade": upgrade.main, "kills": kills.main}
+OTHERS = {"loadtest": load.main, "upgrade": upgrade.main, "soak": soak.main}
 
 
 def test_at_most_ten_are_listed_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,6 @@ Isolation = Literal["required", "auto", "off"]
 """Says whether bubblewrap must, may or must not be around each worker. Where it must not, there is no cgroup either;
 where it must, a cgroup need not be: without one each worker still has its caps, and only their sum is not capped."""
 
-Seccomp = syscall_lists.Mode
 
 DENO_FLAGS: Final = (
     "run",
@@ -195,12 +194,11 @@ def works_without_network() -> bool:
     return found.prefix is not None
 
 
-def use_isolation(isolation: Isolation, *, seccomp: Seccomp = "enforce", has_network: bool = True) -> None:
+def use_isolation(isolation: Isolation, *, has_network: bool = True) -> None:
     """Decides, once for this process, what is put around workers. Takes about 50 ms for a trial.
 
     Args:
         isolation: What is asked for.
-        seccomp: Whether a call that is not on the list is refused, or only logged.
         has_network: False: this process is in an empty network namespace, from which workers have been tried.
 
     Raises:
@@ -223,9 +221,9 @@ def use_isolation(isolation: Isolation, *, seccomp: Seccomp = "enforce", has_net
         return
     _choice.wrapper = found.prefix
     _choice.held.hold(bubblewrap.sources(found.prefix))
-    _choice.filter = syscall_lists.filter_program("deno", deno_version(), seccomp)
-    _choice.filter_layer, lacks = syscall_lists.in_force("deno", deno_version(), seccomp)
-    if lacks and isolation == "required" and seccomp == "enforce":
+    _choice.filter = syscall_lists.filter_program("deno", deno_version())
+    _choice.filter_layer, lacks = syscall_lists.in_force("deno", deno_version())
+    if lacks and isolation == "required":
         raise IsolationUnavailable(lacks)
     _choice.missing = (lacks,) if lacks else ()
     _choice.jail = _jail()

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 ALLOW: Final = 0x7FFF0000
-LOG: Final = 0x7FFC0000
 ASK: Final = 0x7FC00000
 """Asks the process that holds the listener (SECCOMP_RET_USER_NOTIF), for `scripts/trace_syscalls`."""
 

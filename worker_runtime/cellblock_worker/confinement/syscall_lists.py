@@ -13,11 +13,10 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from cellblock_worker.confinement import seccomp
-from cellblock_worker.confinement.seccomp import ALLOW, LOG, Branch, Check, refuse
+from cellblock_worker.confinement.seccomp import ALLOW, Branch, Check, refuse
 
 Program = Literal["deno", "tsc"]
 
-Mode = Literal["enforce", "log"]
 """Says whether a call that is on no list is refused, or goes on and is logged by the kernel; what is `REFUSED` always
 is."""
 
@@ -326,7 +325,7 @@ def is_traced(program: Program, version: str | None) -> bool:
     return version in TRACED[program]
 
 
-def in_force(program: Program, version: str | None, mode: Mode) -> tuple[str, str]:
+def in_force(program: Program, version: str | None) -> tuple[str, str]:
     """Returns what a filter keeps from a program, and what it lacks and how to get it; either may be empty."""
     refused = "seccomp: no sockets, namespaces, tracing, mounting, keys, BPF, io_uring, modules"
     if platform.machine() not in seccomp.ARCHITECTURES:
@@ -337,29 +336,17 @@ def in_force(program: Program, version: str | None, mode: Mode) -> tuple[str, st
             f"seccomp: which system calls {program} {version or 'without a version'} needs is not known, so more than "
             f"those are allowed; install {program} {known}"
         )
-    if mode == "log":
-        return (
-            refused,
-            "seccomp: `seccomp` is log, so calls that are on no list go on; set it to enforce",
-        )
     calls = len(_allowed(program)) - len(OTHER_ERRNO)
     return f"{refused}, and nothing else but the {calls} system calls that {program} {version} needs", ""
 
 
 @lru_cache
-def filter_program(
-    program: Program, version: str | None, mode: Mode = "enforce", machine: str = platform.machine()
-) -> bytes | None:
+def filter_program(program: Program, version: str | None, machine: str = platform.machine()) -> bytes | None:
     """Returns the filter as an array of `struct sock_filter`, or None on a machine whose calls are not known here."""
     if machine not in seccomp.ARCHITECTURES:
         return None
     if not is_traced(program, version):
         return _packed(machine, _refused(), otherwise=ALLOW)
-    if mode == "log":
-        logged = _allowed(program)
-        for name, branches in _refused().items():
-            logged[name] = [*logged.get(name, ()), *(one for one in branches if one.action != ALLOW)]
-        return _packed(machine, logged, otherwise=LOG)
     return _packed(machine, _allowed(program), otherwise=refuse(errno.EPERM))
 
 

@@ -30,7 +30,6 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_old_space_mb: Annotated[int, Meta(ge=16)]
     total_memory_bytes: Annotated[int, Meta(ge=1)] | None = None
     isolation: confinement.Isolation = "auto"
-    seccomp: confinement.Seccomp = "enforce"
     reuse: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 

@@ -87,7 +87,7 @@ def run_confined(config: HostConfig, serve: Callable[[], Coroutine[Any, Any, Non
     try:
         with _in_groups(config):
             has_network = not _leave_network(config)
-            use_isolation(config.isolation, seccomp=config.seccomp, has_network=has_network)
+            use_isolation(config.isolation, has_network=has_network)
             if orphans := end_orphans():
                 logger.info("ended %d workers that a host had left which was killed", len(orphans))
             asyncio.run(serve())

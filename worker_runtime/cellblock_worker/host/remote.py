@@ -328,12 +328,6 @@ def make_parser() -> argparse.ArgumentParser:
         "--isolation", choices=("required", "auto", "off"), default="auto", help="bubblewrap (default auto)"
     )
     parser.add_argument(
-        "--seccomp",
-        choices=("enforce", "log"),
-        default="enforce",
-        help="what becomes of system calls that Deno was not seen to need (default enforce: they are refused)",
-    )
-    parser.add_argument(
         "--max-message-bytes",
         type=int,
         default=16 * 1024 * 1024,
@@ -348,8 +342,9 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="at least the broker's limits.max_memory_bytes.maximum (default 256)",
     )
-    # It has no effect any more; units that give it still start.
+    # They have no effect any more; units that give them still start.
     parser.add_argument("--realtime", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--seccomp", choices=("enforce", "log"), help=argparse.SUPPRESS)
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
     return parser
 
@@ -376,7 +371,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     given = vars(make_parser().parse_args(arguments))
     endpoints, key, server_keys = given.pop("connect"), given.pop("key"), given.pop("server_key")
     drain_seconds = given.pop("drain")
-    del given["realtime"]
+    del given["realtime"], given["seccomp"]
     names = Names(endpoints)
     if key is None or server_keys is None:
         raise EndpointError(f"{endpoints[0]} is used only with keys: give --key and --server-key")

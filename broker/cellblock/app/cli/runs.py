@@ -369,7 +369,7 @@ def _audited(settings: Settings) -> Generator[Callable[[Decision], None]]:
         ConfigError: It cannot be written.
     """
     audit, state_dir = settings.cellblock.audit, settings.state_dir
-    if not (audit.enabled or (audit.enabled is None and (state_dir / FILE_NAME).exists())):
+    if not ("calls" in audit or (audit != "off" and (state_dir / FILE_NAME).exists())):
         yield lambda decision: None
         return
     log = AuditLog(audit, state_dir)

@@ -26,7 +26,8 @@ class ServerAuthSettings(Section):
     one."""
 
     client_id: str | None = None
-    """Names a client that is registered already; absent: `client_metadata_url`, else dynamic registration."""
+    """Names a client that is registered already, or its metadata document by the URL, where the authorization server
+    takes such. Absent: dynamic registration."""
 
     client_secret: Secret | None = None
     """Holds the client's secret: itself, or `{"env": NAME}` or `{"file": PATH}`, which hold it. With `private_key_jwt`
@@ -36,10 +37,6 @@ class ServerAuthSettings(Section):
         "client_secret_basic"
     )
     """Says how the secret is shown to the token endpoint; a private key is not, but signs (RFC 7523, section 2.2)."""
-
-    client_metadata_url: Annotated[str, Field(pattern=r"^https://[^\s/]+/[^\s]+$")] | None = None
-    """Names a client id metadata document by its URL, which is the client id where the authorization server takes
-    such."""
 
     redirect_port: Annotated[int, Field(ge=1024, le=65535)] | None = None
     """Sets the port of the redirect to this machine, where the registered client names one; absent: any free one."""
@@ -56,8 +53,6 @@ class ServerAuthSettings(Section):
             raise ValueError("the grant client_credentials needs `client_id`, `issuer` and a client secret")
         if self.client_auth_method == "private_key_jwt" and self.grant != "client_credentials":
             raise ValueError("private_key_jwt needs the grant client_credentials")
-        if self.client_id is not None and self.client_metadata_url is not None:
-            raise ValueError("`client_id` and `client_metadata_url` exclude each other")
         return self
 
     def secret(self) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from cellblock.base.json import is_object
+from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.problems import Problem
 from cellblock.base.settings.sections import ALL
 
@@ -35,9 +35,15 @@ def in_new_form(section: Mapping[str, Any]) -> dict[str, Any]:
             made[name] = _by_setting(old[name], settings)
     if _has_only(old, "pins", "reaction", "servers"):
         made["pins"] = _by_name(old["pins"], "reaction", "servers")
-    if _has_only(old, "isolation", "mode", "seccomp"):
-        names = {"mode": "isolation", "seccomp": "seccomp"}
-        made |= {names[key]: value for key, value in made.pop("isolation").items()}
+    if _has_only(old, "isolation", "mode"):
+        made["isolation"] = old["isolation"].get("mode", "auto")
+    if _has_only(old, "traces", "endpoint"):
+        made["traces"] = old["traces"].get("endpoint")
+    pool = section.get("pool", {})
+    if is_object(reuse := old.get("policy", {}).get("reuse")) and is_object(pool):
+        every = pool.get("reuse", "never")
+        made["pool"] = pool | {"reuse": (every if is_object(every) else {ALL: every}) | reuse}
+        made["policy"] = {key: value for key, value in old["policy"].items() if key != "reuse"}
     if _has_only(old, "metrics", "token"):
         shown = old["metrics"].get("token", True)
         made["metrics"] = ("token" if shown else "open") if isinstance(shown, bool) else shown
@@ -46,7 +52,7 @@ def in_new_form(section: Mapping[str, Any]) -> dict[str, Any]:
     if _has_only(old, "outputs", "inline_bytes") and is_object(section.get("frontend", {})):
         made["frontend"] = old.get("frontend", {}) | made.pop("outputs")
     if is_object(logins := old.get("auth", {}).get("servers")):
-        servers = {name: _with_secret(own) if is_object(own) else own for name, own in logins.items()}
+        servers = {name: _login(own) if is_object(own) else own for name, own in logins.items()}
         made["auth"] = old["auth"] | {"servers": servers}
     if "audit" in old:
         made["audit"] = _audit(old["audit"])
@@ -94,8 +100,13 @@ def _by_setting(part: dict[str, Any], settings: Mapping[str, str]) -> dict[str, 
     return made
 
 
-def _with_secret(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of a login with one place of the secret; several are left to be refused."""
+def _login(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a login with one name of the client, and one place of the secret; several are left to be
+    refused."""
+    if own.get("client_id") is None and (document := own.get("client_metadata_url")) is not None:
+        own = {key: value for key, value in own.items() if key != "client_metadata_url"} | {
+            "client_id": document
+        }
     places = {
         key: own[key] for key in ("client_secret_env", "client_secret_file") if own.get(key) is not None
     }
@@ -108,12 +119,14 @@ def _with_secret(own: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {"client_secret": {key.removeprefix("client_secret_"): value}}
 
 
-def _audit(part: dict[str, Any]) -> dict[str, Any]:
-    given = {key: part[key] for key in ("inputs", "outputs") if isinstance(part.get(key), bool)}
-    if not given:
+def _audit(part: dict[str, Any]) -> Any:
+    enabled, values = part.get("enabled"), part.get("values", [])
+    if enabled is False:
+        return "off"
+    if part.keys() - {"enabled", "values", "inputs", "outputs"} or not is_array(values):
         return part
-    rest = {key: value for key, value in part.items() if key not in given}
-    return rest | {"values": [*part.get("values", []), *(key for key, wanted in given.items() if wanted)]}
+    named = [key for key in ("inputs", "outputs") if part.get(key) is True]
+    return [*(["calls"] if enabled else []), *values, *named]
 
 
 def _dashboard(part: Mapping[str, Any], http: Mapping[str, Any]) -> Any:
@@ -208,7 +221,11 @@ REMOVED: Final[Mapping[str, str | AlwaysIs]] = {
     "http.max_body_bytes": "Cellblock uses 8,388,608",
     "http.max_held_bytes": "Cellblock uses 1 MiB for each of http.max_sessions, at least 128 MiB",
     "http.max_connections": "Cellblock uses twice http.max_sessions, at least 256",
-    "http.burst": "Cellblock uses twice http.requests_per_second",
+    "http.burst": "Cellblock uses 400",
+    "http.requests_per_second": "Cellblock uses 200",
+    "pool.reserved_places": "Cellblock keeps one place in sixteen",
+    "seccomp": "system calls that Deno was not seen to need are refused",
+    "isolation.seccomp": "system calls that Deno was not seen to need are refused",
     "http.session_idle_ms": "Cellblock uses 1,800,000",
     "http.header_timeout_ms": "Cellblock uses 10,000",
     "http.body_timeout_ms": "Cellblock uses 30,000",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
 
@@ -43,6 +44,9 @@ at our own pipes calls itself."""
 
 KINDS: Final = (*PLAIN_NAMES, PROVEN[:-1], CLAIMED[:-1])
 """Names kinds of clients that Cellblock knows by itself: no embedder can call a client of its own so."""
+
+
+_AUDIENCE: Final = re.compile(r"[a-z][a-z0-9_-]*:[^\s,]+")
 
 
 def person_of(principal: str) -> str:
@@ -139,10 +143,88 @@ Reuse = Literal["never", "principal"]
 """Says whether each run has a process of its own, or one principal's runs have one after the other."""
 
 
+def _check_audience(name: str) -> str:
+    if not 3 <= len(name) <= MAX_PATTERN_CHARS or not _AUDIENCE.fullmatch(name):
+        raise ValueError(f"{name[:100]!r} names nobody: write KIND:NAME, such as repo:acme, in a list")
+    return name
+
+
+Secrecy = (
+    Literal["public", "private"]
+    | Annotated[
+        list[Annotated[StrictStr, AfterValidator(_check_audience)]], Field(min_length=1, max_length=50)
+    ]
+)
+"""Says who may know something: everybody, the person alone, or named groups, such as `["repo:acme"]`."""
+
+Trust = Literal["trusted", "untrusted"]
+"""Says whether something may have been written by strangers."""
+
+
+class FlowLabel(BaseModel):
+    """Says of a tool what its results are, and what a call of it tells to whom."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    secrecy: Secrecy | None = None
+    """Says who may know what its results say; without it, the person alone."""
+
+    trust: Trust | None = None
+    """Says whether its results are written by strangers; without it, they are."""
+
+    sink: Secrecy | None = None
+    """Says who sees what a call's arguments say: `private` the person alone; without it, everybody."""
+
+    destructive: StrictBool | None = None
+    """Says whether a call destroys something; without it, an overlay, the server and the tool's name say it."""
+
+
+class FlowSource(BaseModel):
+    """Says which data a rule is for. `allow` is for data that is at most so secret and no less trusted, `ask` and
+    `deny` for data at least so secret and no more trusted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    secrecy: Secrecy | None = None
+    trust: Trust | None = None
+
+
+class FlowRule(BaseModel):
+    """Says what happens to calls that would carry some data somewhere. The first rule that fits counts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+    source: Annotated[FlowSource, Field(alias="from")] = FlowSource()
+
+    to: Pattern | Secrecy | None = None
+    """Names tools, or who sees it. `allow` is for calls that no others see, `ask` and `deny` for calls that all of
+    those see."""
+
+    arguments: dict[str, Annotated[list[Any], Field(min_length=1)] | dict[str, Any]] | None = None
+    """Lists the values that arguments must have, or a JSON Schema for each. With it, `allow` is for no call that has
+    another argument which names a receiver."""
+
+    then: Literal["allow", "ask", "deny"]
+
+    @property
+    def pattern(self) -> str | None:
+        """Gives the pattern of tools in `to`; None where it says who sees it, or nothing."""
+        return self.to if isinstance(self.to, str) and self.to not in ("public", "private") else None
+
+
+class Flows(BaseModel):
+    """Holds rules, and the preset that counts where none of them fits."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    preset: Literal["guard"] | None = None
+    rules: Annotated[list[FlowRule], Field(max_length=MAX_PATTERNS)] = []
+
+
 class PolicySettings(BaseModel):
     """Sets grants by client. Without any, every client may call every tool."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     default: Grant = Grant()
     """Applies to clients without an entry of their own."""
@@ -156,10 +238,30 @@ class PolicySettings(BaseModel):
     without an entry of its own. Calls are counted in the PostgreSQL of `state.url`, or in a file of the state
     directory."""
 
-    reuse: dict[str, Reuse] = {}
-    """Says, by the same names, whether a client's runs may use one process, in place of `pool.reuse`."""
+    flows: Literal["off", "guard"] | Flows | list[FlowRule] = "off"
+    """Says where data may go (docs/howto-flows.md). `guard` asks before private data goes to others, and before a call
+    destroys something after untrusted input. Rules say more: a list of them, or `{"preset": "guard", "rules": […]}`."""
 
-    @field_validator("clients", "reuse", "quotas")
+    labels: Annotated[dict[Pattern, FlowLabel], Field(max_length=MAX_PATTERNS)] = {}
+    """Says, by patterns of tools, what results are and who sees calls. Of two patterns the longer one counts."""
+
+    trust_ifc: Annotated[list[StrictStr], Field(alias="trustIfc", max_length=MAX_PATTERNS)] = []
+    """Lists servers whose own labels (`_meta.ifc`) count where `labels` says nothing; those of others only tighten."""
+
+    secrets: Literal["off", "mask", "deny"] = "off"
+    """Says what becomes of secrets of the configuration in calls of servers that they are not for, and in results:
+    `mask` replaces them, `deny` refuses such a call, and masks results."""
+
+    @property
+    def flow_rules(self) -> Flows | None:
+        """Gives the rules for flows; None where they are off."""
+        if self.flows == "off":
+            return None
+        if self.flows == "guard":
+            return Flows(preset="guard")
+        return self.flows if isinstance(self.flows, Flows) else Flows(rules=self.flows)
+
+    @field_validator("clients", "quotas")
     @classmethod
     def _known_kinds(cls, clients: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         check_clients(name for name in clients if (info.field_name, name) != ("quotas", DEFAULT))

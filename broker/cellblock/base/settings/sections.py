@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.config import JsonDict
 
 from cellblock.base.json import is_object
-from cellblock.base.settings.policy import Reuse
+from cellblock.base.settings.policy import Reuse, check_clients
 from cellblock.base.settings.secret_places import Secret
 
 MIB = 1024 * 1024
@@ -119,30 +120,36 @@ class LimitSettings(Section):
 class PoolSettings(Section):
     """Sets up workers on this machine and the queue in front of them."""
 
-    warm: Annotated[int, Field(ge=0, le=1024)] = 4
-    """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory. After a burst as
-    many more are kept for five minutes as it took, up to twice this number in all."""
+    warm: Annotated[int, Field(ge=0, le=1024)] = Field(default_factory=lambda: min(4, os.cpu_count() or 1))
+    """Sets how many workers are kept booted and waiting; each costs about 9 MiB of private memory. Absent: one for each
+    core, at most four. After a burst as many more are kept for five minutes as it took, up to twice this number."""
 
     capacity: Annotated[int, Field(ge=1, le=1024)] = 16
-    """Caps the runs at the same time; more wait in the queue."""
+    """Caps the runs at the same time; more wait in the queue. One place in sixteen is kept for clients without a
+    running run."""
 
     queue_size: Annotated[int, Field(ge=0, le=100_000)] = 256
     """Caps the runs that may wait; one more is refused at once. One client may have half of them."""
 
-    reserved_places: Annotated[int, Field(ge=0, le=1024)] | None = None
-    """Keeps so many places for clients without a running run, so that one client's long runs cannot keep all others
-    out. Absent: one in sixteen of all places."""
-
     queue_wait_ms: Positive = 30_000
     """Bounds the wait for a place, in milliseconds; then the run is refused."""
 
-    reuse: Reuse = "never"
+    reuse: Annotated[
+        dict[str, Reuse], BeforeValidator(by_name("never"), json_schema_input_type=Reuse | dict[str, Reuse])
+    ] = Field(default={ALL: "never"})
     """Says whether one principal's runs may use one process, one after the other, each in a V8 context of its own. A
-    context separates honest runs; it is not a security boundary. `policy.reuse` sets it for single clients."""
+    context separates honest runs; it is not a security boundary. An object has a value for each client, by its name in
+    `policy.clients`; `*` stands for all others."""
 
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
     """Caps the memory of all workers and their host together, in bytes. A cgroup keeps it where the machine offers
     one. Absent: capacity × `limits.max_memory_bytes.maximum`, plus 64 MiB for each worker, plus 256 MiB."""
+
+    @field_validator("reuse")
+    @classmethod
+    def _known_kinds(cls, reuse: dict[str, Reuse]) -> dict[str, Reuse]:
+        check_clients(reuse.keys() - {ALL})
+        return reuse
 
 
 PassedOn = Literal["elicitation", "sampling", "roots"]
@@ -247,9 +254,6 @@ class FrontendSettings(Section):
 
 
 IsolationMode = Literal["required", "auto", "off"]
-
-Seccomp = Literal["enforce", "log"]
-
 
 PREVIEW_BYTES: Final = 2_000
 """Caps the preview of an output, beside the rest of the response: about 500 tokens."""
@@ -373,11 +377,6 @@ class HttpSettings(Section):
     them. A further session gets 503. An editor holds one. There may be two connections for each session, at least
     256, and all requests together may take 1 MiB of memory for each, at least 128 MiB."""
 
-    requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] = 200
-    """Caps the HTTP requests of one client in the long run, at over twice what two processors can run. Further
-    requests get 429. A client is an MCP session. Requests without a session count for the pair of authenticated
-    principal and address. After a pause a client may send those of two seconds at once."""
-
     drain_ms: Annotated[int, Field(ge=0)] = 30_000
     """Bounds how long the runs in flight may continue after SIGTERM, in milliseconds; then they are killed."""
 
@@ -412,28 +411,8 @@ class LogSettings(Section):
     """Names the file that gets the log instead of stderr. Its mode is 0600."""
 
 
-class AuditSettings(Section):
-    """Sets what `audit.jsonl` in the state directory records: who ran what when, and which tools were called. It has
-    one JSON object a line."""
-
-    enabled: bool | None = None
-    """Says whether there is an audit log. Absent: there is one with `serve --http`, which others may use, and none
-    where the broker has one user."""
-
-    values: list[Literal["inputs", "outputs"]] = Field(default=[])
-    """Names the values that are in the audit log: `inputs` are scripts and the inputs of tool calls, `outputs` results
-    and the outputs of tool calls."""
-
+Audit = Literal["off"] | list[Literal["calls", "inputs", "outputs"]]
 
 Metrics = Literal["token", "open"]
 
 Dashboard = Literal["off", "runs", "logs", "scripts"]
-
-
-class TraceSettings(Section):
-    """Exports traces by OpenTelemetry: one span for each run, below it one for each tool call. Needs `pip install
-    'cellblock[otel]'`."""
-
-    endpoint: HttpUrl | None = None
-    """Names a collector for OTLP over HTTP, with its whole path, such as `http://127.0.0.1:4318/v1/traces`. Absent:
-    no traces."""

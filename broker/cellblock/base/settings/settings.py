@@ -18,10 +18,11 @@ from cellblock.base.settings.problems import SECTION_KEY, Faults, Problem, neare
 from cellblock.base.settings.sections import (
     ALL,
     MIB,
-    AuditSettings,
+    Audit,
     Dashboard,
     FrontendSettings,
     HttpSettings,
+    HttpUrl,
     IsolationMode,
     LimitSettings,
     LogSettings,
@@ -30,9 +31,7 @@ from cellblock.base.settings.sections import (
     PoolSettings,
     Profile,
     SchemaSettings,
-    Seccomp,
     Section,
-    TraceSettings,
     UpstreamSettings,
 )
 from cellblock.base.settings.server import ServerConfig
@@ -72,8 +71,6 @@ class CellblockSettings(RunSettings):
     http: HttpSettings = HttpSettings()
     hosts: HostSettings = HostSettings()
     log: LogSettings = LogSettings()
-    audit: AuditSettings = AuditSettings()
-    traces: TraceSettings = TraceSettings()
     schemas: SchemaSettings = SchemaSettings()
     journal: Journal = JournalSettings()
     state: StateSettings = StateSettings()
@@ -98,15 +95,22 @@ class CellblockSettings(RunSettings):
     each: anyone who may open the dashboard sees those of all clients. Absent: `logs`, or with `http.oauth` `off`,
     because everybody who may run scripts sees the runs of all."""
 
+    audit: Audit = Field(default=[])
+    """Says what is in `audit.jsonl` in the state directory, one JSON object a line: who ran what when, which tools were
+    called, and what the list names: `inputs` are scripts and the inputs of tool calls, `outputs` results and the
+    outputs of tool calls. There is an audit log with `serve --http`, which others may use; with `calls` in the list,
+    also where the broker has one user. `off`: there is none."""
+
+    traces: HttpUrl | None = None
+    """Names a collector of OpenTelemetry for OTLP over HTTP, with its whole path, such as
+    `http://127.0.0.1:4318/v1/traces`: it gets one span for each run, below it one for each tool call. Needs `pip
+    install 'cellblock[otel]'`. Absent: no traces."""
+
     isolation: IsolationMode = "auto"
     """Says whether bubblewrap puts namespaces around each worker, and around the type checker's compiler. `auto` uses
     them where the machine offers them; `required` does not start without them. Both use cgroups where they can, one for
     each worker and one around all, but require none; without cgroups, a script's data is still capped. `off` uses
     neither namespaces nor cgroups."""
-
-    seccomp: Seccomp = "enforce"
-    """Sets what happens at a system call that Deno was not seen to need. `enforce` refuses it. `log` allows it and has
-    the kernel log it, to find what is missing after a change of Deno. Both refuse calls that no worker ever needs."""
 
     state_dir: Path | None = None
     """Names the folder where logs and stores live; the platform's state directory when absent."""
@@ -188,9 +192,8 @@ class Settings(BaseModel):
 
     def for_service(self) -> Settings:
         """Returns the same settings with an audit log, unless they say otherwise: others use the daemon."""
-        if self.cellblock.audit.enabled is not None:
-            return self
-        return self._with(audit=self.cellblock.audit.model_copy(update={"enabled": True}))
+        audit = self.cellblock.audit
+        return self if audit == "off" or "calls" in audit else self._with(audit=["calls", *audit])
 
     def without_workers(self) -> Settings:
         """Returns the same settings for a process that runs no script: it starts no worker host and no compiler."""

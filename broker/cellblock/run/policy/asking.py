@@ -10,6 +10,7 @@ from typing import Any, Final
 from cellblock.base.admission import DEFAULT_CLIENT
 from cellblock.base.questions import QuestionId, Round
 from cellblock.run.events import Watcher
+from cellblock.run.flows.question import FlowQuestion
 from cellblock.tools.upstream.requester import Requester
 
 
@@ -63,6 +64,7 @@ class Question:
     call_id: int = 0
     login: LoginQuestion | None = None
     nth: int = 0
+    flow: FlowQuestion | None = None
 
     @property
     def id(self) -> QuestionId:
@@ -86,6 +88,7 @@ class EarlierQuestions:
         logins: What the user has said of calls that need a login, likewise.
         rounds: With what calls go on whose servers ask in rounds, likewise.
         waited: The numbers of the calls that waited when it was parked; they count for quotas already.
+        labels: By which label calls were asked about, packed, likewise: an answer is good for no more than that.
     """
 
     asked: int = 0
@@ -94,6 +97,7 @@ class EarlierQuestions:
     logins: Mapping[int, Verdict] = field(default_factory=dict[int, Verdict])
     rounds: Mapping[int, Round] = field(default_factory=dict[int, Round])
     waited: frozenset[int] = frozenset()
+    labels: Mapping[int, str] = field(default_factory=dict[int, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,13 @@ class Caller:
     observer: Watcher | None = None
     requester: Requester | None = None
     leaves: bool = False
+
+    @property
+    def reader(self) -> str:
+        """Names who reads what comes of its runs: the principal; of one that may be several people, the client that a
+        program names. A connection has no part in it."""
+        principal = self.grantee.principal
+        return f"{principal} {self.client}" if principal == EMBEDDING.principal else principal
 
 
 EMBEDDER: Final = Caller()

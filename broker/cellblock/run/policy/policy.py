@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.base.kept import Newest
+<<<<<<< HEAD
 from cellblock.base.settings.policy import DEFAULT, EXACTLY, Grant, PolicySettings, is_of_embedder
+=======
+from cellblock.base.settings.policy import DEFAULT, Flows, Grant, PolicySettings, is_of_embedder
+from cellblock.base.settings.server import ServerConfig
+>>>>>>> main
 from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.run.flows.rules import FlowRules
 from cellblock.run.policy.asking import EMBEDDING
 from cellblock.run.policy.counts import Counts, Quotas
 from cellblock.run.policy.grants import Grants, Layer
@@ -41,6 +47,10 @@ class Policy:
         tokens: The named tokens, which have grants of their own; None: there are none.
         asks: Whether the servers' own entries want the user asked about tools.
         counts: Counts what clients use; None: nobody has a quota.
+        servers: The configuration's servers, by name; what flows know of them.
+
+    Attributes:
+        flows: Says where data may go; None: anywhere.
 
     Raises:
         ConfigError: A pattern names no server, or a JSON Schema cannot be checked against.
@@ -54,6 +64,7 @@ class Policy:
         *,
         asks: bool = False,
         counts: Counts | None = None,
+        servers: Mapping[str, ServerConfig] | None = None,
     ) -> None:
         self.settings = settings
         self._counts = counts
@@ -64,6 +75,7 @@ class Policy:
         if self._server_ids is not None:
             for fault in unknown_servers(settings, self._server_ids):
                 raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
+        self.flows = None if settings.flow_rules is None else FlowRules(settings, servers or {})
         self._default = _layer("default", settings.default)
         self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
         self._grants = Newest[tuple[int, int, str], Grants](KEPT_GRANTS)
@@ -214,6 +226,15 @@ def _all_patterns(
     for name, quotas in settings.quotas.items():
         for pattern in quotas:
             yield f"quotas.{name}", ("quotas", name), (pattern,), pattern, True
+    for pattern in settings.labels:
+        yield "labels", ("labels",), (pattern,), pattern, True
+    for index, server in enumerate(settings.trust_ifc):
+        yield "trustIfc", ("trustIfc",), (index,), server, False
+    flows = settings.flow_rules
+    below: tuple[str, ...] = ("rules",) if isinstance(settings.flows, Flows) else ()
+    for index, rule in enumerate(flows.rules if flows else ()):
+        if (pattern := rule.pattern) is not None:
+            yield "flows", ("flows", *below), (index, "to"), pattern, False
 
 
 def _grants(settings: PolicySettings) -> Iterator[tuple[str, tuple[str, ...], Grant]]:

@@ -12,6 +12,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cellblock.base.errors import CallDenied, Fault
+from cellblock.run.flows.labels import Label
+from cellblock.run.flows.rules import Judged
+from cellblock.run.flows.run_flow import RunFlow
 from cellblock.run.hook import Parked
 from cellblock.run.parking import Parking
 from cellblock.run.policy.asking import Approver, EarlierQuestions, Question, Verdict
@@ -75,7 +78,11 @@ class RunRules:
         earlier: What became of the questions of a run that goes on; None: it is a new one.
         stops: Whether each call that is not known to be read-only is asked about: the run is a plan.
         quotas: What the client may call in a period; None: as much as it likes.
+<<<<<<< HEAD
         within: The rules of the run that has called this one: its user is asked as often by both together.
+=======
+        flow: Follows the run's data; None: it may go anywhere.
+>>>>>>> main
 
     Attributes:
         asked: Counts how often the user was asked.
@@ -91,7 +98,11 @@ class RunRules:
         earlier: EarlierQuestions | None = None,
         stops: bool = False,
         quotas: Quotas | None = None,
+<<<<<<< HEAD
         within: RunRules | None = None,
+=======
+        flow: RunFlow | None = None,
+>>>>>>> main
     ) -> None:
         earlier = earlier or EarlierQuestions()
         self._grants = grants
@@ -101,7 +112,12 @@ class RunRules:
             nullcontext() if approver is None else asyncio.Lock()
         )
         self._verdicts, self._waited_before = dict(earlier.verdicts), earlier.waited
+<<<<<<< HEAD
         self._stops, self._quotas, self._within = stops, quotas, within
+=======
+        self._asked_by_label = earlier.labels
+        self._stops, self._quotas, self.flow = stops, quotas, flow
+>>>>>>> main
         self.asked = earlier.asked
         self.allowed: set[int] = set()
         self._waited = earlier.waited_ms / 1000
@@ -131,7 +147,8 @@ class RunRules:
     def pause_ms(self, *, parks: bool) -> int:
         """Says how long the clock of the run, which `parks` or not, may stand still in all, in milliseconds."""
         may_wait = self._approver is not None or parks
-        return self._most_ms if may_wait and (self._stops or self._grants.may_ask) else 0
+        asks = self._stops or self._grants.may_ask or self.flow is not None
+        return self._most_ms if may_wait and asks else 0
 
     @property
     def waited_ms(self) -> int:
@@ -184,8 +201,14 @@ class RunRules:
         self._take_budget(server_id, tool)
         if self._quotas is not None and call_id not in self._waited_before:
             await self._quotas.take(server_id, tool)
-        if self._is_asked(server_id, tool):
-            await self._ask(call_id, server_id, tool, arguments, clock, parking)
+        judged = None if self.flow is None else self.flow.judge(server, tool, arguments)
+        if judged is not None and judged.then == "deny":
+            hint = "Do without this call, or make it in a script that reads nothing else."
+            raise _denied("FLOW_DENIED", tool, f"the policy does not let data go there: {judged.why}", hint)
+        if judged is not None and judged.then == "ask":
+            await self._ask(call_id, server, tool, arguments, clock, parking, judged)
+        elif self._is_asked(server_id, tool):
+            await self._ask(call_id, server, tool, arguments, clock, parking)
 
     def recount(self, server: ServerEntry, tool: ToolEntry) -> None:
         """Counts a call for its budgets that was made before the run was parked."""
@@ -218,13 +241,17 @@ class RunRules:
     async def _ask(
         self,
         call_id: int,
-        server_id: str,
+        server: ServerEntry,
         tool: ToolEntry,
         arguments: Any,
         clock: RunClock,
         parking: Parking | None,
+        judged: Judged | None = None,
     ) -> None:
         verdict, bound = self._verdicts.pop(call_id, None), 0.0
+        if verdict is Verdict.ACCEPTED and judged is not None and not self._is_same(call_id):
+            # The user has said yes when the run knew less than it does now.
+            verdict = None
         if verdict is None:
             if parking is None and (self._approver is None or self._nobody):
                 raise _not_approved(tool, Verdict.CANNOT_ASK)
@@ -234,7 +261,7 @@ class RunRules:
             # The run's time stands still until there is an answer.
             clock.stop()
             try:
-                verdict, bound = await self._answered(call_id, server_id, tool, arguments, parking)
+                verdict, bound = await self._answered(call_id, server, tool, arguments, parking, judged)
             finally:
                 self._open -= 1
                 if self._open == 0:
@@ -244,15 +271,30 @@ class RunRules:
             raise _not_approved(tool, verdict, bound)
         self.allowed.add(call_id)
 
+    def _is_same(self, call_id: int) -> bool:
+        """Says whether the run knows no more than when the user was asked about a call."""
+        packed = self._asked_by_label.get(call_id)
+        return packed is not None and self.flow is not None and self.flow.label.within(Label.unpack(packed))
+
     async def _answered(
-        self, call_id: int, server_id: str, tool: ToolEntry, arguments: Any, parking: Parking | None
+        self,
+        call_id: int,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        parking: Parking | None,
+        judged: Judged | None,
     ) -> tuple[Verdict | None, float]:
         """Returns the answer, None when none came in time, and for how many seconds it was waited for."""
         async with self._asking:
             left = self._most_ms / 1000 - self._waited
             bound = min(APPROVAL_SECONDS, left)
             destructive = effect_of(tool) == "destructive"
-            question = Question(server_id, tool.tool_name, destructive, arguments, bound, call_id)
+            flow = None
+            if self.flow is not None and judged is not None and not self._nobody:
+                flow = await self.flow.question(server, tool, arguments, judged)
+            names = server.server_id, tool.tool_name, destructive, arguments, bound, call_id
+            question = Question(*names, flow=flow)
             if self._nobody:
                 verdict = Verdict.CANNOT_ASK
             else:

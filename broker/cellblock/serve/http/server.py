@@ -83,8 +83,12 @@ CONNECTIONS_PER_SESSION: Final = 2
 """Cap the open connections. A new one beyond that closes an idle one, first of those that have shown no token; a
 quarter of the places is kept for these. A client holds two or three, most of the time one."""
 
-BURST_SECONDS: Final = 2
-"""Caps the requests of one client at once, after a pause, to those of so long a time."""
+REQUESTS_PER_SECOND: Final = 200
+"""Caps the requests of one client in the long run, at over twice what two processors can run. A client is an MCP
+session; requests without one count for the pair of authenticated principal and address."""
+
+BURST: Final = 400
+"""Caps the requests of one client at once, after a pause."""
 
 SESSION_IDLE_SECONDS: Final = 30 * 60
 """Bounds how long a session without any request or open stream is kept; a client that comes later begins anew."""
@@ -420,8 +424,7 @@ class HttpFrontend:
         counts = service.counts if service.store.is_shared else None
         authenticator = Authenticator(self._verifier, challenge_of(oauth), behind_balancer=counts is not None)
         known, connections = authenticator.authenticate, self._connections.check
-        rate = self._settings.requests_per_second
-        rates = RateLimit(rate, max(1, round(rate * BURST_SECONDS)), counts).check
+        rates = RateLimit(REQUESTS_PER_SECOND, BURST, counts).check
         seen = Middleware(Seen, self._activity)
 
         def browser(logins: Logins) -> list[Middleware]:

@@ -13,8 +13,9 @@ from typing import Any, Final
 import mcp_types as types
 from pydantic import TypeAdapter
 
-from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
+from cellblock.base.questions import SHOWN_BYTES, Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.terminal import spelled_out
+from cellblock.run.flows.question import FlowQuestion
 from cellblock.run.large_results import compact
 from cellblock.run.policy.asking import Approver, Question, Verdict
 from cellblock.run.questions import key_of
@@ -25,6 +26,12 @@ logger = logging.getLogger("cellblock.serve")
 
 MAX_INPUT_CHARS: Final = 1_500
 """Bounds what a question shows of a call's input; the user is told how much is not shown."""
+
+MAX_FLOW_CHARS: Final = SHOWN_BYTES
+"""Bounds the same where the question is what the input tells to whom."""
+
+FOLD_CHARS: Final = 120
+"""Folds such an input, so that nothing of it is out of sight."""
 
 MAX_NAME_CHARS: Final = 200
 
@@ -42,18 +49,45 @@ def question_text(question: Question) -> str:
     """Words the question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
     if question.login is not None:
         return _login_text(question.server_id, question.tool_name, question.login.said)
-    shown = _visible(compact(question.arguments), MAX_INPUT_CHARS)
-    return _text(question.server_id, question.tool_name, shown, destructive=question.destructive)
+    flow = question.flow
+    shown = _visible(compact(question.arguments), MAX_INPUT_CHARS if flow is None else MAX_FLOW_CHARS)
+    asked = _text(question.server_id, question.tool_name, shown, destructive=question.destructive)
+    return asked if flow is None else _with_flow(asked, flow)
 
 
 def parked_text(question: ParkedQuestion) -> str:
     """Words the question of a parked run for people."""
     if question.kind == "login":
         return _login_text(question.server, question.tool, question.said)
-    shown = _visible(question.input, MAX_INPUT_CHARS)
+    flow = flow_of(question)
+    shown = _visible(question.input, MAX_INPUT_CHARS if flow is None else MAX_FLOW_CHARS)
     if question.bytes > len(question.input.encode("utf-8", "surrogatepass")):
         shown += f"… ({question.bytes:,} bytes in all)"
-    return _text(question.server, question.tool, shown, destructive=question.destructive)
+    asked = _text(question.server, question.tool, shown, destructive=question.destructive)
+    return asked if flow is None else _with_flow(asked, flow)
+
+
+def flow_of(question: ParkedQuestion) -> FlowQuestion | None:
+    """Returns what a question shows of a flow; None where it is not about one."""
+    return FlowQuestion.unpack(question.said, question.request) if question.kind == "approval" else None
+
+
+def _with_flow(asked: str, flow: FlowQuestion) -> str:
+    """Adds to a question what would go where. The input is folded, and what was found of results in it is marked."""
+    head, _, shown = asked.partition("\nIts input: ")
+    folded = "\n".join(shown[at : at + FOLD_CHARS] for at in range(0, len(shown), FOLD_CHARS))
+    for text in flow.found:
+        # A mark that a fold has cut in two is told below.
+        folded = folded.replace(spelled_out(text), f"⟦{spelled_out(text)}⟧")
+    lines = [head, _visible(flow.said, MAX_INPUT_CHARS), f"Its input: {folded}"]
+    if flow.found:
+        quoted = ", ".join(f"“{_visible(text, MAX_NAME_CHARS)}”" for text in flow.found)
+        lines.append(f"Found in it of what this run has read: {quoted}")
+    if flow.rule:
+        lines.append(
+            f"To allow this always, cellblock.policy.flows has: {_visible(flow.rule, MAX_FLOW_CHARS)}"
+        )
+    return "\n".join(lines)
 
 
 def parked_requests(

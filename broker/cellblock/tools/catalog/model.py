@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from cellblock.base.errors import first_few
+from cellblock.base.settings.policy import FlowLabel
 
 JsonSchema = Mapping[str, Any] | bool
 """Describes a JSON Schema document: an object, or one of the boolean schemas `True` and `False`."""
@@ -37,7 +38,7 @@ class Given:
     """Holds what the user has said of a tool in an overlay file.
 
     `output_schema` is of what a script gets; with `json_text`, of what `JSON.parse` makes of it. `retry`: a call of
-    which it is not known whether it has run may be made again.
+    which it is not known whether it has run may be made again. `flow` says where its data may go.
     """
 
     output_schema: JsonSchema | None = None
@@ -45,6 +46,7 @@ class Given:
     examples: tuple[Example, ...] = ()
     effect: Effect | None = None
     retry: bool = False
+    flow: FlowLabel | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.errors import ConfigError, SchemaValidationError, shorten
-from cellblock.base.json import inside, is_array, is_object, pointer_of
+from cellblock.base.json import inside, pointer_of
 from cellblock.base.suggest import nearest_names
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.python.annotations import Hints, annotated_function
@@ -24,14 +24,13 @@ from cellblock.tools.schemas.explain import (
     MAX_POINTER_CHARS,
     Violation,
     corrective_hint,
-    expected_of,
     received,
 )
 
 _OWN_CHECKS: Final = frozenset({"value_error", "assertion_error"})
 _SHOULD_BE: Final = "Input should be "
+_EXPECTED: Final = {"missing": "a value", "int_parsing_size": "integer of fewer digits"}
 _KEY: Final = "[key]"
-_MAX_PARTS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class PythonTool:
     def _refused(
         self, error: ValidationError, adapter: TypeAdapter[Any], arguments: object
     ) -> SchemaValidationError:
-        violation = pydantic_violation(error, self.input_schema, arguments)
+        violation = pydantic_violation(error, arguments)
         example = self.checked.example
         details = {} if example is None or not _fits(adapter, example) else {"example": example}
         return SchemaValidationError(
@@ -184,12 +183,12 @@ def _fits(adapter: TypeAdapter[Any], example: object) -> bool:
     return True
 
 
-def pydantic_violation(error: ValidationError, schema: Any, value: object) -> Violation:
-    """Says what is wrong with a value, as pydantic's first error says.
+def pydantic_violation(error: ValidationError, value: object) -> Violation:
+    """Says what is wrong with a value, as pydantic's first error says: the schema has no more to say, for its own
+    violations are told before.
 
     Args:
         error: Of reading the value.
-        schema: The JSON Schema of what was read.
         value: Plain JSON data, as it was given.
     """
     first = error.errors(include_url=False, include_context=False)[0]
@@ -197,25 +196,17 @@ def pydantic_violation(error: ValidationError, schema: Any, value: object) -> Vi
     location = first["loc"]
     of_key = bool(location) and location[-1] == _KEY
     path, here = _placed(location[:-1] if of_key else location, value, missing=kind == "missing")
-    part = _schema_at(schema, path[:-1] if of_key else path, schema)
     if of_key:
-        part = {"type": "string", **_as_dict(part.get("propertyNames"))}
         here = str(path[-1]) if path else ""
-    keyword = "propertyNames" if of_key else "required" if kind == "missing" else kind
-    expected = expected_of(part)
+    expected = _EXPECTED.get(kind) or said.removeprefix(_SHOULD_BE).partition(", ")[0]
     if kind in _OWN_CHECKS:
-        expected = f"{expected} ({said.partition(', ')[2] or said})"
-    elif kind == "int_parsing_size":
-        expected = "integer of fewer digits"
-    elif "format" not in expected and said.startswith(_SHOULD_BE):
-        expected = said.removeprefix(_SHOULD_BE).partition(", ")[0]
-    pointer = shorten(pointer_of(path), MAX_POINTER_CHARS)
+        expected = f"what its own check takes ({said.partition(', ')[2] or said})"
     return Violation(
-        pointer,
+        shorten(pointer_of(path), MAX_POINTER_CHARS),
         said,
         shorten(expected, MAX_CHARS),
         "nothing" if kind == "missing" else received(here),
-        keyword,
+        "propertyNames" if of_key else "required" if kind == "missing" else kind,
     )
 
 
@@ -232,45 +223,3 @@ def _placed(location: tuple[int | str, ...], value: object, *, missing: bool) ->
                 continue
         path.append(part)
     return path, here
-
-
-def _schema_at(schema: Any, path: list[str | int], root: Any) -> dict[str, Any]:
-    """Gives the part of a schema that a value at a path is held against: the first, where there are alternatives; `{}`
-    where there is none."""
-    parts = [_as_dict(schema)]
-    for step in path:
-        inner = [one for part in parts for one in _parts(part, root)][:_MAX_PARTS]
-        parts = [_as_dict(below) for one in inner if (below := _below(one, step)) is not None]
-    return _resolved(parts[0], root) if parts else {}
-
-
-def _parts(schema: Any, root: Any) -> list[dict[str, Any]]:
-    """Gives a schema and all its alternatives, references followed."""
-    found = [_resolved(_as_dict(schema), root)]
-    for part in found:
-        if len(found) > _MAX_PARTS:
-            break
-        for keyword in ("anyOf", "oneOf", "allOf"):
-            if is_array(branches := part.get(keyword)):
-                found += [_resolved(_as_dict(branch), root) for branch in branches]
-    return found
-
-
-def _below(part: dict[str, Any], step: str | int) -> Any:
-    if isinstance(step, int):
-        first = part.get("prefixItems")
-        return first[step] if is_array(first) and step < len(first) else part.get("items")
-    properties = _as_dict(part.get("properties"))
-    return properties[step] if step in properties else part.get("additionalProperties")
-
-
-def _resolved(part: dict[str, Any], root: Any) -> dict[str, Any]:
-    """Gives what a local reference of pydantic's (`#/$defs/NAME`) stands for."""
-    reference = part.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/$defs/"):
-        return _as_dict(_as_dict(_as_dict(root).get("$defs")).get(reference.removeprefix("#/$defs/")))
-    return part
-
-
-def _as_dict(value: Any) -> dict[str, Any]:
-    return value if is_object(value) else {}

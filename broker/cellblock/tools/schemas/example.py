@@ -47,10 +47,10 @@ _WORDS = "text a A 1 12 123 a1 a_b a-b a/b /a a.b ABC-1 #1 1.0.0"
 _TEXTS: Final = tuple(_WORDS.split())
 _HEX: Final = "0123456789abcdef0123456789abcdef01234567"
 _IMPLIED: Final = (
-    (frozenset({"properties", "required", "minProperties"}), "object"),
-    (frozenset({"items", "prefixItems", "minItems", "contains"}), "array"),
+    (frozenset({"properties", "required"}), "object"),
+    (frozenset({"items", "prefixItems", "minItems"}), "array"),
     (frozenset({"pattern", "minLength", "format"}), "string"),
-    (frozenset({"minimum", "exclusiveMinimum", "maximum", "multipleOf"}), "number"),
+    (frozenset({"minimum", "exclusiveMinimum", "maximum"}), "number"),
 )
 """Maps keywords to the kind of value that they are about."""
 
@@ -196,7 +196,7 @@ class _Maker:
         self._spend(1)
         for key, value in other.items():
             mine = merged.get(key)
-            if is_object(mine) and is_object(value) and key in ("properties", "dependentRequired"):
+            if is_object(mine) and is_object(value) and key == "properties":
                 self._spend(len(value))
                 merged[key] = {**value, **mine}
             elif is_array(mine) and is_array(value) and key == "required":
@@ -217,45 +217,26 @@ class _Maker:
     # ---- containers --------------------------------------------------------------------------------------
 
     def _object(self, part: dict[str, Any], depth: int) -> dict[str, Any]:
-        named, dependent = part.get("properties"), part.get("dependentRequired")
+        named, rest = part.get("properties"), part.get("additionalProperties")
         properties = named if is_object(named) else {}
-        names = _names(part, "required")
-        for name in names:
-            self._spend(1)
-            if is_object(dependent):
-                names += [other for other in _names(dependent, name) if other not in names]
-        least = part.get("minProperties")
-        spare = iter(name for name in properties if name not in names)
-        while isinstance(least, int) and len(set(names)) < least:
-            name = next(spare, None) or f"key{len(names) + 1}"
-            self._spend(1)
-            names.append(name)
-        rest = part.get("additionalProperties")
         other: Any = {} if rest is None else rest
-        return {name: self.make(properties.get(name, other), depth + 1) for name in dict.fromkeys(names)}
+        names = [name for name in _list(part, "required") if isinstance(name, str)]
+        self._spend(len(names))
+        return {name: self.make(properties.get(name, other), depth + 1) for name in names}
 
     def _array(self, part: dict[str, Any], depth: int) -> list[Any]:
         first = _list(part, "prefixItems" if "prefixItems" in part else "items")
         rest = part.get("additionalItems" if is_array(part.get("items")) else "items", {})
-        least = part.get("minItems")
-        count = least if isinstance(least, int) else 0
-        made: list[Any] = []
-        if "contains" in part:
-            wanted = part.get("minContains", 1)
-            times = wanted if isinstance(wanted, int) else 1
-            made += [self.make(part["contains"], depth + 1, index) for index in range(times)]
-        for index in range(len(made), count):
-            made.append(self.make(first[index] if index < len(first) else rest, depth + 1, index))
-        return made
+        count = int(_limit(part, "minItems", 0))
+        return [
+            self.make(first[index] if index < len(first) else rest, depth + 1, index)
+            for index in range(count)
+        ]
 
 
 def _list(part: dict[str, Any], keyword: str) -> list[Any]:
     value = part.get(keyword)
     return value if is_array(value) else []
-
-
-def _names(part: dict[str, Any], keyword: str) -> list[str]:
-    return [name for name in _list(part, keyword) if isinstance(name, str)]
 
 
 def _kind(part: dict[str, Any]) -> str | None:
@@ -291,30 +272,14 @@ def _string(part: dict[str, Any], variant: int) -> str:
 def _number(part: dict[str, Any], variant: int, *, whole: bool) -> int | float:
     low, above = (_limit(part, keyword, -math.inf) for keyword in ("minimum", "exclusiveMinimum"))
     high, below = (_limit(part, keyword, math.inf) for keyword in ("maximum", "exclusiveMaximum"))
-    # In draft 4 they are booleans that sharpen `minimum` and `maximum`.
-    above = low if part.get("exclusiveMinimum") is True else above
-    below = high if part.get("exclusiveMaximum") is True else below
-    step = _limit(part, "multipleOf", 0) or int(whole)
-    if whole and step % 1:
-        step = 1
-    tried = [1 + variant, 0, -1]
-    tried += [number for bound in (low, above) for number in (bound, bound + 1 + variant)]
-    tried += [number for bound in (high, below) for number in (bound, bound - 1 - variant)]
-    tried.append((max(low, above) + min(high, below)) / 2)
-    for value in (value for number in tried for value in _multiples(number, step)):
-        if low <= value <= high and above < value < below:
-            return int(value) if value == int(value) else value
+    tried = [1 + variant, 0]
+    tried += [number + more for number in (low, above) for more in (0, 1 + variant)]
+    tried += [number - less for number in (high, below) for less in (0, 1 + variant)]
+    for number in tried:
+        value = math.ceil(number) if whole and math.isfinite(number) else number
+        if low <= value <= high and above < value < below and math.isfinite(value):
+            return value
     raise _Impossible
-
-
-def _multiples(number: int | float, step: int | float) -> list[int | float]:
-    """Gives the multiples of a step next to a number, or the number itself; nothing that is not finite."""
-    try:
-        near = [math.ceil(number / step) * step, number // step * step] if step else [number]
-    except (OverflowError, ValueError):
-        # So small a step that there are more of them than numbers.
-        return []
-    return [value for value in near if math.isfinite(value)]
 
 
 def _limit(part: dict[str, Any], keyword: str, absent: float) -> int | float:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cellblock.base.settings.sections import IsolationMode, Seccomp
+from cellblock.base.settings.sections import IsolationMode
 from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.outputs import OutputsOf, stated_of
@@ -53,7 +53,6 @@ class TypeChecker:
 
     Args:
         isolation: Whether bubblewrap must, may or must not be around it.
-        seccomp: What its filter does with a call that it does not know.
         folder: Where the build has put the compiler.
         outputs: What a principal knows of the tools' outputs; its scripts are checked against it.
         revision: Another number whenever an answer of `outputs` would make other types.
@@ -66,13 +65,11 @@ class TypeChecker:
         self,
         isolation: IsolationMode = "auto",
         *,
-        seccomp: Seccomp = "enforce",
         folder: Path = compiler.FOLDER,
         outputs: OutputsOf = stated_of,
         revision: Callable[[], int] = lambda: 0,
     ) -> None:
         self._isolation = isolation
-        self._seccomp: Seccomp = seccomp
         self._folder = folder
         self.declarations = Declarations(outputs, revision)
         self._turn = asyncio.Lock()
@@ -296,9 +293,7 @@ class TypeChecker:
 
     async def _started_session(self, *, wrapped: bool) -> CompilerSession:
         try:
-            session = CompilerSession(
-                compiler.launch(wrapped=wrapped, seccomp=self._seccomp, folder=self._folder)
-            )
+            session = CompilerSession(compiler.launch(wrapped=wrapped, folder=self._folder))
         except OSError as error:
             raise SessionLost(f"it cannot be started: {error}") from None
         try:

@@ -82,7 +82,7 @@ def can_wrap() -> bool:
     return sys.platform.startswith("linux") and bubblewrap.find_binary() is not None
 
 
-def launch(*, wrapped: bool, seccomp: syscall_lists.Mode = "enforce", folder: Path = FOLDER) -> Launch:
+def launch(*, wrapped: bool, folder: Path = FOLDER) -> Launch:
     """Says how to start the compiler as a language server on its standard streams. Raises OSError."""
     env = {"GOMEMLIMIT": str(SOFT_MEMORY_BYTES), "GOTRACEBACK": "none"}
     if not wrapped:
@@ -101,7 +101,7 @@ def launch(*, wrapped: bool, seccomp: syscall_lists.Mode = "enforce", folder: Pa
         *("--symlink", inside, "/proc/self/exe"),
         *("--remount-ro", "/", inside, "--lsp", "--stdio"),
     ]
-    program = syscall_lists.filter_program("tsc", version(folder), seccomp)
+    program = syscall_lists.filter_program("tsc", version(folder))
     fds = () if program is None else (bubblewrap.open_filter(program),)
     argv = [binary, *(part for fd in fds for part in ("--seccomp", str(fd))), *arguments]
     return Launch(SpawnRequest(argv, env, fds), f"file://{_WORKSPACE_INSIDE}", wrapped=True)

@@ -28,7 +28,6 @@ from cellblock.types.check.hints import (
     takes_any_key,
     wants_a_list,
 )
-from cellblock.types.check.printed_types import members_of
 from cellblock.types.check.session import CompilerSession
 from cellblock.types.check.verdict import (
     ADDED_TEXT,
@@ -64,6 +63,9 @@ _OF_LISTS: Final = frozenset(
     ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
 )
 _IF_JSON: Final = "if it holds JSON, use JSON.parse first"
+_ONLY_MEMBER: Final = re.compile(r"\{ ([\w$]++)\??: [^{};]*+(?:\{[^{}]*+\}[^{};]*+)?; \}")
+"""Fits a printed type of one member."""
+
 _BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
 
 
@@ -144,8 +146,15 @@ async def find_faults(
         asked = complaint.code in MEMBER | KEY and not complaint.name.isdigit()
         names = await warm.names_at(complaint.position, script.typescript) if asked else []
         members = [name for name in names if name != complaint.name]
+        if complaint.name.isdigit() and (only := _ONLY_MEMBER.fullmatch(complaint.receiver or "")):
+            members = [only[1]]
         slip = complaint.code in KEY and is_slip(complaint.name, members)
-        if script.closed and complaint.code in KEY and not slip and takes_any_key(complaint, script.catalog):
+        if (
+            script.closed
+            and complaint.code in KEY
+            and not slip
+            and takes_any_key(complaint, script.catalog, members)
+        ):
             continue
         message = message_of(complaint) + (f" (In {places} places.)" if places > 1 else "")
         line = line_of(script.code, complaint.line)
@@ -275,14 +284,13 @@ def hint_of(
     if complaint.code == NUMBERED:
         return f'Take its lines: `{complaint.subject or "…"}.split("\\n")`.'
     if complaint.code in MEMBER:
-        known = members or list(members_of(complaint.receiver or "", declarations, complaint.module))
-        return _member_hint(complaint, known, suggested)
+        return _member_hint(complaint, members, suggested)
     if complaint.code in EXPORT:
         return _export_hint(complaint, catalog, imports, suggested)
     if complaint.code in NAME:
         return _name_hint(complaint, catalog, imports, suggested, line)
     assert complaint.code in ARGUMENT
-    return argument_hint(complaint, suggested, declarations, members)
+    return argument_hint(complaint, suggested, declarations, catalog, members)
 
 
 def _comparison_hint(complaint: Complaint) -> str:

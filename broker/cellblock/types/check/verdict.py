@@ -18,7 +18,6 @@ from cellblock.script.lines import CompilerPlaces
 from cellblock.script.trees import field, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.parsed import ParsedScript, Tool, literal_around
-from cellblock.types.check.printed_types import is_union
 
 MAX_SUBJECT_CHARS: Final = 60
 
@@ -85,6 +84,7 @@ _NOT_TO_BE_SAID: Final = (
     "Target requires ",
     "is optional in type",
 )
+_INNERMOST: Final = re.compile(r"\{[^{}()<>]*\}|\([^{}()<>]*\)|<[^{}()<>]*>")
 _NO_NUMBER: Final = "Type 'string' is not assignable to type 'number'."
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _EITHER: Final = r"([A-Za-z_$][\w$]*)\??\.[\w$]+\s*(?:\?\?|\|\|)\s*\1(?![\w$.])"
@@ -394,10 +394,18 @@ def _member_counts(
     is_text = is_json_text(lacking[-1]) and not source.json_texts.is_handled(_read_of(node))
     if not is_text and source.guards.cover(name, node):
         return False
-    if len(lacking) > 1 or is_union(receiver):
+    if len(lacking) > 1 or _is_union(receiver):
         # Of a union the compiler names one type that lacks the member; another may have it.
         return _is_known(lacking[-1], declarations) and not re.search(rf"\b{re.escape(name)}\b", declarations)
     return _is_known(receiver, declarations)
+
+
+def _is_union(text: str) -> bool:
+    """Says whether a printed type is one of several; what is in brackets is not looked at."""
+    left = 1
+    while left:
+        text, left = _INNERMOST.subn("", text)
+    return " | " in text
 
 
 def is_of_object(complaint: Complaint) -> bool:

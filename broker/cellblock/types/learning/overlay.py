@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import jsonschema_rs
+from pydantic import ValidationError
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
+from cellblock.base.settings.policy import FlowLabel
 from cellblock.base.settings.positions import find_positions
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Example, Given
 
 EFFECTS: Final = ("read", "write", "destructive")
-KEYS: Final = ("class", "output", "json_text", "examples", "retry")
+KEYS: Final = ("class", "output", "json_text", "examples", "retry", "flow")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """Sets the largest overlay file; a mistake such as a log in its place is told at once."""
 
@@ -125,7 +127,16 @@ class OverlayFile:
             examples=self._examples(name, table["examples"]) if "examples" in table else (),
             effect=effect,
             retry=retry,
+            flow=self._flow(name, table["flow"]) if "flow" in table else None,
         )
+
+    def _flow(self, name: str, value: object) -> FlowLabel:
+        try:
+            return FlowLabel.model_validate(value)
+        except ValidationError as error:
+            said = error.errors(include_url=False, include_input=False)[0]
+            at = ".".join(map(str, ["flow", *said["loc"]]))
+            raise self._error(f"{at}: {said['msg']}", self._find(name, "flow")) from None
 
     def _schema(self, name: str, value: object) -> Any:
         schema = self._json(name, "output", value)
@@ -185,6 +196,7 @@ def new_overlay(server: str, tools: Iterable[ToolNotes]) -> str:
         '#   class     = "read", "write" or "destructive"',
         "#   output    = JSON Schema of what a script gets from the tool",
         "#   json_text = true when that is the JSON in a text, which the script parses itself",
+        '#   flow      = {secrecy = "private", trust = "untrusted", sink = "public"}: docs/howto-flows.md',
         "#   examples  = inputs that work, and what came of them",
         "# Cellblock never calls a tool to learn of it: what stands here as observed comes from calls of scripts.",
         "",

@@ -19,6 +19,7 @@ from cellblock.types.typescript.modules import (
     declare_tool,
     module_start,
     signature,
+    takes,
 )
 from cellblock.types.typescript.types import JSON_TEXT, TypeText, schema_to_type
 
@@ -35,4 +36,5 @@ __all__ = [
     "module_start",
     "schema_to_type",
     "signature",
+    "takes",
 ]

@@ -198,6 +198,15 @@ def signature(tool: ToolEntry, output: ToolOutput | None, room: int) -> str:
     return line if len(line) <= room else line[: room - 1] + "…"
 
 
+def takes(tool: ToolEntry, room: int) -> str:
+    """Returns a tool's function with what it takes, and the types that this names, in one line of at most `room`
+    characters."""
+    *types, function = bare(tool, None)
+    given = function.partition("(")[2].partition("): Promise<")[0]
+    call = "; ".join([f"{tool.export_name}({given})", *types])
+    return call if len(call) <= room else call[: room - 1] + "…"
+
+
 class ServerText:
     """Holds the declarations of one server: every function is rendered once.
 

@@ -235,8 +235,7 @@ class _Beginning(CheckedProvider):
             token_endpoint_auth_method="none",
             application_type="web" if redirect_uri.startswith("https:") else "native",
         )
-        document = self._own.client_metadata_url
-        super().__init__(target.url, asks, MemoryStorage(client), client_metadata_url=document)
+        super().__init__(target.url, asks, MemoryStorage(client))
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
         issuer = self._own.issuer
@@ -273,7 +272,7 @@ def _client_for(
             token_endpoint_auth_method=own.client_auth_method if secret else "none",
             issuer=own.issuer,
         )
-    if before is None or own.client_metadata_url is not None:
+    if before is None:
         return None
     client = before.client
     may_ask = client.scope is None or set(wanted) <= set(client.scope.split())

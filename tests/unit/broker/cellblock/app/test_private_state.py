@@ -65,7 +65,7 @@ async def test_it_is_what_the_configuration_or_the_program_names(users: Path, tm
 
 def test_what_must_outlive_it_is_refused() -> None:
     wanted: list[dict[str, Any]] = [
-        {"audit": {"enabled": True}},
+        {"audit": ["calls"]},
         {"pins": {"reaction": "quarantine"}},
     ]
     for section in wanted:

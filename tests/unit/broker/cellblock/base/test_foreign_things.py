@@ -21,7 +21,7 @@ from cellblock.base.own_folders import OwnFolder
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.sections import OutputSettings
-from cellblock.base.settings.settings import AuditSettings, ServerConfig
+from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, SocketDir, prepare_state_dir
 from cellblock.base.store import LocalStore, opened_file
@@ -84,7 +84,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         assert shelf.read("plain") == b"{}"
 
     def audit() -> None:
-        AuditLog(AuditSettings(enabled=True), state).close()
+        AuditLog(["calls"], state).close()
         file = PrivateFile(state / "audit.jsonl", max_bytes=100, keep=1)
         for _ in range(5):
             file.write(b'{"time": 1234567890}\n' * 2)

@@ -16,7 +16,6 @@ import pytest
 from cellblock import Broker
 from cellblock.app.config.load import load_settings
 from cellblock.base.errors import ConfigError
-from cellblock.base.settings.settings import TraceSettings
 from cellblock.observe.traces import make_exporter
 from cellblock.run.board import MAX_LOGS, MAX_SCRIPT_CHARS, Board
 from cellblock.run.events import RunFacts
@@ -138,7 +137,7 @@ async def test_what_is_off_is_not_there(tmp_path: Path) -> None:
 
 async def test_the_audit_log_is_whole_when_the_broker_has_stopped(tmp_path: Path) -> None:
     # A run that is under way is ended by the stop, and its end is in the log too.
-    async with Broker(settings(tmp_path, audit={"enabled": True})) as broker:
+    async with Broker(settings(tmp_path, audit=["calls"])) as broker:
         assert (await broker.run("1")).ok
         task = asyncio.create_task(broker.run("await new Promise(() => {})"))
         await until(lambda: broker.facts().pool()["running"], "a run")
@@ -149,15 +148,15 @@ async def test_the_audit_log_is_whole_when_the_broker_has_stopped(tmp_path: Path
 
 
 def test_a_service_has_an_audit_log_unless_told_otherwise(tmp_path: Path) -> None:
-    assert load_settings(None).for_service().cellblock.audit.enabled is True
-    off = settings(tmp_path, audit={"enabled": False})
-    assert off.for_service().cellblock.audit.enabled is False
+    assert load_settings(None).for_service().cellblock.audit == ["calls"]
+    off = settings(tmp_path, audit="off")
+    assert off.for_service().cellblock.audit == "off"
 
 
 def test_traces_without_the_extra_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(ConfigError, match=r"pip install 'cellblock\[otel\]'"):
-        make_exporter(TraceSettings(endpoint="http://127.0.0.1:4318/v1/traces"))
+        make_exporter("http://127.0.0.1:4318/v1/traces")
 
 
 def test_the_broker_imports_none_of_it() -> None:

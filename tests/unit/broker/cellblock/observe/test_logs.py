@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mcp
 import pytest
 
-from cellblock.base.settings.settings import AuditSettings, LogSettings, ServerConfig
+from cellblock.base.settings.settings import LogSettings, ServerConfig
 from cellblock.observe.audit import FILE_NAME, AuditLog, outlasting
 from cellblock.observe.files import PrivateFile
 from cellblock.observe.libraries import BURST, LIBRARIES, LINE_SECONDS, Tamed, heard_from, tame_libraries
@@ -126,8 +126,10 @@ async def play(run: HostedRun) -> None:
     run.done({"text": "in the result"}, wall_ms=7, cpu_ms=3, peak_bytes=4096)
 
 
-async def lines_of(world: World, folder: Path, played: Play = play, **settings: Any) -> list[dict[str, Any]]:
-    audit = AuditLog(AuditSettings(**settings), folder)
+async def lines_of(
+    world: World, folder: Path, played: Play = play, *values: Literal["inputs", "outputs"]
+) -> list[dict[str, Any]]:
+    audit = AuditLog(["calls", *values], folder)
     world.events.add(audit)
     await world.host(played)
     assert (await world.run(CODE)).ok
@@ -193,14 +195,14 @@ def test_a_flood_evicts_nobody_elses_calls_nor_its_own_by_refusals(tmp_path: Pat
 
 
 async def test_inputs_and_outputs_where_asked_for(make_world: MakeWorld, tmp_path: Path) -> None:
-    lines = await lines_of(make_world(), tmp_path, values=["inputs", "outputs"])
+    lines = await lines_of(make_world(), tmp_path, play, "inputs", "outputs")
     assert lines[0]["script"] == CODE
     assert json.loads(lines[1]["input"]) == json.loads(lines[2]["output"]) == {"text": "in the input"}
     assert json.loads(lines[-1]["output"]) == {"text": "in the result"}
 
 
 async def test_a_decision_is_a_line_of_its_own(make_world: MakeWorld, tmp_path: Path) -> None:
-    world, audit = make_world(), AuditLog(AuditSettings(), tmp_path)
+    world, audit = make_world(), AuditLog([], tmp_path)
     world.events.add(audit)
     world.events.decided(Decision(run="a1", verdict="accepted", calls=(1, 2), by="token"))
     audit.close()
@@ -213,7 +215,7 @@ async def test_long_values_are_cut_and_marked(
     make_world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cellblock.observe.audit.MAX_VALUE_BYTES", 5)
-    lines = await lines_of(make_world(), tmp_path, values=["inputs"])
+    lines = await lines_of(make_world(), tmp_path, play, "inputs")
     assert (lines[0]["script"], lines[0]["script_cut"]) == ("const", len(CODE))
 
 

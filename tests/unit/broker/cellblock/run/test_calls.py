@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -90,18 +89,6 @@ def raising(error: Exception) -> Tool:
         raise error
 
     return tool
-
-
-async def test_a_call_and_its_trace() -> None:
-    made = Calls()
-    assert await made.call(body=b'{"a": [1, null]}') == (True, {"a": [1, None]})
-    assert await made.call(body=b"") == (True, {})
-    entry = made.traced[0]
-    assert (entry.server_id, entry.tool_name, entry.ok, entry.error) == ("tools", "echo", True, None)
-    assert made.calls.trace() == made.traced
-    assert (made.calls.counts().completed, made.calls.at_limit) == (2, False)
-    await made.call()
-    assert made.calls.at_limit
 
 
 @pytest.mark.slow
@@ -252,30 +239,6 @@ async def test_an_error_over_the_cap_loses_its_result_and_nothing_else() -> None
     assert not ok and "result" not in error and error["message"] == "m"
 
 
-async def test_calls_run_at_the_same_time_up_to_the_bound() -> None:
-    running = 0
-    most = 0
-    gate = asyncio.Event()
-
-    async def slow(_: dict[str, Any]) -> int:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await gate.wait()
-        running -= 1
-        return 1
-
-    made = Calls(concurrent=2, slow=slow)
-    for call_id in range(1, 6):
-        made.calls.begin(call_id, "tools", "slow", b"")
-    await turns()
-    assert running == 2
-    gate.set()
-    for call_id in range(1, 6):
-        assert await made.reply(call_id) == (True, 1)
-    assert most == 2
-
-
 async def test_cancelling_says_what_is_certain_of_each_call() -> None:
     async def hangs(_: dict[str, Any]) -> None:
         await asyncio.Event().wait()
@@ -404,35 +367,6 @@ async def test_one_that_gave_up_and_was_passed_over_before_its_turn_leaves_nothi
         await large
     assert loads.enters(6)
     assert not loads.enters(6)
-
-
-async def test_at_random_no_more_than_the_cap_is_in_and_all_get_in() -> None:
-    chance = random.Random(7)
-    loads = CallLoads(100)
-    inside: list[int] = []
-    most = 0
-    done = 0
-
-    async def one(size: int) -> None:
-        nonlocal most, done
-        await loads.enter(size)
-        inside.append(size)
-        most = max(most, sum(inside) if len(inside) > 1 else 0)
-        try:
-            await asyncio.sleep(chance.random() / 1000)
-            done += 1
-        finally:
-            inside.remove(size)
-            loads.leave(size)
-
-    tasks = [asyncio.create_task(one(chance.randrange(1, 160))) for _ in range(300)]
-    for task in chance.sample(tasks, 40):
-        await asyncio.sleep(0)
-        task.cancel()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert most <= 100 and inside == []
-    assert done == results.count(None) >= 260
-    await within(loads.enter(100))
 
 
 def test_far_too_much_is_not_held() -> None:
@@ -610,19 +544,6 @@ EMPTY: list[Any] = [None, {}, True, {"type": "object"}, {"type": "object", "prop
 )
 async def test_what_fits_reaches_the_upstream_unchanged(schema: Any, body: bytes) -> None:
     assert await call(schema, body) == (True, "done", [json.loads(body or b"{}")])
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        (b'{"path": "a", "tail": "5"}', {"path": "/tail", "expected": "integer", "received": 'string "5"'}),
-        (b"", {"path": "/path", "hint": "Add /path: string."}),
-    ],
-    ids=["a wrong type", "no argument is an empty object"],
-)
-async def test_what_does_not_fit_is_told(body: bytes, told: dict[str, str]) -> None:
-    ok, error, inputs = await call(READ, body)
-    assert (ok, inputs) == (False, []) and error.items() >= told.items()
 
 
 async def test_runs_that_share_the_cache_share_what_is_compiled() -> None:

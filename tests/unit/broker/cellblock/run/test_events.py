@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from cellblock.run.events import CallFacts, Observer, RunEvents, RunFacts, Watcher
-from cellblock.run.queries import MAX_QUERIES, MAX_WAITING_BYTES, Queries
+from cellblock.run.queries import MAX_WAITING_BYTES, Queries
 from cellblock.run.response import LogEntry
-from cellblock.run.run_log import LOG_NOTE_BYTES, RunLog
+from cellblock.run.run_log import RunLog
 from cellblock.script.source import Script
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.discovery import Discovery
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
 from support.memory_host import HostedRun, MakeWorld, hold, turns
 from support.waits import until, within
 
@@ -210,15 +209,6 @@ def test_of_what_a_script_says_only_places_in_stacks_are_changed(text: str, show
     assert (one.entries[0].message, one.notices[0].message) == (shown or text,) * 2
 
 
-def test_a_host_that_lets_more_pass_has_lied() -> None:
-    one, empty = said(max_log_bytes=10), said()
-    assert one.log(LINE, b"x" * (10 + LOG_NOTE_BYTES)) is None
-    assert all(empty.log(LINE, b"") is None for _ in range(MAX_LOG_ENTRIES + 1))
-    for log, more in ((one, b"x"), (empty, b"")):
-        assert "more logs" in (log.log(LINE, more) or "")
-    assert len(one.entries) == 1
-
-
 @pytest.mark.parametrize("body", [b"", b"no JSON", b"[1]", b'"text"', b"\xff"])
 def test_a_notice_that_is_none_is_passed_over(body: bytes) -> None:
     one = said()
@@ -232,13 +222,6 @@ def test_a_notice_is_cut_to_a_warning() -> None:
     (found,) = one.notices
     assert (found.severity, found.code, len(found.message)) == ("warning", "C" * 64, 1000)
     assert found.hint == "h" * 500 and found.path is None
-
-
-def test_notices_are_counted_whatever_they_hold() -> None:
-    one = said()
-    assert all(one.notice(b"") is None for _ in range(MAX_NOTICES))
-    breach = one.notice(b"{}")
-    assert breach is not None and "more notices" in breach and one.notices == []
 
 
 class Answers:
@@ -330,13 +313,6 @@ async def test_they_wait_until_their_answers_can_be_sent(made: Answers) -> None:
     made.queries.close()
     await turns()
     assert list(made.found) == [0, 1, 2, 3], "none is answered after the end"
-
-
-async def test_the_number_is_capped(made: Answers) -> None:
-    for number in range(1, MAX_QUERIES + 1):
-        assert not made.queries.at_limit
-        made.queries.begin(number, "listServers", b"[]")
-    assert made.queries.at_limit
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"7", b"[" * 300, b'["\xff"]', b'{"a":1}'])

@@ -58,27 +58,6 @@ def test_lone_surrogates_become_replacement_characters_and_pairs_one_character(t
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (r'"\ud800"', "�"),
-        (r'"\udc00\ud800x"', "��x"),
-        (r'"\ud83d\ude00"', "😀"),
-        (r'{"\ud800": 1}', {"�": 1}),
-    ],
-)
-def test_surrogates_of_javascript(text: str, expected: Any) -> None:
-    assert decode(text.encode()) == expected
-
-
-@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 250, 20_000])
-@pytest.mark.parametrize("pair", [b"[]", b'{"a":1}'])
-def test_a_depth_over_the_cap_is_told_as_such(depth: int, pair: bytes) -> None:
-    start, end = (b"[", b"]") if pair == b"[]" else (b'{"a":', b"}")
-    with pytest.raises(PayloadError, match=f"^nested deeper than {MAX_DEPTH} levels$"):
-        decode(start * depth + b"1" + end * depth)
-
-
-@pytest.mark.parametrize(
     ("around", "opening", "closing"),
     [(listed, "[", "]"), (lambda inner: {"a": inner}, '{"a":', "}")],
     ids=["lists", "objects"],
@@ -89,7 +68,7 @@ def test_depth_is_capped_the_same_both_ways(around: Callable[[Any], Any], openin
     for depth in (MAX_DEPTH + 1, 150, 199, 201, 255, 256, 1000, 20_000):
         with pytest.raises(PayloadError):
             encode(nested(depth, around))
-        with pytest.raises(PayloadError):
+        with pytest.raises(PayloadError, match=f"^nested deeper than {MAX_DEPTH} levels$"):
             decode((opening * depth + "1" + closing * depth).encode())
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cellblock.base.questions import ParkedQuestion, QuestionId
-from cellblock.run import run as run_module
 from cellblock.run.parking import GATHER_SECONDS, Parking
 from cellblock.run.policy.asking import Grantee, Question, Verdict
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, MakeWorld, World, codes
+from support.virtual_time import virtual_time
 from support.waits import within
 
 POLICY = {"default": {"approve": ["tools.echo"]}}
@@ -100,25 +100,24 @@ async def test_a_run_that_ends_meanwhile(make_world: MakeWorld, how: str) -> Non
     assert asked_of[0].clock == ["pause"]
 
 
-async def test_the_brokers_own_bound_waits_with_the_clock(
-    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_module, "HOST_GRACE_SECONDS", 0.2)
+@virtual_time
+async def test_the_brokers_own_bound_waits_with_the_clock() -> None:
     user = User()
 
     async def play(run: HostedRun) -> None:
         held = run.call(1, "echo")
         await asyncio.wait_for(user.asked.wait(), BOUND)
-        await asyncio.sleep(1)
+        await asyncio.sleep(BOUND / 2)
         assert not world.failed
         user.answer.set_result(Verdict.ACCEPTED)
         await asyncio.wait_for(held, BOUND)
         # And now the host lets it pass its deadline.
 
-    world = make_world(policy=POLICY)
+    world = World(policy=POLICY)
     response = await world.played(play, grantee=user.grantee, limits={"timeoutMs": 300})
     assert codes(response) == ["HOST_LOST"]
     assert len(world.failed) == 1
+    await world.close()
 
 
 async def test_without_a_policy_the_clock_may_never_stop(world: World) -> None:
@@ -207,16 +206,6 @@ async def test_it_parks_once_with_all_that_is_asked_at_once() -> None:
     await within(place.came.wait())
     assert place.parked == 1 and sorted(place.parking.questions) == [QuestionId(1), QuestionId(2)]
     place.parking.look()
-    assert place.parked == 1
-
-
-async def test_a_call_without_a_question_holds_it_until_it_has_its_answer() -> None:
-    place = Place()
-    place.in_flight = 1
-    place.asks_later(1)
-    await gathered()
-    assert place.parked == 0
-    place.answered()
     assert place.parked == 1
 
 

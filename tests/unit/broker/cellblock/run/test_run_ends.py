@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.errors import InvalidRequest
 from cellblock.run import payload, run_clock
 from cellblock.run import run as run_module
 from cellblock.run.run_log import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES
-from support.memory_host import BOUND, HostedRun, MakeWorld, Play, World, codes, hold, succeed, turns
+from support.memory_host import HostedRun, MakeWorld, Play, World, codes, hold, succeed, turns
 from support.waits import within
 
 
@@ -102,14 +101,6 @@ async def next_run(world: World) -> Any:
     return await world.run()
 
 
-async def test_a_silent_host_takes_all_its_runs_with_it(short_bounds: None, world: World) -> None:
-    host = await world.host(hold, confirms=False)
-    tasks = [world.begin(limits={"timeoutMs": 50}), world.begin(limits={"timeoutMs": 60_000})]
-    for task in tasks:
-        assert codes(await within(task)) == ["HOST_LOST"]
-    assert len(world.failed) == 1 and len(host.runs) == 2
-
-
 async def test_a_host_that_cannot_be_reached_when_the_run_starts(world: World) -> None:
     host = await world.host()
     world.link.detach(host.identity)
@@ -163,44 +154,6 @@ async def test_a_lost_run_is_told_whether_it_can_be_sent_again(
 # ---- cancelling, stopping, queueing -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("play", [sent, running, calling], ids=lambda play: play.__name__)
-async def test_a_cancelled_caller_kills_the_run_and_its_calls(play: Any, make_world: MakeWorld) -> None:
-    ended: list[str] = []
-
-    async def hangs(_: dict[str, Any]) -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            ended.append("cancelled")
-            raise
-
-    world = make_world(tools={"hangs": hangs})
-    host = await world.host(play, leases=play is not sent)
-    task = world.begin()
-    await host.until_runs(1)
-    await turns(10)
-    task.cancel()
-    await asyncio.wait([task], timeout=BOUND)
-    assert task.cancelled()
-    await within(host.runs[0].cancelled.wait())
-    await turns(20)
-    assert world.pool.running == 0
-    assert ended == (["cancelled"] if play is calling else [])
-
-
-async def test_stopping_aborts_every_run_with_a_response(world: World) -> None:
-    host = await world.host(hold, capacity=2)
-    running_ones = [world.begin(), world.begin()]
-    waiting = world.begin()
-    await host.until_runs(2)
-    closing = asyncio.ensure_future(world.executor.close())
-    world.pool.close()
-    for task in running_ones:
-        assert codes(await within(task)) == ["CANCELLED"]
-    assert codes(await within(waiting)) == ["WORKER_UNAVAILABLE"]
-    await within(closing)
-
-
 @pytest.mark.parametrize("reason", ["finished", "timeout"])
 async def test_an_end_that_crosses_an_abort_is_no_success(reason: str, world: World) -> None:
     host = await world.host(hold, confirms=False)
@@ -218,37 +171,12 @@ async def test_an_end_that_crosses_an_abort_is_no_success(reason: str, world: Wo
     await within(closing)
 
 
-async def test_a_full_queue_and_a_long_wait_are_responses(make_world: MakeWorld) -> None:
-    world = make_world(pool={"queue_size": 1, "queue_wait_ms": 50})
-    host = await world.host(hold, capacity=1)
-    first = world.begin()
-    await host.until_runs(1)
-    second, third = world.begin(), world.begin()
-    for task in (third, second):
-        response = await within(task)
-        assert codes(response) == ["OVERLOADED"] and "not started" in response.diagnostics[0].message
-    host.runs[0].done(1)
-    assert (await within(first)).ok and len(host.runs) == 1
-
-
 async def test_what_does_not_fit_one_message_is_refused_here(make_world: MakeWorld) -> None:
     world = make_world(max_message_bytes=4096)
     host = await world.host()
     response = await world.run("1" * 4096)
     assert codes(response) == ["SCRIPT_TOO_LARGE"] and host.runs == []
     assert (await world.run("1")).ok
-
-
-async def test_requests_that_are_refused_use_no_worker(world: World) -> None:
-    host = await world.host()
-    with pytest.raises(InvalidRequest):
-        await world.run(limits={"timeoutMs": "soon"})
-    response = await world.run('import "@codemode/servers/down";', requestedCapabilities=["down"])
-    assert codes(response) == ["IMPORT_FAILURE", "CAPABILITY_UNAVAILABLE"]
-    assert host.runs == []
-    response = await world.run("1", requestedCapabilities=["down"], limits={"maxToolCalls": 10**9})
-    assert response.result == 1 and response.ok
-    assert sorted(codes(response)) == ["CAPABILITY_UNAVAILABLE", "LIMIT_CLAMPED"]
 
 
 async def test_a_loop_that_stood_still_blames_no_host(

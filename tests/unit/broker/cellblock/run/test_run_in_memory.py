@@ -10,48 +10,10 @@ from typing import Any
 import pytest
 
 from cellblock.run import queries
-from cellblock.run.events import Observer, RunFacts, Watcher
-from cellblock.run.response import LogEntry, TraceEntry
+from cellblock.run.events import RunFacts, Watcher
 from cellblock_worker.wire import protocol
 from support.memory_host import HostedRun, MakeWorld, World, codes, turns
 from support.waits import until
-
-
-async def test_a_run_from_request_to_response(world: World) -> None:
-    async def play(run: HostedRun) -> None:
-        run.log("one")
-        assert await run.call(1, value={"a": 1}) == (True, {"a": 1})
-        ok, servers = await run.query(2, "listServers")
-        assert ok and servers[0]["serverId"] == "tools"
-        run.say(protocol.Notice(), b'{"code": "NOTED", "message": "m", "hint": "h", "path": "/a"}')
-        run.done({"n": [1, 2]}, wall_ms=12, cpu_ms=3, peak_bytes=4096)
-
-    host = await world.host(play)
-    response = await world.run("1", limits={"timeoutMs": 1234, "maxLogBytes": 77})
-    assert response.result == {"n": [1, 2]} and response.ok
-    assert [(log.level, log.message) for log in response.logs] == [("log", "one")]
-    assert [(entry.tool_name, entry.ok) for entry in response.tool_trace] == [("echo", True)]
-    (notice,) = response.diagnostics
-    assert (notice.severity, notice.code, notice.path) == ("warning", "NOTED", "/a")
-    usage = response.usage
-    assert (usage.wall_ms, usage.cpu_ms, usage.peak_memory_bytes, usage.tool_calls) == (12, 3, 4096, 1)
-    sent = host.runs[0].message
-    assert (sent.timeout_ms, sent.log_bytes) == (1234, 77)
-    assert json.loads(host.runs[0].body)["main"].startswith("data:")
-    json.dumps(response.as_json(), allow_nan=False)
-
-
-async def test_an_observer_sees_things_while_they_happen(world: World) -> None:
-    seen: list[LogEntry | TraceEntry] = []
-
-    async def play(run: HostedRun) -> None:
-        run.log("one")
-        await run.call(1)
-        assert [type(entry) for entry in seen] == [LogEntry, TraceEntry]
-        run.done()
-
-    await world.played(play, observer=Observer(on_log=seen.append, on_call=seen.append))
-    assert len(seen) == 2
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b'"x"', b"1e999", b"[" * 5000])
@@ -109,23 +71,6 @@ async def test_a_host_that_stops_says_whether_the_script_may_have_run(
     await world.host(play, leases=leased)
     (found,) = (await world.run()).diagnostics
     assert said in found.message
-
-
-async def test_a_kill_says_what_is_certain_of_the_calls(make_world: MakeWorld) -> None:
-    async def hangs(_: dict[str, Any]) -> None:
-        await asyncio.Event().wait()
-
-    async def play(run: HostedRun) -> None:
-        await run.call(1)
-        run.call(2, "hangs")
-        await turns()
-        run.ended("timeout")
-
-    world = make_world(tools={"hangs": hangs})
-    response = await world.played(play)
-    message = response.diagnostics[0].message
-    assert "1 completed" in message and "1 in flight" in message and "0 not started" in message
-    assert [entry.ok for entry in response.tool_trace] == [True, False]
 
 
 async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> None:

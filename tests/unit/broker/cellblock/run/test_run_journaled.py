@@ -289,21 +289,6 @@ async def test_a_run_that_is_woken_and_finds_no_place_is_still_to_go_on(make_wor
     keeper.close()
 
 
-async def test_a_run_whose_park_fails_ends_and_nobody_goes_on_with_it() -> None:
-    async def play(run: HostedRun) -> None:
-        run.call(1, "asks", {})
-
-    keeper = MemoryKeeper(lambda park: park.written.set_result(False))
-    world = asking(keeper)
-    response = await world.played(play, durable=True)
-    assert [entry.code for entry in response.diagnostics] == ["RUN_NOT_PARKED"] and not response.parked
-    assert "1 not started" in response.diagnostics[0].message
-    again = MemoryKeeper(lambda park: None, before=keeper)
-    assert again.adopted(keeper) == [] and [head.state for head in keeper.store.heads()] == ["ended"]
-    await world.close()
-    keeper.close()
-
-
 async def test_a_worker_that_never_says_that_it_is_live_replays_nothing() -> None:
     """It makes calls that are new: all that it uses is the script's own."""
 

@@ -310,6 +310,8 @@ def diagnosed(failure: object, kind: Any = "exception") -> Diagnostic:
 def test_urls_become_places_in_the_agents_source() -> None:
     assert in_script_terms("no url: data", SCRIPT) == "no url: data"
     assert in_script_terms(f"at f ({URL}:2:5)", SCRIPT) == "at f (script.js:2:5)"
+    absurd = f"{URL}:{'1' * 5000}:{'2' * 5000}"
+    assert in_script_terms(absurd, SCRIPT).startswith("script.js:111")
     assert in_script_terms(f"in {URL} and {MODULE}:1:2", SCRIPT) == "in script.js and @codemode"
     end = SCRIPT.text.index("a.b()") + 1
     assert in_script_terms(f"{URL}:1:{end}", SCRIPT) == "script.js:1:{}".format(
@@ -326,38 +328,24 @@ def test_stacks_in_a_result_name_places_and_other_data_urls_stay() -> None:
     assert places_in_stacks(b'{"a": 1}', SCRIPT) == b'{"a": 1}'
 
 
-def test_positions_of_absurd_length_are_text() -> None:
-    text = f"{URL}:{'1' * 5000}:{'2' * 5000}"
-    assert in_script_terms(text, SCRIPT).startswith("script.js:111")
-
-
-@pytest.mark.parametrize("cause", ["", "\n", 0, None, [], {}])
-def test_causes_of_any_kind(cause: object) -> None:
-    found = diagnosed({"name": "Error", "message": "m", "causes": [cause]})
-    assert found.message.startswith("Error: m")
-
-
-def test_the_first_line_of_the_first_cause_is_shown() -> None:
-    found = diagnosed({"name": "Error", "message": "m", "causes": ["why\nstack", "other"]})
-    assert found.message == "Error: m (cause: why)"
-
-
-def test_errors_that_an_error_sums_up_or_suppresses_are_shown() -> None:
-    failure = {
-        "name": "AggregateError",
-        "message": "m",
-        "errors": ["Error: a\nstack", "TypeError: b", "… 3 more"],
-    }
-    assert diagnosed(failure).message == "AggregateError: m (errors: Error: a | TypeError: b | … 3 more)"
-    failure = {
-        "name": "SuppressedError",
-        "message": "m",
-        "error": "Error: b\nstack",
-        "suppressed": "Error: a",
-    }
-    assert diagnosed(failure).message == "SuppressedError: m (error: Error: b; suppressed: Error: a)"
-    lies = {"name": "E", "message": "m", "errors": [{}, None, *["x"] * 99], "error": 7, "suppressed": []}
-    assert diagnosed(lies).message == "E: m (errors: x | x | x)"
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        *(({"causes": [cause]}, "") for cause in ("", 0, None, [], {})),
+        ({"causes": ["why\nstack", "other"]}, " (cause: why)"),
+        (
+            {"errors": ["Error: a\nstack", "TypeError: b", "… 3 more"]},
+            " (errors: Error: a | TypeError: b | … 3 more)",
+        ),
+        (
+            {"error": "Error: b\nstack", "suppressed": "Error: a"},
+            " (error: Error: b; suppressed: Error: a)",
+        ),
+        ({"errors": [{}, None, *["x"] * 99], "error": 7, "suppressed": []}, " (errors: x | x | x)"),
+    ],
+)
+def test_what_an_error_was_caused_by_sums_up_or_suppresses_is_shown(more: dict[str, Any], shown: str) -> None:
+    assert diagnosed({"name": "E", "message": "m", **more}).message == f"E: m{shown}"
 
 
 def test_what_an_error_says_is_not_changed_but_for_places_in_stacks() -> None:
@@ -377,14 +365,35 @@ def test_an_error_without_frames_may_be_another_one() -> None:
         assert "error.stack" not in (diagnosed(failure, "module").hint or "")
 
 
-def test_syntax_and_import_failures() -> None:
-    found = diagnosed({"name": "SyntaxError", "message": f"Unexpected token ')' at {URL}:3:4"}, "module")
-    assert (found.code, found.path) == ("SYNTAX_ERROR", "script.js:3:4")
-    assert found.message == "SyntaxError: Unexpected token ')'"
-    text = f"The requested module '{MODULE}' does not provide an export named 'nope' at {URL}:1:10"
-    found = diagnosed({"name": "SyntaxError", "message": text}, "module")
-    assert (found.code, found.message) == ("IMPORT_FAILURE", "The module has no export nope.")
-    assert found.path == "script.js:1:10"
+@pytest.mark.parametrize(
+    ("kind", "failure", "told"),
+    [
+        (
+            "module",
+            {"name": "SyntaxError", "message": f"Unexpected token ')' at {URL}:3:4"},
+            ("SYNTAX_ERROR", "SyntaxError: Unexpected token ')'", "script.js:3:4"),
+        ),
+        (
+            "module",
+            {
+                "name": "SyntaxError",
+                "message": f"{MODULE} does not provide an export named 'no' at {URL}:1:10",
+            },
+            ("IMPORT_FAILURE", "The module has no export no.", "script.js:1:10"),
+        ),
+        (
+            "result",
+            {"name": "ResultError", "message": "a function", "path": "/a/0"},
+            ("RESULT_NOT_JSON", "a function", "/a/0"),
+        ),
+    ],
+    ids=["syntax", "import", "result"],
+)
+def test_the_kind_of_a_failure_has_its_code_and_its_place(
+    kind: str, failure: dict[str, str], told: tuple[str, str, str]
+) -> None:
+    found = diagnosed(failure, kind)
+    assert (found.code, found.message, found.path) == told
 
 
 @pytest.mark.parametrize("code", ["1;\u2028\t'💥'; let a = ;", "\ufeff/*\r*/ let a = ;", "'\t\t'; let a = ;"])
@@ -484,16 +493,6 @@ def test_the_end_of_memory_is_a_limit() -> None:
     found = diagnosed({"name": "RangeError", "message": "Array buffer allocation failed"})
     assert (found.code, found.error_class) == ("SANDBOX_LIMIT", "SandboxLimitError")
     assert "1000" in found.message
-
-
-def test_a_result_that_is_no_json() -> None:
-    found = diagnosed({"name": "ResultError", "message": "a function", "path": "/a/0"}, "result")
-    assert (found.code, found.message, found.path) == ("RESULT_NOT_JSON", "a function", "/a/0")
-
-
-def test_messages_are_capped() -> None:
-    for kind in KINDS:
-        assert len(diagnosed({"name": "E", "message": "x" * 100_000}, kind).message) <= MAX_MESSAGE_CHARS
 
 
 def test_texts_of_a_worker_that_is_taken_over_are_cut_and_take_no_time() -> None:

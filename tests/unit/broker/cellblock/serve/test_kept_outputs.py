@@ -29,7 +29,7 @@ from cellblock.serve.kept_outputs import KeptOutput, KeptOutputs, NotKept, Outpu
 from cellblock.serve.service import Owner
 from support.postgresql import Postgres
 from support.shared_rows import KEY, AnyStore
-from support.waits import until, until_found, within
+from support.waits import until_found, within
 
 ANN, SAME_ANN, BOB = Owner("oauth:ann", "one"), Owner("oauth:ann", "two"), Owner("oauth:bob", "one")
 
@@ -75,18 +75,6 @@ async def test_ids_are_random(kept: KeptOutputs) -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{32}", one.output_id) for one in made)
 
 
-async def test_all_front_ends_together_stay_within_the_total(kept: KeptOutputs, tmp_path: Path) -> None:
-    async with keeping(SETTINGS, LocalStore(tmp_path)) as other:
-        assert other is not None
-        owners = [Owner(f"oauth:{number}", "c") for number in range(12)]
-        for number, owner in enumerate(owners):
-            await keep((kept, other)[number % 2], owner, "x" * MIB)
-            assert sum(sizes(tmp_path)) <= SETTINGS.total_bytes
-        found = [await (kept, other)[number % 2].listed(owner) for number, owner in enumerate(owners)]
-        assert [bool(one) for one in found] == [False] * 4 + [True] * 8
-    assert (tmp_path / OUTPUTS).stat().st_size < 2 * SETTINGS.total_bytes
-
-
 async def test_a_slow_disk_has_its_bound(kept: KeptOutputs, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     monkeypatch.setattr(kept_outputs, "ASK_SECONDS", 0.05)
@@ -119,22 +107,6 @@ async def test_what_is_in_the_way_is_told(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere").read_bytes() == b""
 
 
-async def test_it_expires(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, expire_ms=100)
-    async with keeping(settings, LocalStore(tmp_path)) as kept:
-        assert kept is not None
-        told: list[bool] = []
-        for _ in range(2):
-            made = [await keep(kept, owner, "x") for owner in (ANN, BOB)]
-            kept.watch(lambda: told.append(True))
-            await until(lambda: not sizes(tmp_path), "expired outputs are removed")
-            for owner, one in zip((ANN, BOB), made, strict=True):
-                assert kept.list_for(owner) == []
-                with pytest.raises(NotKept):
-                    await kept.read(owner, one.output_id, 1)
-        await until(lambda: told, "who watches is told")
-
-
 async def test_daemons_that_share_a_state_folder_leave_each_other_alone(tmp_path: Path) -> None:
     async with keeping(SETTINGS, LocalStore(tmp_path)) as first:
         one = await keep(first, ANN, "x")
@@ -146,16 +118,6 @@ async def test_daemons_that_share_a_state_folder_leave_each_other_alone(tmp_path
                 await second.read(ANN, one.output_id, 1)
             assert await second.listed(ANN) == []
         assert await whole(first, ANN, one) == "x"
-
-
-async def test_what_a_killed_daemon_has_left_goes_also_where_nothing_is_kept(tmp_path: Path) -> None:
-    killed = KeptOutputs(replace(SETTINGS, expire_ms=100), LocalStore(tmp_path))
-    await keep(killed, ANN, "x")
-    killed._leave = lambda: None
-    await killed.close()
-    assert sizes(tmp_path) == [1]
-    async with keeping(OutputSettings(expire_ms=100), LocalStore(tmp_path)):
-        await until(lambda: not sizes(tmp_path), "what is left is removed")
 
 
 async def test_the_file_is_made_when_the_first_one_is_kept(tmp_path: Path) -> None:

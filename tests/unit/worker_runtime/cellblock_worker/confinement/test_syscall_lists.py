@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cellblock_worker.confinement import confinement, seccomp, syscall_lists
 from cellblock_worker.confinement.confinement import IsolationUnavailable
-from cellblock_worker.confinement.seccomp import ALLOW, LOG, Branch, Check, refuse
+from cellblock_worker.confinement.seccomp import ALLOW, Branch, Check, refuse
 from cellblock_worker.confinement.syscall_lists import NEWEST, NUMBERS
 from support.bpf import decide
 
@@ -31,9 +31,7 @@ class Filter:
     """One program, asked by names."""
 
     def __init__(self, machine: str, version: str | None = PINNED, **options: Any) -> None:
-        program = syscall_lists.filter_program(
-            options.pop("program", "deno"), version, options.pop("mode", "enforce"), machine
-        )
+        program = syscall_lists.filter_program(options.pop("program", "deno"), version, machine)
         assert program is not None and not options
         self.program, self.machine = program, machine
 
@@ -79,12 +77,9 @@ def test_the_list_has_what_is_used_and_decides_by_argument(machine: str) -> None
 
 
 @pytest.mark.parametrize("version", [PINNED, None])
-@pytest.mark.parametrize("mode", ["enforce", "log"])
 @pytest.mark.parametrize("machine", MACHINES)
-def test_what_no_worker_needs_is_refused_in_every_mode_and_version(
-    machine: str, mode: str, version: str | None
-) -> None:
-    asked = Filter(machine, version, mode=mode)
+def test_what_no_worker_needs_is_refused_in_every_version(machine: str, version: str | None) -> None:
+    asked = Filter(machine, version)
     for name in syscall_lists.REFUSED:
         # Deno reads its own scheduling policy; setting it is what is refused.
         assert not asked.has(name) or asked(name) == NO, name
@@ -92,14 +87,6 @@ def test_what_no_worker_needs_is_refused_in_every_mode_and_version(
     assert asked("clone", THREAD) == ALLOW and asked("clone3") == NONE
     assert asked("prctl", 1) == asked("fcntl", 3, 1024) == asked("mmap", 0, 1, 3, 0x21) == NO
     assert asked(NEWEST + 1) == asked(0x40000000 + 41) == NONE
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_log_lets_the_rest_go_on(machine: str) -> None:
-    asked = Filter(machine, mode="log")
-    assert asked("read") == ALLOW and asked("prctl", 15) == ALLOW
-    assert asked("prctl", 4) == LOG and asked("prlimit64", 0, 7, 1) == LOG
-    assert asked(NUMBERS["kill"][MACHINES.index(machine)] if "kill" in NUMBERS else 129) == LOG
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -125,7 +112,7 @@ def test_a_program_is_short_and_its_numbers_are_those_of_one_call_each(machine: 
 
 
 def test_a_machine_whose_calls_are_not_known_has_no_filter() -> None:
-    assert syscall_lists.filter_program("deno", PINNED, "enforce", "riscv64") is None
+    assert syscall_lists.filter_program("deno", PINNED, "riscv64") is None
 
 
 @pytest.mark.parametrize(

@@ -135,31 +135,6 @@ def test_all_places_but_a_reserved_one_are_lent_to_the_only_broker_with_work_and
     assert world.running == {0: 8, 1: 8}
 
 
-def test_brokers_take_turns_at_an_only_place() -> None:
-    world = World(1, 2)
-    world.ask(0, 10)
-    world.ask(1, 10)
-    world.settle()
-    order: list[int] = []
-    for _ in range(6):
-        (broker,) = [broker for broker, running in world.running.items() if running]
-        order.append(broker)
-        world.end(broker)
-        world.settle()
-    assert order in ([0, 1] * 3, [1, 0] * 3)
-
-
-def test_a_place_is_nobody_elses_before_its_broker_has_let_go_of_it() -> None:
-    world = World(2, 2)
-    world.settle()
-    world.ask(0, 5)
-    assert world.running[0] + len(world.in_flight[0]) <= 1
-    world.hear(1)  # It keeps to 0 places from here on, and says so …
-    assert world.heard[0] == deque(), "… which the host has not heard yet."
-    world.arrive(1)
-    assert world.heard[0] == deque([2])
-
-
 def test_a_run_without_a_place_and_a_repetition_of_nothing_are_refused() -> None:
     world = World(1, 2)
     world.settle()

@@ -65,14 +65,6 @@ def descriptors() -> set[str]:
     return {f"{fd.name}->{fd.readlink()}" for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()}
 
 
-async def test_echo_and_exit_code() -> None:
-    process, watcher = spawn("sh", "-c", 'read line; printf "got $line"; exit 7')
-    assert process.write(b"hello\n")
-    assert await watcher.until_exit() == 7
-    assert watcher.output == b"got hello"
-    assert len(watcher.exits) == 1
-
-
 async def test_usage_is_reported() -> None:
     _, watcher = spawn(sys.executable, "-S", "-c", "x = bytearray(32 << 20)\nfor _ in range(2000000): pass")
     assert await watcher.until_exit() == 0

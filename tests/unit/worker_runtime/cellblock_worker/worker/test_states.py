@@ -13,7 +13,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import encode_frame
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.rehearsal import WARM_FRAME
-from cellblock_worker.worker.reuse import CPU_SECONDS, GROWTH_BYTES, MAX_RUNS, Bond
+from cellblock_worker.worker.reuse import CPU_SECONDS, GROWTH_BYTES, Bond
 from cellblock_worker.worker.states import MAY_SAY, TRANSITIONS, Event, IllegalTransition, State, advance
 from cellblock_worker.worker.usage import Usage
 from cellblock_worker.worker.worker import BOOT_BOUND_SECONDS, Worker
@@ -56,15 +56,6 @@ def test_only_runs_of_its_key_fit_and_none_with_higher_limits() -> None:
     assert not bond.fits(_run("b"))
     assert not bond.fits(_run(memory=101))
     assert not bond.fits(_run(cpu=101))
-
-
-def test_it_has_so_many_runs_and_no_more() -> None:
-    bond = Bond.begin(_run(), Usage(1.0, 1))
-    lasting = []
-    for served in range(MAX_RUNS - 3, MAX_RUNS + 1):
-        bond.served = served
-        lasting.append(bond.lasts())
-    assert lasting == [True, True, False, False]
 
 
 def test_it_has_them_for_so_long_and_no_longer() -> None:

@@ -39,13 +39,6 @@ async def test_a_settled_worker_is_killed_after_its_answer_and_not_heard_meanwhi
     assert owner.events == ["ready", "says", "ended", "gone"]
 
 
-async def test_a_warm_worker_is_killed_without_an_ended() -> None:
-    made, owner = await booted()
-    made.kill("host_stopping")
-    await owner.until("gone")
-    assert owner.events == ["ready", "gone"]
-
-
 async def test_an_endless_loop_ends_at_its_time_with_its_logs() -> None:
     # Linux counts a child's peak from its parent's size; the run's must be its own.
     ballast = b"x" * (200 * MIB)

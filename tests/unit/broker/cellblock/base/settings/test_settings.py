@@ -151,7 +151,7 @@ def test_a_file_that_is_not_there_and_one_of_the_wrong_kind(tmp_path: Path) -> N
         ({"cellblock": {"max_message_bytes": 1}}, "cellblock.max_message_bytes"),
         ({"cellblock": {"pins": "ask"}}, "cellblock.pins"),
         ({"cellblock": {"isolation": "perhaps"}}, "cellblock.isolation"),
-        ({"cellblock": {"isolation": {"seccomp": "off"}}}, "cellblock.seccomp"),
+        ({"cellblock": {"isolation": {"mode": "of"}}}, "cellblock.isolation"),
         ({"cellblock": {"frontend": {"inline_bytes": 10}}}, "cellblock.frontend.inline_bytes"),
         (
             {"mcpServers": {"a": {"command": "x"}}, "cellblock": {"pins": {"a": "never"}}},
@@ -427,8 +427,7 @@ def of_wiki(**cellblock: Any) -> Settings:
         ({"client_secret": "s", "client_auth_method": "private_key_jwt", **CLIENT}, "needs the grant"),
         ({"client_secret": "s", "client_id": "c"}, "needs `client_id`, and `issuer`"),
         ({"grant": "client_credentials", **CLIENT}, "a client secret"),
-        ({"client_id": "c", "client_metadata_url": "https://x.example/c.json"}, "exclude each other"),
-        ({"client_metadata_url": "http://x.example/c.json"}, "client_metadata_url"),
+        ({"client_id": "c", "client_metadata_url": "https://x.example/c.json"}, "client_metadata_url"),
         ({"redirect_port": 80}, "redirect_port"),
         ({"scopes": ["two words"]}, "scopes"),
         ({"scopes": ['quo"te']}, "scopes"),
@@ -489,8 +488,18 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"schemas": {"unwrap": "json", "servers": {"wiki": {"learn": False, "unwrap": None}}}},
         {"schemas": {"unwrap": "json", "learn": {"wiki": False}}},
     ),
-    ({"isolation": {"mode": "off", "seccomp": "log"}}, {"isolation": "off", "seccomp": "log"}),
-    ({"isolation": {"seccomp": "log"}}, {"seccomp": "log"}),
+    ({"isolation": {"mode": "off"}}, {"isolation": "off"}),
+    ({"isolation": {}}, {}),
+    ({"traces": {"endpoint": "http://t:4318/v1/traces"}}, {"traces": "http://t:4318/v1/traces"}),
+    ({"traces": {}}, {}),
+    (
+        {"policy": {"reuse": {"cli": "principal"}, "clients": {"cli": {}}}},
+        {"pool": {"reuse": {"cli": "principal"}}, "policy": {"clients": {"cli": {}}}},
+    ),
+    (
+        {"pool": {"reuse": "principal", "warm": 1}, "policy": {"reuse": {"cli": "never"}}},
+        {"pool": {"reuse": {"*": "principal", "cli": "never"}, "warm": 1}},
+    ),
     ({"metrics": {"token": False}}, {"metrics": "open"}),
     ({"metrics": {}}, {"metrics": "token"}),
     (
@@ -499,7 +508,15 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         {"audit": {"enabled": True, "inputs": True, "outputs": False}},
-        {"audit": {"enabled": True, "values": ["inputs"]}},
+        {"audit": ["calls", "inputs"]},
+    ),
+    ({"audit": {"values": ["outputs"]}}, {"audit": ["outputs"]}),
+    ({"audit": {"enabled": False, "values": ["outputs"]}}, {"audit": "off"}),
+    ({"audit": {"enabled": True}}, {"audit": ["calls"]}),
+    ({"audit": {}}, {}),
+    (
+        {"auth": {"servers": {"wiki": {"client_metadata_url": "https://x.example/c.json"}}}},
+        {"auth": {"servers": {"wiki": {"client_id": "https://x.example/c.json"}}}},
     ),
     (
         {"journal": {"mode": "failed", "clients": {"cli": "all"}}},

@@ -15,14 +15,14 @@ import pytest
 from mcp import MCPError
 
 from cellblock.base.database import StoreError
-from cellblock.base.questions import Answer, ParkedQuestion, QuestionId
+from cellblock.base.questions import ParkedQuestion
 from cellblock.record.views import ParkedStatus
 from cellblock.run.hook import CANCELLED, LOST
 from cellblock.run.response import RunResponse, Usage
 from cellblock.serve.mcp.front import Front
 from cellblock.serve.mcp.request_state import RequestStates, digest_of, text_of
 from cellblock.serve.mcp.run_tool import RunTool
-from cellblock.serve.mcp.task_models import EXTENSION, Task, TaskParams, UpdateTaskParams
+from cellblock.serve.mcp.task_models import EXTENSION, TaskParams
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.service import Owner
 
@@ -37,17 +37,14 @@ QUESTION = ParkedQuestion(call=4, server="files", tool="write", destructive=Fals
 class Runs:
     """Parked runs, of which there is one, Ann's."""
 
-    def __init__(self, key: bytes = bytes(32), **status: Any) -> None:
+    def __init__(self, **status: Any) -> None:
         now = time.time()
         given = {"began": 1.5, "changed": 2.0, "until": now + 60, "state": "parked", "questions": (QUESTION,)}
         self.one = ParkedStatus(id=RUN, **{**given, **status})
-        self.key = key
         self.broken = False
-        self.answered: list[Mapping[int, Answer]] = []
-        self.stopped: list[str] = []
 
     async def signing_keys(self, purpose: str) -> list[bytes]:
-        return [self.key + purpose.encode()]
+        return [bytes(32) + purpose.encode()]
 
     async def status(self, run_id: str, principal: str) -> ParkedStatus | None:
         if self.broken:
@@ -56,15 +53,6 @@ class Runs:
 
     async def questions(self, run_id: str, principal: str) -> None:
         await self.status(run_id, principal)
-
-    async def answer(self, run_id: str, answers: Mapping[int, Answer], principal: str) -> None:
-        assert (run_id, principal) == (RUN, ANN)
-        self.answered.append(answers)
-
-    async def stop(self, run_id: str, principal: str) -> bool:
-        assert principal == ANN
-        self.stopped.append(run_id)
-        return True
 
 
 def tasks(runs: Runs) -> Tasks:
@@ -88,7 +76,6 @@ def context(
     principal: str = ANN,
     able: Mapping[str, Any] = ABLE,
     version: str = "2026-07-28",
-    headers: Mapping[str, str] | None = None,
 ) -> Any:
     capabilities = types.ClientCapabilities.model_validate(able)
     return SimpleNamespace(
@@ -97,7 +84,7 @@ def context(
         protocol_version=version,
         method="tasks/get",
         meta=None,
-        request=None if headers is None else SimpleNamespace(headers=headers),
+        request=None,
     )
 
 
@@ -107,28 +94,6 @@ async def created(runs: Runs) -> str:
     return task.task_id
 
 
-async def refusal(runs: Runs, task_id: str, asking: Any) -> MCPError:
-    with pytest.raises(MCPError) as found:
-        await tasks(runs).get(asking, TaskParams(task_id=task_id))
-    return found.value
-
-
-async def test_a_task_is_made_for_clients_that_have_tasks_of_runs_that_were_parked() -> None:
-    task = await tasks(Runs()).created(context(), RUN)
-    assert task is not None
-    made = task.model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert made.pop("ttlMs") > 60_000
-    assert made == {
-        "resultType": "task",
-        "taskId": task.task_id,
-        "status": "input_required",
-        "statusMessage": "The run waits for its user's answer.",
-        "createdAt": "1970-01-01T00:00:01.500Z",
-        "lastUpdatedAt": "1970-01-01T00:00:02.000Z",
-        "pollIntervalMs": 5_000,
-    }
-
-
 @pytest.mark.parametrize(
     ("asking", "run_id"),
     [({"able": FORMS}, RUN), ({"version": "2025-11-25"}, RUN), ({}, "another"), ({}, None)],
@@ -136,22 +101,6 @@ async def test_a_task_is_made_for_clients_that_have_tasks_of_runs_that_were_park
 )
 async def test_no_task_is_made_for_others(asking: dict[str, Any], run_id: str | None) -> None:
     assert await tasks(Runs()).created(context(**asking), run_id) is None
-
-
-async def test_an_id_is_for_one_run_one_principal_and_one_key() -> None:
-    runs = Runs()
-    name = await created(runs)
-    assert name == await created(Runs()), "another broker of the same state directory"
-    assert (await tasks(Runs()).get(context(), TaskParams(task_id=name))).task_id == name
-    other = await created(Runs(key=b"x" * 32))
-    refused = {
-        (error.error.code, error.error.message)
-        for error in [
-            await refusal(runs, name, context(BOB)),
-            *[await refusal(runs, one, context()) for one in (other, RUN, "", f"{name}x", f"{name[:-1]}é")],
-        ]
-    }
-    assert refused == {(types.INVALID_PARAMS, "There is no task of this id, or it has expired.")}
 
 
 @pytest.mark.parametrize(
@@ -174,50 +123,18 @@ async def test_what_a_run_is_to_a_client(status: dict[str, Any], seen: str) -> N
     assert (task.error is not None) == (seen == "failed")
 
 
-async def test_a_client_is_asked_only_what_it_can_ask() -> None:
+@pytest.mark.parametrize(
+    ("asking", "broken", "code"),
+    [({"version": "2025-11-25"}, False, types.METHOD_NOT_FOUND), ({}, True, types.INTERNAL_ERROR)],
+    ids=["an older version", "a disk that cannot be read"],
+)
+async def test_who_cannot_be_answered_is_told_why(asking: dict[str, str], broken: bool, code: int) -> None:
     runs = Runs()
-    name = await created(runs)
-    asked = await tasks(runs).get(context(), TaskParams(task_id=name))
-    assert asked.input_requests is not None and list(asked.input_requests) == ["question-4"]
-    waits = await tasks(runs).get(context(able={"extensions": {EXTENSION: {}}}), TaskParams(task_id=name))
-    assert (waits.status, waits.input_requests) == ("working", None)
-    assert waits.status_message is not None and "no form" in waits.status_message
-
-
-async def test_answers_are_passed_on_and_others_ignored() -> None:
-    runs = Runs()
-    name = await created(runs)
-
-    async def say(**answers: str) -> None:
-        responses = {key.replace("_", "-"): {"action": action} for key, action in answers.items()}
-        params = UpdateTaskParams.model_validate({"taskId": name, "inputResponses": responses})
-        ack = await tasks(runs).update(context(), params)
-        assert ack.model_dump(exclude_none=True) == {}
-
-    await say(question_4="accept", question_x="accept", input_1="decline")
-    await say(nothing="accept")
-    assert runs.answered == [{QuestionId(4): "accepted"}]
-    await tasks(runs).cancel(context(), TaskParams(task_id=name))
-    assert runs.stopped == [RUN]
-    runs.one = Runs(state="ended", outcome="ok", response=DONE).one
-    await say(question_4="decline")
-    assert runs.answered == [{QuestionId(4): "accepted"}]
-
-
-async def test_who_may_not_ask_is_told_why() -> None:
-    runs = Runs()
-    name = await created(runs)
-    lacking = (await refusal(runs, name, context(able=FORMS))).error
-    assert lacking.code == -32021
-    assert lacking.data == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-    assert (await refusal(runs, name, context(version="2025-11-25"))).error.code == types.METHOD_NOT_FOUND
-    for headers in ({}, {"mcp-name": "another"}):
-        assert (await refusal(runs, name, context(headers=headers))).error.code == types.HEADER_MISMATCH
-    found = await tasks(runs).get(context(headers={"mcp-name": name}), TaskParams(task_id=name))
-    assert isinstance(found, Task)
-    runs.broken = True
-    unreadable = (await refusal(runs, name, context())).error
-    assert unreadable.code == types.INTERNAL_ERROR and "Try again" in unreadable.message
+    about = TaskParams(task_id=await created(runs))
+    runs.broken = broken
+    with pytest.raises(MCPError) as found:
+        await tasks(runs).get(context(**asking), about)
+    assert found.value.error.code == code and ("Try again" in found.value.error.message) is broken
 
 
 @pytest.mark.parametrize("able", [ABLE, FORMS], ids=["with tasks", "with questions"])

@@ -453,29 +453,36 @@ def even(number: int) -> int:
 @pytest.mark.parametrize(
     ("kind", "value", "path", "expected", "received", "example"),
     [
-        (datetime.datetime, "tomorrow", "", "string of the format date-time", 'string "tomorrow"', TIME),
-        (datetime.date, "2026-02-31", "", "string of the format date", 'string "2026-02-31"', "2026-01-31"),
-        (datetime.time, "noon", "", "string of the format time", 'string "noon"', "12:00:00Z"),
-        (datetime.timedelta, "long", "", "string of the format duration", 'string "long"', "PT1H"),
-        (uuid.UUID, "x", "", "string of the format uuid", 'string "x"', UUID),
+        (datetime.datetime, "tomorrow", "", "a valid datetime or date", 'string "tomorrow"', TIME),
+        (datetime.date, "2026-02-31", "", "a valid date or datetime", 'string "2026-02-31"', "2026-01-31"),
+        (datetime.time, "noon", "", "in a valid time format", 'string "noon"', "12:00:00Z"),
+        (datetime.timedelta, "long", "", "a valid duration", 'string "long"', "PT1H"),
+        (uuid.UUID, "x", "", "a valid UUID", 'string "x"', UUID),
         (decimal.Decimal, "abc", "", "a valid decimal", 'string "abc"', 1),
-        (HttpUrl, "nope", "", "string of the format uri", 'string "nope"', "https://example.com/"),
+        (HttpUrl, "nope", "", "a valid URL", 'string "nope"', "https://example.com/"),
         (int, 1e300, "", "integer of fewer digits", "number 1e+300", 1),
-        (Meeting, {"at": "x"}, "/at", "string of the format date-time", 'string "x"', {"at": TIME}),
+        (Meeting, {"at": "x"}, "/at", "a valid datetime or date", 'string "x"', {"at": TIME}),
         (
             list[Meeting],
             [{"at": TIME}, {"at": ""}],
             "/1/at",
-            "string of the format date-time",
+            "a valid datetime or date",
             'string ""',
             [],
         ),
-        (datetime.date | int, "q", "", "string of the format date or integer", 'string "q"', "2026-01-31"),
-        (DATES, {"q": 1}, "/q", "string of the format date", 'string "q"', {}),
-        (Annotated[int, AfterValidator(even)], 3, "", "integer (it must be even)", "number 3", None),
+        (datetime.date | int, "q", "", "a valid date or datetime", 'string "q"', "2026-01-31"),
+        (DATES, {"q": 1}, "/q", "a valid date or datetime", 'string "q"', {}),
+        (
+            Annotated[int, AfterValidator(even)],
+            3,
+            "",
+            "what its own check takes (it must be even)",
+            "number 3",
+            None,
+        ),
     ],
 )
-async def test_what_only_the_type_refuses_is_told_in_the_terms_of_the_schema(
+async def test_what_only_the_type_refuses_is_told_in_its_words(
     call: Call, kind: Any, value: Any, path: str, expected: str, received: str, example: Any
 ) -> None:
     def take(it: Any) -> None:

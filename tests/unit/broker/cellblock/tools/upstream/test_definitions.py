@@ -313,12 +313,6 @@ async def read_pages(pages: list[list[Any]], endless: bool = False) -> Listing:
     return await read_of(Lists(pages, endless=endless))
 
 
-async def test_all_pages_are_read() -> None:
-    read = await read_pages([[small_tool("a")], [], [small_tool("b"), small_tool("c")]])
-    assert [one.name for one in read.tools] == ["a", "b", "c"]
-    assert not read.left_out and not read.notes
-
-
 @pytest.mark.parametrize("page", [[], [small_tool("same")]], ids=["empty pages", "the same page again"])
 async def test_cursors_without_end_stop_at_the_cap_on_pages(
     page: list[Any], monkeypatch: pytest.MonkeyPatch
@@ -345,13 +339,6 @@ async def test_tools_that_are_left_out_count_and_are_named_up_to_a_number(
     assert [one.name for one in read.tools] == ["good"]
     assert len(read.left_out) == MAX_LEFT_OUT
     assert read.notes == [f"{500 - MAX_LEFT_OUT} more of its tools are left out."]
-
-
-async def test_one_tool_over_a_cap_costs_no_other() -> None:
-    read = await read_pages([[small_tool("a"), small_tool("b", description="d" * 100_000), small_tool("c")]])
-    assert [one.name for one in read.tools] == ["a", "c"]
-    [refused] = read.left_out
-    assert refused.name == "b" and "over 32768" in refused.why
 
 
 async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said() -> None:

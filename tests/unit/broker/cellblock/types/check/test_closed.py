@@ -61,6 +61,12 @@ TOOLS = (
     ToolEntry("any_key", "any_key", input_schema=schema({"query": TEXT}, additionalProperties=True)),
     ToolEntry("by_name", "by_name", input_schema={"type": "object", "additionalProperties": True}),
     ToolEntry("rows", "rows", input_schema=schema({})),
+    ToolEntry(
+        "wrapped",
+        "wrapped",
+        input_schema=schema({"page": TEXT}),
+        output_schema=schema({"items": {"type": "array", "items": ISSUE}}),
+    ),
     ToolEntry("one", "one", input_schema=schema({})),
 )
 
@@ -101,11 +107,17 @@ KEYS = [
         'await t.list_issues({ state: "open", lable: "bug" });',
         {"state": "Did you mean `status`?", "lable": "Did you mean `label`?"},
     ),
-    ("await t.list_issues({ colour: 1 });", {"colour": "The tool takes: status, label, limit."}),
+    (
+        "await t.list_issues({ colour: 1 });",
+        {"colour": 'It is declared as `list_issues(input?: { status?: "open" | "closed"; label?: string; '},
+    ),
     ("const b = {}; await t.list_issues({ ...b, lable: 'bug' });", {"lable": "Did you mean `label`?"}),
     ("await t.edit({ path: 'a', 'dry_run': true });", {"dry_run": "Did you mean `dryRun`?"}),
     ("await t.edit({ path: 'a', edits: [{ oldTxt: 'a', newText: 'b' }] });", {"oldTxt": "`oldText`"}),
-    ("await t.edit({ path: 'a', oldText: 'b' });", {"oldText": "each element of `edits`"}),
+    (
+        "await t.edit({ path: 'a', oldText: 'b' });",
+        {"oldText": "edits?: { oldText?: string; newText?: string }[]"},
+    ),
     ("await t.any_key({ qeury: 'a' });", {"qeury": "Did you mean `query`?"}),
     # However the function is reached.
     ("const { list_issues } = t; await list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
@@ -134,7 +146,7 @@ KEYS = [
     ),
     ("const api = { t }; await api.t.list_issues({ lable: 'bug' });", {"lable": "Did you mean `label`?"}),
     # given already, so that is not what was meant
-    ("await t.list_issues({ label: 'a', labels: ['b'] });", {"labels": "The tool takes"}),
+    ("await t.list_issues({ label: 'a', labels: ['b'] });", {"labels": "It is declared as"}),
 ]
 
 
@@ -163,6 +175,7 @@ FIELDS = [
         "`title`",
     ),
     ("console.log((await t.list_issues({})).isues.length);", "isues", "`issues`"),
+    ("console.log((await t.wrapped({}))[0].title);", "0", "The array is in `items`: read `.items[0]`."),
     ("JSON.parse(await t.rows({})).map((row) => row.tite);", "tite", "`title`"),
 ]
 

@@ -66,61 +66,61 @@ CATALOG = Catalog(
 )
 DISCOVERY = 'import * as d from "@codemode/discovery";'
 
+DECLARED = {
+    "search": "search(input: { params: { query: string; max_results?: number }; limit?: string })",
+    "create": "create(input: { entities: { name: string; kind?: string }[] })",
+    "edit": "edit(input: { path: string; edits: { oldText: string; newText: string }[] })",
+    "put": "put(input?: { map?: { [key: string]: string }; tags?: string[] })",
+    "choose": "choose(input: { by: { id: string } | { slug: string }; note?: string })",
+    "tree": "tree(input: { node: Node }); type Node = { name: string; below?: Node[] };",
+    "list": "list(input: { id: string }[])",
+}
+
+
+def of(name: str, likely: str = "") -> str:
+    return f"Did you mean `{likely}`? " * bool(likely) + f"It is declared as `{DECLARED[name]}`."
+
+
 HINTS = [
     # the name is one of a nested object
-    ("t.search({ query: 'x' });", "`query` belongs into `params`. The tool takes: params, limit."),
-    (
-        "t.edit({ path: 'p', oldText: 'a' });",
-        "`oldText` belongs into each element of `edits`. The tool takes: path, edits.",
-    ),
-    ("t.choose({ slug: 'x' });", "`slug` belongs into `by`. The tool takes: by, note."),
-    ("t.tree({ name: 'x' });", "`name` belongs into `node`. The tool takes: node."),
+    ("t.search({ query: 'x' });", of("search")),
+    ("t.edit({ path: 'p', oldText: 'a' });", of("edit")),
+    ("t.choose({ slug: 'x' });", of("choose")),
+    ("t.tree({ name: 'x' });", of("tree")),
     # a slip, at the top and further down
-    ("t.search({ parms: { query: 'x' } });", "Did you mean `params`? The tool takes: params, limit."),
-    ("t.search({ params: { qery: 'x' } });", "Did you mean `query`? `params` takes: query, max_results."),
-    ("t.tree({ node: { nme: 'x' } });", "Did you mean `name`? `node` takes: name, below."),
-    (
-        "t.edit({ path: 'p', edits: [{ old: 'a' }] });",
-        "Did you mean `oldText`? `edits` takes: oldText, newText.",
-    ),
+    ("t.search({ parms: { query: 'x' } });", of("search", "params")),
+    ("t.search({ params: { qery: 'x' } });", of("search", "query")),
+    ("t.tree({ node: { nme: 'x' } });", of("tree", "name")),
+    ("t.edit({ path: 'p', edits: [{ old: 'a' }] });", of("edit", "oldText")),
     # an array is wanted
-    (
-        "t.create({ entities: { name: 'a' } });",
-        "Pass an array: `entities: [{ … }]`. Each element takes: name, kind.",
-    ),
-    (
-        "t.edit({ path: 'p', edits: { oldText: 'a', newText: 'b' } });",
-        "Pass an array: `edits: [{ … }]`. Each element takes: oldText, newText.",
-    ),
-    (
-        "const edits = { oldText: 'a', newText: 'b' }; t.edit({ path: 'p', edits });",
-        "Pass an array: `edits: [{ … }]`.",
-    ),
-    (
-        "const input = { path: 'p', edits: { oldText: 'a', newText: 'b' } }; t.edit(input);",
-        "Pass an array: `edits: [{ … }]`.",
-    ),
-    ("t.put({ tags: 'x' });", "Pass an array: `tags: […]`."),
-    ("t.list({ id: 'x' });", "Pass an array: `[{ … }]`. Each element takes: id."),
+    ("t.create({ entities: { name: 'a' } });", of("create")),
+    ("t.edit({ path: 'p', edits: { oldText: 'a', newText: 'b' } });", of("edit")),
+    ("const edits = { oldText: 'a', newText: 'b' }; t.edit({ path: 'p', edits });", of("edit")),
+    ("const input = { path: 'p', edits: { oldText: 'a', newText: 'b' } }; t.edit(input);", of("edit")),
+    ("t.put({ tags: 'x' });", of("put")),
+    ("t.list({ id: 'x' });", of("list")),
     # something is missing
-    ("t.create({ entities: [{ kind: 'a' }] });", "Add `name` to `entities`."),
-    ("t.edit({});", "Add `path`, `edits` to the input."),
-    # many places are none, and a long list is cut
-    ("t.many({ shared: 'x' });", "The tool takes: prop_0, prop_1, "),
+    ("t.create({ entities: [{ kind: 'a' }] });", of("create")),
+    ("t.edit({});", of("edit")),
+    # a long declaration is cut
+    ("t.many({ shared: 'x' });", "It is declared as `many(input?: { prop_0?: { shared?: string; "),
     # an index signature is no property
-    ("t.put({ key: 'x' });", "The tool takes: map, tags."),
+    ("t.put({ key: 'x' });", of("put")),
     # functions of the fixed modules
-    (f"{DISCOVERY} d.describeServer();", "Call it as `describeServer(serverId: string)`."),
-    (f"{DISCOVERY} d.listServers('a');", "Call it as `listServers()`."),
+    (f"{DISCOVERY} d.describeServer();", "It is declared as `describeServer(serverId: string)`."),
+    (f"{DISCOVERY} d.listServers('a');", "It is declared as `listServers()`."),
     (
         f"{DISCOVERY} d.searchTools({{ query: 'a' }});",
-        "Call it as `searchTools(query: string, options?: SearchToolsOptions)`.",
+        "It is declared as `searchTools(query: string, options?: SearchToolsOptions)`.",
     ),
     (
         'import { describeServer as tell } from "@codemode/discovery"; tell();',
-        "Call it as `describeServer(serverId: string)`.",
+        "It is declared as `describeServer(serverId: string)`.",
     ),
-    (f"{DISCOVERY} d.searchTools('a', {{ max: 3 }});", "It takes: detail, serverId, limit."),
+    (
+        f"{DISCOVERY} d.searchTools('a', {{ max: 3 }});",
+        "It is declared as `searchTools(query: string, options?: SearchToolsOptions)`.",
+    ),
     # `require` is none of the compiler's imports
     ('const { x } = require("@codemode/discovery");', 'write `import { … } from "@codemode/discovery"`.'),
 ]
@@ -147,8 +147,7 @@ async def test_the_hint_says_what_to_change(check: Check, code: str, hint: str, 
     assert checked.gave_up is None
     assert len(checked.faults) == 1, checked
     told = checked.faults[0].hint
-    assert hint in told if hint.endswith(", ") else told.endswith(hint), told
-    assert "key" not in told
+    assert hint in told if hint.endswith("; ") else told.endswith(hint), told
 
 
 OF_ARRAYS = [

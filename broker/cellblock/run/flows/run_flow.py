@@ -1,0 +1,140 @@
+"""A run's flow is what is known of the data that the run has seen: it judges each call by that, and takes each result's
+label before the result goes on to the script."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from cellblock.base.json import is_object
+from cellblock.run.flows.labels import NOTHING, UNSAID, Label, Stated, stated_by_server
+from cellblock.run.flows.marks import Seen, marks
+from cellblock.run.flows.question import FlowQuestion
+from cellblock.run.flows.rules import FlowRules, Judged, rule_for
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.upstream.definitions import shown
+from cellblock.tools.upstream.wire.repair import carried
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult, fields_of
+
+MAX_META_BYTES: Final = 64 * 1024
+"""Bounds what is read of a server's own labels; a larger one counts as the strictest."""
+
+KEPT_RESULTS: Final = 32
+KEPT_BYTES: Final = 8 * 1024
+"""Bound what is kept of a run's results to be found again in what it sends: so many of the last, so much of each."""
+
+MAX_SOURCES: Final = 6
+"""Bounds the tools that a question names as sources."""
+
+
+class FlowMemory(Protocol):
+    """Keeps what principals' models have read, from run to run; `record.flow_labels` does."""
+
+    async def of(self, reader: str) -> Label:
+        """Gives the label of what a reader has read. Never raises: what cannot be known is the strictest."""
+        ...
+
+    def rises(self, reader: str, label: Label) -> None:
+        """Hears that a run of a reader knows more: what it logs may be read before it ends."""
+        ...
+
+    async def read(self, reader: str, label: Label) -> None:
+        """Hears that a reader is about to read what has this label; others know it when this returns, or within a
+        bound. Never raises."""
+        ...
+
+
+class RunFlow:
+    """Follows the data of one run, or of one call without a run.
+
+    Args:
+        rules: The policy's.
+        label: Of what the run's author has read before.
+        catalog: The run's: definitions in it that nobody has approved are strangers' words.
+        risen: Told the label each time that the run has seen what was not in it before; None: nobody is.
+
+    Attributes:
+        label: Of all that the run knows.
+    """
+
+    def __init__(
+        self,
+        rules: FlowRules,
+        label: Label = NOTHING,
+        catalog: Catalog | None = None,
+        risen: Callable[[Label], object] | None = None,
+    ) -> None:
+        self._rules = rules
+        self._risen = [] if risen is None else [risen]
+        if catalog is not None and any(server.unpinned for server in catalog.servers.values()):
+            label |= replace(NOTHING, trusted=False)
+        self.label = label
+        self._sources = dict[str, Label]()
+        self._seen = deque[Seen](maxlen=KEPT_RESULTS)
+
+    def on_rise(self, tell: Callable[[], object]) -> None:
+        """Has somebody told when the run knows more."""
+        self._risen.append(lambda _: tell())
+
+    def takes(self, label: Label, source: str = "") -> None:
+        """Joins what the run is about to see. Call it before anything of that goes on to the script."""
+        if source and source not in self._sources and not label.within(NOTHING):
+            self._sources[source] = label
+        if not label.within(self.label):
+            self.label |= label
+            for tell in self._risen:
+                tell(self.label)
+
+    def answered(self, server: ServerEntry, tool: ToolEntry, result: object) -> Label:
+        """Takes what a call of a tool came to: a result, or an error with words of its server. Returns its label."""
+        label = self._rules.of(server, tool).result(_said_by_server(result))
+        source = f"{server.server_id}.{shown(tool.tool_name)}"
+        self.takes(label, source)
+        body = result.body if isinstance(result, ToolResult | ResourceResult) else b""
+        if body:
+            self._seen.append(Seen(source, body[:KEPT_BYTES]))
+        return label
+
+    def recorded(self, server: ServerEntry | None, tool: ToolEntry | None, packed: str) -> None:
+        """Takes the answer of a call that is recorded with its label; without one, what the tool's results are now."""
+        if packed or server is None or tool is None:
+            self.takes(Label.unpack(packed))
+        else:
+            self.takes(self._rules.of(server, tool).result())
+
+    def judge(self, server: ServerEntry, tool: ToolEntry, arguments: Any) -> Judged:
+        """Says what happens to a call that is about to be made."""
+        return self._rules.judge(server, tool, arguments, self.label)
+
+    async def question(
+        self, server: ServerEntry, tool: ToolEntry, arguments: Any, judged: Judged
+    ) -> FlowQuestion:
+        """Makes what a question about a call shows."""
+        label = self.label
+        sources = [name for name, own in self._sources.items() if not own.within(NOTHING)]
+        named = ", ".join(sources[:MAX_SOURCES]) + (" and others" if len(sources) > MAX_SOURCES else "")
+        of = f"This run has read {named}." if named else "What was read before this run counts."
+        said = f"What the script knows is {label}; {judged.why}. {of}"
+        found = await marks(arguments, [*self._seen])
+        rule = json.dumps(rule_for(server.server_id, tool, label, arguments), ensure_ascii=False)
+        return FlowQuestion(said=said, found=found, rule=rule, label=label.pack())
+
+
+def _said_by_server(result: object) -> Stated:
+    """Reads the label that a server has put on a result."""
+    meta: object = getattr(result, "meta", None)
+    body = result.body if isinstance(result, ToolResult | ResourceResult) else carried(meta)
+    if isinstance(body, bytes):
+        if b'"ifc"' not in body:
+            return UNSAID
+        raw = bytes(fields_of(body).get("_meta", b"{}"))
+        try:
+            meta = msgspec.json.decode(raw) if len(raw) <= MAX_META_BYTES else {"ifc": None}
+        except (msgspec.DecodeError, RecursionError):
+            meta = {"ifc": None}
+    return stated_by_server(meta) if is_object(meta) else UNSAID

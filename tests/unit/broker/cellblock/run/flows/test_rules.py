@@ -1,0 +1,253 @@
+"""What tools are, in the order of those who may say it, and what becomes of calls."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.policy import FlowLabel, PolicySettings
+from cellblock.base.settings.server import ServerConfig
+from cellblock.run.flows.labels import NOTHING, STRICTEST, Label, Stated
+from cellblock.run.flows.rules import FlowRules, receivers_in, rule_for
+from cellblock.run.policy.policy import faults
+from cellblock.tools.catalog.model import READ, Given, ServerEntry, ToolEntry
+
+MAIL = ServerConfig(command="npx", args=["-y", "@gongrzhe/server-gmail-autoauth-mcp@1.2.3"])
+FILES = ServerConfig(command="npx", args=["-y", "@modelcontextprotocol/server-filesystem", "/home"])
+PRIVATE, PUBLIC = Label(frozenset()), Label(None)
+
+
+def server(name: str) -> ServerEntry:
+    return ServerEntry(name, name, name)
+
+
+def tool(name: str, **about: Any) -> ToolEntry:
+    return ToolEntry(name, name, **about)
+
+
+def rules(servers: dict[str, ServerConfig] | None = None, **policy: Any) -> FlowRules:
+    return FlowRules(PolicySettings.model_validate({"flows": "guard", **policy}), servers or {})
+
+
+def verdict(flows: FlowRules, name: str, label: Label, arguments: Any = None, **about: Any) -> str:
+    server_id, _, of = name.partition(".")
+    return flows.judge(server(server_id), tool(of, **about), arguments or {}, label).then
+
+
+def test_what_nobody_has_labelled_is_private_and_untrusted_and_seen_by_everybody() -> None:
+    flow = rules().of(server("odd"), tool("do", annotations={"readOnlyHint": True}))
+    assert (flow.result(), flow.sink) == (STRICTEST, None)
+    trusted = flow.result(Stated((None,), True))
+    assert trusted == STRICTEST
+
+
+def test_labels_come_from_policy_then_overlay_then_trusted_servers_then_what_is_known() -> None:
+    given = Given(flow=FlowLabel(secrecy=["repo:acme"], trust="trusted", sink="private"))
+    said = Stated((None,), True)
+    flows = rules(
+        {"mail": MAIL},
+        trustIfc=["mail"],
+        labels={"mail.*": {"secrecy": "private"}, "mail.pub*": {"secrecy": "public", "trust": "untrusted"}},
+    )
+    assert flows.of(server("mail"), tool("read", given=given)).result(said) == Label(frozenset(), True)
+    assert flows.of(server("mail"), tool("publish", given=given)).result(said) == Label(None, False)
+    only_overlay = rules({"mail": MAIL}, trustIfc=["mail"]).of(server("mail"), tool("read", given=given))
+    assert (
+        only_overlay.result(said) == Label(frozenset({"repo:acme"}), True)
+        and only_overlay.sink == frozenset()
+    )
+    by_server = rules({"mail": MAIL}, trustIfc=["mail"]).of(server("mail"), tool("read"))
+    assert by_server.result(said) == NOTHING and by_server.result() == STRICTEST
+    # One that the policy does not trust may only tighten.
+    strict = Stated((frozenset(),), False)
+    tightened = rules(labels={"mail.*": {"secrecy": "public", "trust": "trusted"}}).of(
+        server("mail"), tool("read")
+    )
+    assert (tightened.result(), tightened.result(said), tightened.result(strict)) == (
+        NOTHING,
+        NOTHING,
+        STRICTEST,
+    )
+    # What a trusted one says stricter than the policy counts, too.
+    both = rules(trustIfc=["mail"], labels={"mail.*": {"secrecy": "public", "trust": "trusted"}})
+    assert both.of(server("mail"), tool("read")).result(strict) == STRICTEST
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "seen_by_all"),
+    [
+        (MAIL, "send_email", True),
+        (MAIL, "search_emails", False),
+        (FILES, "write_file", False),
+        (ServerConfig(url="https://mcp.linear.app/mcp"), "create_issue", True),
+        (
+            ServerConfig(command="docker", args=["run", "-i", "ghcr.io/github/github-mcp-server:v1"]),
+            "list_issues",
+            False,
+        ),
+        (ServerConfig(command="uvx", args=["mcp-server-fetch==2025.1.17"]), "fetch", True),
+        (ServerConfig(command="/opt/bin/rust-mcp-filesystem"), "write_file", False),
+        (ServerConfig(command="./files"), "read_file", True),
+        (ServerConfig(url="https://mcp.linear.app.evil.example/mcp"), "list_issues", True),
+    ],
+)
+def test_known_servers_are_known_by_package_image_or_host(
+    config: ServerConfig, name: str, seen_by_all: bool
+) -> None:
+    flow = rules({"one": config}).of(server("one"), tool(name))
+    assert (flow.sink is None) is seen_by_all and not flow.result().trusted
+    is_web = "mcp-server-fetch" in str(config.args)
+    assert (flow.result().secrecy is None) is is_web
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "destroys"),
+    [
+        ("remove", {}, True),
+        ("deleteAll", {"annotations": {"readOnlyHint": True}}, True),
+        ("run", {}, True),
+        ("run", {"annotations": {"destructiveHint": False}}, False),
+        ("get_weather", {}, False),
+        ("getWeather", {}, False),
+        ("getaway", {}, True),
+        ("send_note", {}, False),
+        ("read_file", {"annotations": {"destructiveHint": True}}, True),
+        ("delete", {"given": Given(effect="write")}, False),
+        ("look", {"given": Given(effect="destructive")}, True),
+    ],
+)
+def test_what_destroys(name: str, about: dict[str, Any], destroys: bool) -> None:
+    assert rules().of(server("one"), tool(name, **about)).destructive is destroys
+    said = rules(labels={"one.*": {"destructive": not destroys}})
+    assert said.of(server("one"), tool(name, **about)).destructive is not destroys
+
+
+def test_a_resource_is_read_from_whoever_hears_its_name() -> None:
+    flow = rules({"files": FILES}).of(server("files"), READ)
+    assert flow.sink == frozenset() and not flow.destructive
+    assert rules().of(server("odd"), READ).sink is None
+
+
+def test_guard_asks_before_private_data_is_seen_by_others_and_before_strangers_destroy() -> None:
+    flows = rules(
+        labels={
+            "mail.*": {"sink": "private"},
+            "acme.*": {"sink": ["repo:acme"]},
+            "files.*": {"sink": "private", "destructive": True},
+        }
+    )
+    acme = Label(frozenset({"repo:acme"}))
+    table = [("web.get", PUBLIC, "allow"), ("web.get", PRIVATE, "ask"), ("web.get", acme, "ask")]
+    table += [("acme.get", acme, "allow"), ("acme.get", PRIVATE, "ask"), ("mail.get", PRIVATE, "allow")]
+    table += [("files.rm", PRIVATE, "allow"), ("files.rm", Label(None, False), "ask")]
+    table += [("web.get", Label(None, False), "allow")]
+    assert [(name, label, verdict(flows, name, label)) for name, label, _ in table] == table
+
+
+def test_the_first_rule_that_fits_counts_and_the_preset_after_them() -> None:
+    flows = rules(
+        flows={
+            "preset": "guard",
+            "rules": [
+                {"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"},
+                {"from": {"secrecy": "private"}, "to": "mail.*", "then": "deny"},
+                {"from": {"secrecy": ["repo:acme"], "trust": "trusted"}, "to": "public", "then": "allow"},
+                {"from": {"trust": "untrusted"}, "to": ["repo:acme"], "then": "deny"},
+            ],
+        }
+    )
+
+    def sent(**arguments: Any) -> str:
+        return verdict(flows, "mail.send", STRICTEST, arguments)
+
+    assert sent(to="ann@acme.example", body="hello") == "allow"
+    assert sent(to=["ann@acme.example"]) == "allow" and sent(to=[]) == "deny"
+    assert sent(to="ann@acme.example, eve@evil.example") == "deny" and sent(to="eve@evil.example") == "deny"
+    # Nobody else may get it by another argument.
+    assert sent(to="ann@acme.example", bcc="eve@evil.example") == "deny"
+    assert sent(to="ann@acme.example", bcc=[], cc=None) == "allow"
+    assert (
+        sent(to="ann@acme.example", options={"reply": [{"Reply-To": 1, "bcc": "eve@evil.example"}]}) == "deny"
+    )
+    acme = frozenset({"repo:acme"})
+    assert verdict(flows, "web.get", Label(acme, True)) == "allow"
+    assert verdict(flows, "web.get", Label(acme, False)) == "deny"
+    assert verdict(flows, "web.get", PRIVATE) == "ask" and verdict(flows, "web.get", PUBLIC) == "allow"
+
+
+def test_rules_without_the_preset_ask_about_nothing_else() -> None:
+    flows = rules(flows=[{"from": {"secrecy": "private"}, "to": "web.*", "then": "deny"}])
+    assert [verdict(flows, name, PRIVATE) for name in ("web.get", "odd.get")] == ["deny", "allow"]
+    off = FlowRules(PolicySettings(), {})
+    assert not off.is_on and verdict(off, "web.get", STRICTEST) == "allow"
+
+
+VALUES = st.recursive(
+    st.none() | st.text(max_size=6), lambda inner: st.lists(inner, max_size=2), max_leaves=4
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["to", "cc", "body", "url", "n"]), VALUES),
+    st.sampled_from(["to", "cc", "body"]),
+    VALUES,
+)
+def test_always_allows_the_same_receivers_and_no_others(sent: dict[str, Any], name: str, value: Any) -> None:
+    rule = rule_for("mail", tool("send"), PRIVATE, sent)
+    flows = rules(flows={"preset": "guard", "rules": [rule]})
+    assert verdict(flows, "mail.send", PRIVATE, sent) == "allow"
+    assert verdict(flows, "mail.send", STRICTEST, sent) == "ask"
+    assert verdict(flows, "mail.post", PRIVATE, sent) == "ask"
+    other = {**sent, name: value}
+    wanted = receivers_in(sent)
+    if receivers_in(other).keys() - wanted.keys():
+        assert verdict(flows, "mail.send", PRIVATE, other) == "ask"
+
+
+def test_always_of_a_url_is_for_its_host() -> None:
+    rule = rule_for("web", tool("get"), PRIVATE, {"url": "https://docs.example/a?b"})
+    flows = rules(flows={"preset": "guard", "rules": [rule]})
+    urls = ["https://docs.example", "https://docs.example/c", "https://docs.example@evil.example/"]
+    urls += ["https://docs.example.evil.example/", "http://docs.example/", "https://docs.example:99/"]
+    got = [verdict(flows, "web.get", PRIVATE, {"url": url}) for url in urls]
+    assert got == ["allow", "allow", "ask", "ask", "ask", "ask"]
+
+
+MISSPELT: list[dict[str, Any]] = [
+    {"flows": "guards"},
+    {"flows": {"preset": "guard", "rule": []}},
+    {"flows": [{"from": {"secrecy": "privat"}, "then": "ask"}]},
+    {"flows": [{"to": "mail", "then": "ask"}]},
+    {"flows": [{"to": "mail.*"}]},
+    {"flows": [{"arguments": {"to": []}, "then": "allow"}]},
+    {"labels": {"mail.*": {"secrecy": ["acme"]}}},
+    {"labels": {"mail.*": {"secret": "private"}}},
+    {"labels": {"mail": {}}},
+    {"secrets": "hide"},
+    {"trustIfc": "github"},
+]
+
+
+@pytest.mark.parametrize("policy", MISSPELT)
+def test_what_is_misspelt_is_an_error(policy: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        PolicySettings.model_validate(policy)
+
+
+def test_servers_that_are_not_there_and_schemas_that_cannot_be_used_are_errors() -> None:
+    policy: dict[str, Any] = {
+        "flows": {"rules": [{"then": "ask"}, {"to": "mial.send", "then": "ask"}]},
+        "labels": {"mial.*": {}},
+        "trustIfc": ["mail", "mial"],
+    }
+    found = [(one.path, one.message) for one in faults(PolicySettings.model_validate(policy), ["mail"])]
+    assert [path for path, _ in found] == [
+        ("labels", "mial.*"),
+        ("trustIfc", 1),
+        ("flows", "rules", 1, "to"),
+    ], found
+    with pytest.raises(ConfigError, match="rule 1"):
+        rules(flows=[{"arguments": {"to": {"$ref": "https://evil.example/"}}, "then": "allow"}])
