@@ -99,11 +99,8 @@ class _Noted:
         call, facts = self.call, self.facts
         if facts is not None:
             call.error, call.certainty, call.duration_ms = facts.error, facts.certainty, facts.duration_ms
-<<<<<<< HEAD
             call.inner = facts.inner
-=======
             call.label = facts.label
->>>>>>> main
         return replace(call)
 
 

@@ -17,6 +17,7 @@ from cellblock.base.errors import CellblockError, Certainty, Overloaded, ToolCal
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.policy import Grant
 from cellblock.run.calls import IN_FLIGHT, OuterCall
+from cellblock.run.flows.labels import NOTHING, Label
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
 from cellblock.run.run import HOST_GRACE_SECONDS
@@ -48,7 +49,12 @@ class RunsScripts(Protocol):
     """Runs a request, as a child where it has an `outer` call; `Executor.run` does."""
 
     def __call__(
-        self, raw: Mapping[str, Any], caller: Caller, *, outer: OuterCall | None
+        self,
+        raw: Mapping[str, Any],
+        caller: Caller,
+        *,
+        outer: OuterCall | None = None,
+        label: Label = NOTHING,
     ) -> Awaitable[RunResponse]: ...
 
 
@@ -88,16 +94,14 @@ class Children:
                 response = await self._within(name, request, caller)
         else:
             assert isinstance(caller, Caller)
-            response = await self._run(request, caller, outer=None)
+            response = await self._run(request, caller)
         if not response.ok:
             raise _failed(name, response)
         return await asyncio.to_thread(_result, name, script.output, response)
 
     async def _within(self, name: str, request: dict[str, Any], outer: OuterCall) -> RunResponse:
         if self._capacity() < 2:
-            raise _refusal(
-                name, "the pool has one place, which its caller has", "Raise pool.capacity to 2."
-            )
+            raise _refusal(name, "the pool has one place, which its caller has", "Raise pool.capacity to 2.")
         calls, context, inner = outer.calls, outer.calls.context, outer.calls.inner
         limits = context.limits
         # The rest is for the caller itself: what it has used by now, its host alone knows.
@@ -114,15 +118,20 @@ class Children:
         }
         facts = context.watch.facts
         caller = Caller(facts.client, Grantee(facts.principal, context.approver), None, context.requester)
+        flow = None if context.rules is None else context.rules.flow
         calls.clock.charge(cpu_ms)
         used = cpu_ms
         try:
-            response = await self._run(request, caller, outer=outer)
+            response = await self._run(request, caller, outer=outer, label=flow.label if flow else NOTHING)
             used = min(cpu_ms, response.usage.cpu_ms)
         finally:
             calls.clock.charge(used - cpu_ms)
             inner.cpu_ms += used
             context.account.add_cpu(used)
+        if flow is not None and response.label is not None:
+            # Before anything of it goes on to the caller.
+            flow.takes(response.label, f"{outer.call.server}.{name}")
+            outer.call.label = response.label.pack()
         inner.log_bytes += sum(len(entry.message.encode("utf-8", "replace")) for entry in response.logs)
         inner.peak_bytes = max(inner.peak_bytes, response.usage.peak_memory_bytes)
         return response

@@ -48,15 +48,12 @@ class CallFacts:
     error: str | None = NEVER_SENT
     certainty: Certainty = Certainty.NOT_STARTED
     over: bool = False
-<<<<<<< HEAD
     within: str | None = None
     """Names the kept script that has made the call, where another run has called that."""
     inner: int = 0
     """Counts the calls of a kept script that was called."""
-=======
     label: str = ""
     """Holds the label of what came of it, packed; empty where flows are off, or nothing has come."""
->>>>>>> main
 
     def entry(self) -> TraceEntry:
         """Gives the call's entry in the trace; of a call that is under way, with the time until now."""

@@ -16,12 +16,8 @@ from cellblock.base.account import Account
 from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Budget
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.kept import Newest
-<<<<<<< HEAD
 from cellblock.base.settings.policy import Grant, Reuse
-=======
-from cellblock.base.settings.policy import Reuse
 from cellblock.base.settings.sections import ALL, value_for
->>>>>>> main
 from cellblock.base.settings.settings import RunSettings
 from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
@@ -179,11 +175,8 @@ class _Job:
     kept: KeptRun | None
     given: RunJournal | None
     script_name: str
-<<<<<<< HEAD
-    outer: OuterCall | None = None
-=======
     label: Label | None
->>>>>>> main
+    outer: OuterCall | None = None
 
     @property
     def journal(self) -> RunJournal | None:
@@ -319,11 +312,8 @@ class Executor:
         kept: KeptRun | None = None,
         run_id: str = "",
         script_name: str = "",
-<<<<<<< HEAD
         outer: OuterCall | None = None,
-=======
         label: Label = NOTHING,
->>>>>>> main
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -335,12 +325,9 @@ class Executor:
             run_id: Names a new run; empty: any name.
             script_name: What places in the script are told by, in the place of what was recorded; empty: it is no file.
                 One that would have to be written otherwise within JSON counts as empty.
-<<<<<<< HEAD
             outer: The call of another run that this one is: within its grants, and told of nowhere else.
-=======
             label: Of what the script's author knows besides what its principal is remembered to have read. What the run
                 knows at its end is `response.label`.
->>>>>>> main
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -382,11 +369,8 @@ class Executor:
                 kept=kept,
                 given=journal,
                 script_name=name if is_plain_name(name) else SCRIPT_NAME,
-<<<<<<< HEAD
                 outer=outer,
-=======
                 label=await self._known_before(caller, journal, label),
->>>>>>> main
             )
             try:
                 response = await self._to_end(job)
@@ -435,13 +419,11 @@ class Executor:
             account = Account(self._budget, caller.client)
             named = f"{server.server_id}.{tool.tool_name}"
             watch = self._events.open(caller.client, named, principal=principal)
-<<<<<<< HEAD
             origin = CallOrigin(caller.requester, account=account, caller=caller)
             inputs = CallInputs(self._schemas, account)
             result = await call_directly(
                 server, tool, arguments, self._upstreams, inputs, rules, origin, watch
             )
-=======
             inputs, origin = CallInputs(self._schemas, account), CallOrigin(caller.requester, account=account)
             try:
                 result = await call_directly(
@@ -450,7 +432,6 @@ class Executor:
             finally:
                 if flow is not None and self._memory is not None:
                     await self._memory.read(caller.reader, flow.label)
->>>>>>> main
             if self._learner is not None:
                 most = self._settings.max_message_bytes
                 await learn(self._learner, server, tool, result, most, principal)
@@ -654,11 +635,7 @@ class Executor:
             counts_queue=request.has_default_timeout,
             catalog=catalog,
             discovery=self._discovery.get_or_make(catalog).shown(self._outputs(caller.grantee.principal)),
-<<<<<<< HEAD
-            rules=self._rules_of(job),
-=======
-            rules=self._rules(caller, job.grants, earlier=job.earlier, stops=request.plan, flow=flow),
->>>>>>> main
+            rules=self._rules_of(job, flow),
             requester=caller.requester,
             account=account,
             upstreams=self._upstreams,
@@ -677,11 +654,11 @@ class Executor:
             outer=job.outer,
         )
 
-    def _rules_of(self, job: _Job) -> RunRules | None:
+    def _rules_of(self, job: _Job, flow: RunFlow | None) -> RunRules | None:
         outer = None if job.outer is None else job.outer.calls.context.rules
         if outer is not None and job.grants is not None:
-            return outer.of_child(job.grants)
-        return self._rules(job.caller, job.grants, earlier=job.earlier, stops=job.request.plan)
+            return outer.of_child(job.grants, flow)
+        return self._rules(job.caller, job.grants, earlier=job.earlier, stops=job.request.plan, flow=flow)
 
     def _journal_begins(self, journal: RunJournal, plan: Plan, job: _Job, catalog: Catalog) -> bytes:
         """Gives what the worker of a journaled run is sent."""

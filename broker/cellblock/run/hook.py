@@ -108,11 +108,8 @@ class RecordedCall:
         duration_ms: How long it took; this and the next two are as in the trace.
         error: One of a few fixed phrases.
         certainty: What is certain about a call without an answer.
-<<<<<<< HEAD
         inner: How many calls a kept script that was called has made.
-=======
         label: As of `CallFacts`.
->>>>>>> main
     """
 
     id: int
@@ -126,11 +123,8 @@ class RecordedCall:
     duration_ms: int = 0
     error: str | None = None
     certainty: Certainty = Certainty.NOT_STARTED
-<<<<<<< HEAD
     inner: int = 0
-=======
     label: str = ""
->>>>>>> main
 
     @property
     def name(self) -> str:

@@ -8,12 +8,8 @@ from typing import Final, NamedTuple
 
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.base.kept import Newest
-<<<<<<< HEAD
-from cellblock.base.settings.policy import DEFAULT, EXACTLY, Grant, PolicySettings, is_of_embedder
-=======
-from cellblock.base.settings.policy import DEFAULT, Flows, Grant, PolicySettings, is_of_embedder
+from cellblock.base.settings.policy import DEFAULT, EXACTLY, Flows, Grant, PolicySettings, is_of_embedder
 from cellblock.base.settings.server import ServerConfig
->>>>>>> main
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.flows.rules import FlowRules
 from cellblock.run.policy.asking import EMBEDDING

@@ -78,11 +78,8 @@ class RunRules:
         earlier: What became of the questions of a run that goes on; None: it is a new one.
         stops: Whether each call that is not known to be read-only is asked about: the run is a plan.
         quotas: What the client may call in a period; None: as much as it likes.
-<<<<<<< HEAD
         within: The rules of the run that has called this one: its user is asked as often by both together.
-=======
         flow: Follows the run's data; None: it may go anywhere.
->>>>>>> main
 
     Attributes:
         asked: Counts how often the user was asked.
@@ -98,11 +95,8 @@ class RunRules:
         earlier: EarlierQuestions | None = None,
         stops: bool = False,
         quotas: Quotas | None = None,
-<<<<<<< HEAD
         within: RunRules | None = None,
-=======
         flow: RunFlow | None = None,
->>>>>>> main
     ) -> None:
         earlier = earlier or EarlierQuestions()
         self._grants = grants
@@ -112,12 +106,8 @@ class RunRules:
             nullcontext() if approver is None else asyncio.Lock()
         )
         self._verdicts, self._waited_before = dict(earlier.verdicts), earlier.waited
-<<<<<<< HEAD
-        self._stops, self._quotas, self._within = stops, quotas, within
-=======
         self._asked_by_label = earlier.labels
-        self._stops, self._quotas, self.flow = stops, quotas, flow
->>>>>>> main
+        self._stops, self._quotas, self._within, self.flow = stops, quotas, within, flow
         self.asked = earlier.asked
         self.allowed: set[int] = set()
         self._waited = earlier.waited_ms / 1000
@@ -130,15 +120,14 @@ class RunRules:
         """Gives what the run has."""
         return self._grants
 
-    def of_child(self, grants: Grants) -> RunRules:
+    def of_child(self, grants: Grants, flow: RunFlow | None) -> RunRules:
         """Returns the rules of a script that the run calls: what they share is counted once, and what is the script's
         own begins anew with each call of it."""
         own = len(self._grants.layers)
         for key in [key for key in self._used if key[0] >= own]:
             del self._used[key]
-        return RunRules(
-            grants, self._approver, self._used, stops=self._stops, quotas=self._quotas, within=self
-        )
+        shared = {"stops": self._stops, "quotas": self._quotas}
+        return RunRules(grants, self._approver, self._used, **shared, within=self, flow=flow)
 
     @property
     def _most_ms(self) -> int:

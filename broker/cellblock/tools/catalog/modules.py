@@ -13,15 +13,15 @@ from functools import lru_cache
 from typing import Any, Final
 
 from cellblock.base.kept import KeptByIdentity
-from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.catalog.model import SCRIPTS, Catalog, ServerEntry
 
 HOOK: Final = 'globalThis["__cellblock_boot__"]'
 
 ERRORS_SPECIFIER: Final = "@codemode/errors"
 DISCOVERY_SPECIFIER: Final = "@codemode/discovery"
 SERVERS_PREFIX: Final = "@codemode/servers/"
-SCRIPTS_SPECIFIER: Final = "@codemode/scripts"
-"""Names the module of the kept scripts, and their server where a configuration has names: a path is nobody's."""
+SCRIPTS_SPECIFIER: Final = SCRIPTS
+"""Names the module of the kept scripts."""
 
 IMPORT_SPECIFIER: Final = "@codemode/internal-import"
 
@@ -103,7 +103,7 @@ def server_meta(server: ServerEntry) -> dict[str, Any]:
 def server_of(catalog: Catalog, specifier: str) -> ServerEntry | None:
     """Gives the server whose module a specifier names; None where the catalog has none."""
     if specifier == SCRIPTS_SPECIFIER:
-        return next((one for one in catalog.servers.values() if one.config_name == SCRIPTS_SPECIFIER), None)
+        return next((one for one in catalog.servers.values() if one.is_scripts), None)
     return (
         catalog.servers.get(specifier[len(SERVERS_PREFIX) :])
         if specifier.startswith(SERVERS_PREFIX)

@@ -20,7 +20,6 @@ from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry
-from cellblock.tools.catalog.modules import SCRIPTS_SPECIFIER
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,
     check_servers,
@@ -420,7 +419,7 @@ class Registry:
         # By its name: a run may have an entry with fewer tools.
         if self._local and server.config_name == LOCAL_SERVER:
             return self._python.caller(tool.tool_name, origin.account)
-        if self._scripts is not None and server.config_name == self._scripts[0].config_name:
+        if self._scripts is not None and server.is_scripts:
             call = self._scripts[1]
             return lambda arguments: call(tool, arguments, origin)
         session = self._session_of(server)
@@ -436,7 +435,7 @@ class Registry:
         if self._local_entry is not None and server == self._local_entry.server_id:
             return not tool or tool in self._local
         scripts = self.catalog.servers.get(server)
-        if scripts is not None and scripts.config_name == SCRIPTS_SPECIFIER:
+        if scripts is not None and scripts.is_scripts:
             return not tool or tool in scripts.by_export
         return server in self._paths.values()
 

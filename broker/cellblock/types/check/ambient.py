@@ -179,7 +179,7 @@ def _declared(
         return got.get((of.server_id, tool.tool_name)) or known(of, tool)
 
     text = declare_server(server, shared=True, outputs=outputs, typed=named, reading=False)
-    if server.config_name == SCRIPTS_SPECIFIER:
+    if server.is_scripts:
         text += f'declare module "{SCRIPTS_SPECIFIER}" {{ export * from "{SERVERS_PREFIX}{server.server_id}"; }}\n'
     return _Part(server, revision, named, (text, closed_view(text)))
 
