@@ -46,6 +46,18 @@ def test_a_server_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
     assert "Server broken is not connected" in done.stdout.partition("Problems")[2]
 
 
+def test_what_has_come_of_a_slow_server_is_told_as_soon_as_it_is_known(tmp_path: Path) -> None:
+    plain = plain_server()
+    words = ["-c", 'sleep 4; exec "$@"', "sh", plain["command"], *plain["args"]]
+    hanging = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
+    config = write_config(
+        tmp_path, {"hanging": hanging, "slow": {**plain, "command": "/bin/sh", "args": words}}
+    )
+    done = doctor("--config", str(config), "--state-dir", str(tmp_path / "state"))
+    told = [line for line in done.stderr.splitlines() if "connected" in line]
+    assert told == ["cellblock: server slow is connected", "cellblock: server hanging is not connected"]
+
+
 def test_isolation_that_is_off_is_said_to_be_missing(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"cellblock": {"isolation": "off", "typecheck": "off"}}), encoding="utf-8")

@@ -4,9 +4,7 @@ import json
 import os
 import socket
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 
 from support.commands import in_this_process
 from support.entries import for_tests, plain_server
+from support.http_server import Answering, serving
 
 USAGE, UNAVAILABLE = 2, 3
 
@@ -370,22 +369,17 @@ UNCONNECTED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-class Status(BaseHTTPRequestHandler):
+class Status(Answering):
     """Answers with the status that a path begins with, else with 401."""
 
     protocol_version = "HTTP/1.1"
 
-    def answer(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
+    def say(self) -> None:
+        self.body()
         first = self.path.split("/")[1]
-        self.send_response(int(first) if first.isdigit() else 401)
-        self.send_header("content-length", "0")
-        self.end_headers()
+        self.answer(int(first) if first.isdigit() else 401)
 
-    do_GET = do_POST = do_HEAD = do_DELETE = answer
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+    do_GET = do_POST = do_HEAD = do_DELETE = say
 
 
 @pytest.fixture(scope="module")
@@ -404,18 +398,22 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
         theirs, their_uid = folder / "theirs", 4711
         theirs.mkdir()
         os.chown(theirs, their_uid, -1)
-    web = ThreadingHTTPServer(("127.0.0.1", 0), Status)
-    threading.Thread(target=web.serve_forever, daemon=True).start()
-    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as free:
+    with (
+        serving(Status) as web,
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        socket.socket() as free,
+    ):
         # Bound, so that nobody else gets it, and not listened at.
         free.bind(("127.0.0.1", 0))
-        words = {"web": web.server_port, "taken": taken.getsockname()[1], "free": free.getsockname()[1]}
+        words = {
+            "web": web.rpartition(":")[2],
+            "taken": taken.getsockname()[1],
+            "free": free.getsockname()[1],
+        }
         words |= {"folder": folder, "theirs": theirs, "their_uid": their_uid}
         own = {"mcpServers": {"plain": plain_server()}, "cellblock": for_tests({})}
         (folder / "plain.json").write_text(json.dumps(own), encoding="utf-8")
         yield words
-    web.shutdown()
-    web.server_close()
 
 
 @pytest.fixture(autouse=True)

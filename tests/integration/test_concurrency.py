@@ -80,21 +80,6 @@ async def test_calls_over_the_concurrent_maximum_wait_their_turn(broker: Broker)
     assert response.usage.wall_ms >= 300
 
 
-async def test_many_runs_at_once_all_get_their_own_answer(broker: Broker) -> None:
-    async def one(number: int) -> int:
-        code = f"""
-            import {{ echo }} from "@codemode/servers/plain";
-            console.log("run", {number});
-            globalThis.__codemode_result__ = JSON.parse(await echo({{ n: {number} }})).n;
-        """
-        response = await broker.run(code)
-        assert [entry.message for entry in response.logs] == [f"run {number}"]
-        return succeeded(response)
-
-    count = 40
-    assert await within(asyncio.gather(*map(one, range(count))), 60) == list(range(count))
-
-
 async def test_runs_wait_for_each_other_only_when_all_places_are_taken(broker: Broker) -> None:
     await warmed(broker)
     code = """
@@ -107,34 +92,6 @@ async def test_runs_wait_for_each_other_only_when_all_places_are_taken(broker: B
     assert max(response.usage.queue_ms for response in responses) < 1000
     # One after the other would be 12 s.
     assert time.monotonic() - started < 8
-
-
-async def test_an_endless_run_does_not_hold_up_the_others(broker: Broker) -> None:
-    await warmed(broker)
-    endless = asyncio.create_task(broker.run("for (;;) {}", limits={"timeoutMs": 1500}))
-    for number in range(10):
-        response = await within(broker.run(f"globalThis.__codemode_result__ = {number};"))
-        assert succeeded(response) == number
-    assert not endless.done()
-    error_of(await within(endless), "SANDBOX_LIMIT")
-
-
-async def test_a_full_queue_refuses_at_once_and_says_so(tmp_path_factory: pytest.TempPathFactory) -> None:
-    sizes = {"capacity": 1, "warm": 1, "queue_size": 1, "queue_wait_ms": 300}
-    idle = "await new Promise((resolve) => setTimeout(resolve, 60000));"
-    async with Broker(settings(tmp_path_factory.mktemp("queue"), pool=sizes)) as broker:
-        running = asyncio.create_task(broker.run(idle, limits={"timeoutMs": 1500}))
-        await asyncio.sleep(0)
-        waiting = asyncio.create_task(broker.run(idle))
-        await asyncio.sleep(0)
-        refused = await within(broker.run(idle))
-        found = error_of(refused, "OVERLOADED")
-        assert "not started" in found.message
-        waited = error_of(await within(waiting), "OVERLOADED")
-        assert "300 ms" in waited.message
-        assert not running.done()
-        error_of(await within(running), "SANDBOX_LIMIT")
-        assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
 
 
 async def test_the_default_time_limit_ends_a_run_that_still_waits(tmp_path: Path) -> None:

@@ -97,26 +97,6 @@ async def test_a_killed_host_takes_its_workers_and_the_broker_recovers(
     await works(broker)
 
 
-@pytest.mark.thorough
-async def test_a_run_that_comes_while_the_host_is_dead_waits_for_the_next(broker: Broker) -> None:
-    host_of(broker).kill()
-    await until(lambda: not broker.hosts, "the death is noticed")
-    await works(broker)
-
-
-@pytest.mark.thorough
-async def test_hosts_that_die_again_and_again_are_replaced_each_time(broker: Broker) -> None:
-    for _ in range(3):
-        await until(lambda: broker.hosts, "a host")
-        host = host_of(broker)
-        workers = workers_of(host.pid)
-        host.kill()
-        await gone([host, *workers])
-        await until(lambda gone=host: broker.host_pid not in (None, gone.pid), "another host process")
-    await until(lambda: broker.hosts, "a host")
-    await works(broker)
-
-
 async def test_a_host_that_hangs_is_replaced(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGSTOP: it is there, but says nothing. Its workers die with it, one in an endless loop too."""
     monkeypatch.setattr("cellblock.pool.pool.HOST_SILENCE_SECONDS", 2.5)
@@ -299,7 +279,7 @@ async def test_the_end_of_cellblock_run_leaves_nothing(tmp_path: Path, number: s
         assert any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl"))
 
 
-async def test_what_a_killed_broker_left_is_removed_by_the_next(tmp_path: Path) -> None:
+async def test_what_a_killed_broker_left_is_removed_by_the_next_which_repeats_no_call(tmp_path: Path) -> None:
     """Its socket directory, which nobody was there to remove."""
     state = Path("/tmp") / f"cellblock-test-{os.getpid()}"  # short enough for a socket inside it
     arguments = [*(await running_script(tmp_path)), "--state-dir", str(state)]
@@ -311,8 +291,13 @@ async def test_what_a_killed_broker_left_is_removed_by_the_next(tmp_path: Path) 
         assert len(list((state / "run").glob("broker-*"))) == 1
         (tmp_path / "script.js").write_text("globalThis.__codemode_result__ = 1;")
         async with cellblock(*arguments) as process:
-            assert await within(process.wait()) == 0
+            said = json.loads(await within(process.stdout.read()))
+            assert (await within(process.wait()), said["result"]) == (0, 1)
         assert [*(state / "run").iterdir()] == []
+        called_once = [
+            event["tool"] for event in ledger(tmp_path / "ledger.jsonl") if event["event"] == "call"
+        ]
+        assert called_once == ["echo", "never"]
     finally:
         shutil.rmtree(state, ignore_errors=True)
 

@@ -20,7 +20,7 @@ from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.cgroup import HOST_PREFIX
 from support.brokers import host_of, ready
-from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
+from support.entries import CELLBLOCK, ledger, plain_server, settings
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
 from support.waits import until, warmed, within
@@ -391,37 +391,3 @@ def test_a_full_disk(inodes: str, serves: bool) -> None:
         assert done.returncode == 3, done.stderr
         assert "No space left on device" in done.stderr and "Free space" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-# ---- the broker itself ------------------------------------------------------------------------------------
-
-
-async def test_a_broker_that_was_killed_in_a_call_does_not_repeat_it_when_it_is_started_again(
-    tmp_path: Path,
-) -> None:
-    record = tmp_path / "ledger.jsonl"
-    config = write_config(tmp_path, {"plain": plain_server("--ledger", record)})
-    script = tmp_path / "script.js"
-    script.write_text(IN_A_CALL)
-    arguments = [
-        str(CELLBLOCK),
-        "run",
-        str(script),
-        "--config",
-        str(config),
-        "--state-dir",
-        str(tmp_path / "s"),
-    ]
-    process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
-    try:
-        await until(lambda: calls(tmp_path, "never") == 1, "a call in flight", RECOVERY_BOUND_SECONDS)
-        left = psutil.Process(process.pid).children(recursive=True)
-    finally:
-        process.kill()
-        output, _ = await within(process.communicate())
-    assert output == b""
-    await gone(left)
-    script.write_text("globalThis.__codemode_result__ = 42;")
-    done = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=60)
-    assert json.loads(done.stdout)["result"] == 42, done.stderr
-    assert (calls(tmp_path, "echo"), calls(tmp_path, "never")) == (1, 1)

@@ -192,16 +192,6 @@ async def test_what_cannot_be_answered_by_others_is_refused(tmp_path: Path) -> N
         assert "refused" in str(response.result), response
 
 
-async def test_a_run_that_is_cancelled_tells_the_server(tmp_path: Path) -> None:
-    async with serving(tmp_path, "--older") as broker:
-        run_id = await parked(broker, code("elicit"))
-        assert await broker.parked_runs.cancel(run_id)
-        status = await broker.parked_runs.status(run_id, "embedding")
-        assert status is not None and status.outcome == "CANCELLED"
-        assert await broker.parked() == []
-        assert [one["event"] for one in ledger(tmp_path / "ledger.jsonl")] == ["call"]
-
-
 BROKER = """
 import asyncio, json, sys
 from pathlib import Path

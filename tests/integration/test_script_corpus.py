@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.types.check import compiler
-from support.script_corpus import measured, recorded, right_scripts, wrong_scripts
+from support.script_corpus import MISTAKES, measured, right_scripts, some_tools, wrong_scripts
 
 if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)
@@ -14,9 +14,9 @@ if compiler.why_absent() is not None:
 
 async def test_right_scripts_are_told_nothing_and_wrong_ones_the_fix(tmp_path: Path) -> None:
     rng = random.Random(7)
-    tools = recorded(rng, ["github", "memory", "time"])
-    right = right_scripts(tools, rng, 12)
-    wrong = wrong_scripts(right, rng, 12)
-    outcomes = await measured(tmp_path, tools, right, wrong)
-    assert [one for one in outcomes if one.case.mistake is None and (one.said or one.refused)] == []
-    assert [one for one in outcomes if one.case.mistake is not None and not one.fixed] == []
+    tools = some_tools(rng, 30)
+    right = right_scripts(tools, rng, 60)
+    outcomes = await measured(tmp_path, tools, right[:12] + wrong_scripts(right, rng, 2))
+    assert [one for one in outcomes if not one.case.mistake and (one.hints or one.refused)] == []
+    assert {one.case.mistake for one in outcomes} == {"", *MISTAKES}
+    assert [one for one in outcomes if one.case.mistake and not one.is_fixed] == []

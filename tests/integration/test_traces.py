@@ -1,8 +1,7 @@
 """Traces all the way: a client's context, a real daemon, a real upstream server, and a receiver of OTLP over HTTP."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from support.entries import ledger
 from support.http_daemon import TOOL, daemon
+from support.http_server import Answering, serving
 from support.params import mostly
 from support.waits import until, within
 
@@ -23,50 +23,36 @@ await fail({ text: "in the output" }).catch(() => 0);
 """
 
 
+@dataclass
 class Collector:
-    """Takes what exporters send."""
+    """What exporters have sent."""
 
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-        self.service = ""
-        self.key: str | None = None
-        self.raw = b""
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                request = ExportTraceServiceRequest.FromString(body)
-                collector.raw += body
-                collector.key = self.headers["x-api-key"]
-                for resource in request.resource_spans:
-                    known = {item.key: item.value.string_value for item in resource.resource.attributes}
-                    collector.service = known["service.name"]
-                    for scope in resource.scope_spans:
-                        collector.spans += scope.spans
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.endpoint = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
+    endpoint: str = ""
+    spans: list[Span] = field(default_factory=list[Span])
+    service: str = ""
+    key: str | None = None
+    raw: bytes = b""
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     made = Collector()
-    yield made
-    made.close()
+
+    class Handler(Answering):
+        def do_POST(self) -> None:
+            body = self.body()
+            made.raw += body
+            made.key = self.headers["x-api-key"]
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                known = {item.key: item.value.string_value for item in resource.resource.attributes}
+                made.service = known["service.name"]
+                for scope in resource.scope_spans:
+                    made.spans += scope.spans
+            self.answer(200)
+
+    with serving(Handler) as address:
+        made.endpoint = f"http://{address}/v1/traces"
+        yield made
 
 
 @pytest.mark.parametrize("mode", mostly(["auto"], ["auto", "legacy"]))

@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -194,45 +193,3 @@ async def test_a_server_that_goes_away_in_a_call_fails_the_call_and_not_the_run(
             process.kill()
             result = succeeded(await within(run))
     assert result == {"name": "ToolCallError", "certainty": "may_have_run"}
-
-
-@pytest.mark.usefixtures("quick_retries")
-async def test_a_url_where_nobody_listens_is_retried_until_somebody_does(tmp_path: Path) -> None:
-    port = free_port()
-    servers = {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}}
-    async with ready(settings(tmp_path, servers)) as broker:
-        assert broker.catalog.unavailable["remote"]
-        entry = node_entry("server-everything", "streamableHttp")
-        with running([entry["command"], *entry["args"]], PORT=str(port)):
-            await until(lambda: "remote" in broker.catalog.servers, "connected when it is there")
-            code = """
-                import { echo } from "@codemode/servers/remote";
-                globalThis.__codemode_result__ = await echo({ message: "hi" });
-            """
-            assert succeeded(await within(broker.run(code))) == "Echo: hi"
-
-
-@pytest.mark.servers
-@pytest.mark.thorough
-@pytest.mark.parametrize(("mode", "path"), [("streamableHttp", "mcp"), ("sse", "sse")])
-async def test_server_everything_over_http(tmp_path: Path, mode: str, path: str) -> None:
-    port = free_port()
-    server = node_entry("server-everything", mode)
-    entry = {"url": f"http://127.0.0.1:{port}/{path}", "type": mode}
-    code = """
-        import * as remote from "@codemode/servers/remote";
-        globalThis.__codemode_result__ = {
-            sum: await remote.get_sum({ a: 1, b: 2 }),
-            image: (await remote.get_tiny_image({})).content.map((block) => block.type),
-        };
-    """
-    started = time.monotonic()
-    with running([server["command"], *server["args"]], PORT=str(port)):
-        await until(lambda: accepts(port), "server-everything listens")
-        async with ready(settings(tmp_path, {"remote": entry})) as broker:
-            assert "remote" in broker.catalog.servers, broker.catalog.unavailable
-            result = succeeded(await within(broker.run(code)))
-    assert "3" in result["sum"]
-    assert "image" in result["image"]
-    # Streams that stay open for the server's notifications must not hold up the end.
-    assert time.monotonic() - started < 30

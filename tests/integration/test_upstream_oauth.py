@@ -8,12 +8,10 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import keyring
 import pytest
-from keyring.backend import KeyringBackend
 from keyring.backends import null
 
 from cellblock import Broker
@@ -21,11 +19,13 @@ from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
 from support.brokers import host_of, ready
 from support.certificates import certificate
 from support.entries import WARM, settings
+from support.http_server import Answering, serving
 from support.log_records import log_records
 from support.oauth_world import World, world
 from support.postgresql import Postgres
 from support.processes import descendants, told_to
 from support.responses import succeeded
+from support.ring import Ring
 from support.shared_rows import KEY
 from support.waits import steady, until, until_found, warmed, within
 
@@ -264,25 +264,14 @@ async def test_a_client_id_metadata_document_is_the_client(tmp_path: Path) -> No
         "token_endpoint_auth_method": "none",
     }
 
-    class Document(BaseHTTPRequestHandler):
+    class Document(Answering):
         def do_GET(self) -> None:
-            body = json.dumps(document).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200, json.dumps(document).encode())
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    web = ThreadingHTTPServer(("127.0.0.1", 0), Document)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(cert, key)
-    web.socket = tls.wrap_socket(web.socket, server_side=True)
-    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        url = f"https://127.0.0.1:{web.server_address[1]}/cellblock.json"
+    with serving(Document, tls) as address:
+        url = f"https://{address}/cellblock.json"
         document["client_id"] = url
         auth = {"servers": {"notes": {"client_id": url, "redirect_port": port}}}
         async with world(tmp_path, "--life", "2", "--metadata-ca", str(cert), auth=auth) as place:
@@ -294,71 +283,37 @@ async def test_a_client_id_metadata_document_is_the_client(tmp_path: Path) -> No
             assert place.events("client metadata")
             assert place.events("refresh")
             assert not place.events("register")
-    finally:
-        web.shutdown()
-        web.server_close()
-        thread.join()
-
-
-class Ring(KeyringBackend):
-    """A keyring in memory that hangs while `stuck` is set."""
-
-    priority = 1  # pyright: ignore[reportAssignmentType]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: dict[tuple[str, str], str] = {}
-        self.free = threading.Event()
-        self.free.set()
-
-    def get_password(self, service: str, username: str) -> str | None:
-        self.free.wait(60)
-        return self.entries.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.free.wait(60)
-        self.entries[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        del self.entries[service, username]
 
 
 async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ring: Ring
 ) -> None:
     monkeypatch.setattr("cellblock.tools.upstream.auth.store.KEYRING_SECONDS", 1.0)
-    auth = {"keyring": "auto"}
-    before, ring = keyring.get_keyring(), Ring()
-    keyring.set_keyring(ring)
-    try:
-        async with world(tmp_path, "--life", "2", auth=auth) as place:
-            assert "in the system's keyring" in await place.log_in()
-            [file] = place.state.glob("auth/*.json")
-            assert not any(token in file.read_text() for token in place.tokens())
-            assert any(token in str(ring.entries) for token in place.tokens())
-            assert (await status_of(place.place()))["kept"] == "keyring"
-            async with ready(place.settings) as broker:
-                await expired(place)
-                assert succeeded(await within(broker.run(WHOAMI))) == "ada"
-                assert place.tokens()[-1] in str(ring.entries), "a renewed login is kept there, too"
+    async with world(tmp_path, "--life", "2", auth={"keyring": "auto"}) as place:
+        assert "in the system's keyring" in await place.log_in()
+        [file] = place.state.glob("auth/*.json")
+        assert not any(token in file.read_text() for token in place.tokens())
+        assert any(token in str(ring.entries) for token in place.tokens())
+        assert (await status_of(place.place()))["kept"] == "keyring"
+        async with ready(place.settings) as broker:
+            await expired(place)
+            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            assert place.tokens()[-1] in str(ring.entries), "a renewed login is kept there, too"
 
-            ring.free.clear()
-            status = await within(status_of(place.place()))
-            assert (status["state"], status["problem"]) == (
-                "unreadable",
-                "The keyring has not answered within 1 s.",
-            )
-            assert "the login is kept in" in await place.log_in()
-            assert place.tokens()[-1] in file.read_text()
-            ring.free.set()
-            assert "revoked and forgotten" in await log_out(place.place().store(), "notes")
-            assert not file.exists()
+        ring.waits = threading.Event()
+        status = await within(status_of(place.place()))
+        assert (status["state"], status["problem"]) == (
+            "unreadable",
+            "The keyring has not answered within 1 s.",
+        )
+        assert "the login is kept in" in await place.log_in()
+        assert place.tokens()[-1] in file.read_text()
+        ring.waits.set()
+        assert "revoked and forgotten" in await log_out(place.place().store(), "notes")
+        assert not file.exists()
 
-            keyring.set_keyring(null.Keyring())
-            assert "state/auth/notes-" in await place.log_in()
-    finally:
-        ring.free.set()
-        keyring.set_keyring(before)
+        keyring.set_keyring(null.Keyring())
+        assert "state/auth/notes-" in await place.log_in()
 
 
 async def test_a_login_that_does_not_reach_far_enough(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """HTTP statuses of upstream calls: each says something of its own call, and of no other."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,14 @@ import pytest
 
 from support.brokers import ready
 from support.entries import settings
+from support.http_server import Answering, serving
 from support.responses import succeeded
 from support.waits import within
 
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("answer", "refuse", "fail")]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answering):
     """A streamable HTTP server without the SDK's: it answers with the status that a call asks for.
 
     `answer` gives `{"ok": true}`; `refuse` a JSON-RPC error with `text`, over HTTP `status`; `fail` HTTP `status`
@@ -26,7 +25,7 @@ class Handler(BaseHTTPRequestHandler):
     """
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        asked = json.loads(self.body())
         if "id" not in asked:
             return self._say(202)
         if asked["method"] == "initialize":
@@ -52,28 +51,15 @@ class Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self._say(200)
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
-
     def _say(self, status: int, asked: dict[str, Any] | None = None, **answer: object) -> None:
         body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}).encode() if asked else b""
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Mcp-Session-Id", "one")
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(status, body, Content_Type="application/json", Mcp_Session_Id="one")
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as address:
+        yield f"http://{address}/mcp"
 
 
 TOLD = """

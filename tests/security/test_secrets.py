@@ -2,9 +2,7 @@
 
 import json
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from cellblock import Broker
 from support.brokers import host_of, ready
 from support.entries import SERVERS, WARM, settings
+from support.http_server import Answering, serving
 from support.log_records import log_records
 from support.processes import descendants, told_to
 from support.waits import warmed, within
@@ -45,41 +44,25 @@ CODE = """
 """
 
 
-class Refusing(BaseHTTPRequestHandler):
+class Refusing(Answering):
     """Answers every request with a refusal that quotes all of it."""
 
     def do_POST(self) -> None:
-        length = int(self.headers.get("content-length", 0))
-        message = json.loads(self.rfile.read(length) or b"{}")
+        message = json.loads(self.body() or b"{}")
         quoted = f"{self.path} {self.headers} {self.headers.get('authorization')}"
         body = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32001, "message": quoted}}
-        self.respond(json.dumps(body).encode(), 200 if "id" in message else 401)
+        status = 200 if "id" in message else 401
+        self.answer(status, json.dumps(body).encode(), Content_Type="application/json")
 
     def do_GET(self) -> None:
-        self.respond(f"{self.path} {self.headers}".encode(), 401)
-
-    def respond(self, body: bytes, status: int) -> None:
-        """Writes a whole answer."""
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Not to stderr."""
+        self.answer(401, f"{self.path} {self.headers}".encode(), Content_Type="application/json")
 
 
 @pytest.fixture(scope="module")
 def http_port() -> Iterator[int]:
     """A port of this machine where `Refusing` answers."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    with serving(Refusing) as address:
+        yield int(address.rpartition(":")[2])
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,28 @@ from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ENDS_WITHIN_SECONDS = 20.0
+POLL_SECONDS = 0.01
+"""Passes before a server sees that it is to end."""
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Gives whole answers, and says nothing of them."""
+
+    def body(self) -> bytes:
+        """What came with the request."""
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        """Writes an answer; a header's name has `_` for each hyphen."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Not to stderr."""
 
 
 @contextlib.contextmanager
@@ -21,7 +43,7 @@ def serving(
     )
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True)
     thread.start()
     try:
         yield f"127.0.0.1:{server.server_port}"

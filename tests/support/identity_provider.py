@@ -5,16 +5,17 @@ import contextlib
 import hashlib
 import json
 import secrets
-import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
+
+from support.http_server import Answering, serving
 
 CLIENT_ID = "the-broker"
 CLIENT_SECRET = "s3cr3t-of-the-broker"
@@ -35,6 +36,9 @@ class Provider:
     """The `iss` of its redirects."""
 
     by_post: bool = False
+    renews: bool = True
+    """Whether a refresh token gives an ID token."""
+
     key: Any = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
     signs_with: Any = None
     """Another key, or an algorithm's secret."""
@@ -83,6 +87,8 @@ class Provider:
         else:
             pair = base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
             shown = unquote(pair[0]), unquote(pair[2])
+        if shown == (CLIENT_ID, CLIENT_SECRET) and form["grant_type"] == "refresh_token":
+            return 200, {"access_token": "not for us", "token_type": "Bearer", **self.renewal()}
         asked = self.codes.pop(form["code"], None)
         if shown != (CLIENT_ID, CLIENT_SECRET) or asked is None:
             return 400, {"error": "invalid_grant" if asked is None else "invalid_client"}
@@ -95,6 +101,9 @@ class Provider:
             "id_token": self.id_token(asked["nonce"]),
         }
 
+    def renewal(self) -> dict[str, Any]:
+        return {"id_token": self.id_token("")} if self.renews else {}
+
     def id_token(self, nonce: str) -> str:
         told = {
             "iss": self.issuer,
@@ -106,7 +115,7 @@ class Provider:
         claims = {name: value for name, value in {**told, **self.claims}.items() if value is not None}
         headers = {"kid": "k1", **self.headers}
         algorithm = headers.get("alg", "ES256")
-        key = None if algorithm == "none" else self.signs_with or self.key
+        key: Any = None if algorithm == "none" else self.signs_with or self.key
         return jwt.encode(claims, key, algorithm, headers=headers)
 
 
@@ -115,48 +124,29 @@ def provider() -> Generator[Provider]:
     """Serves on a free port of the loopback."""
     known = Provider()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_GET(self) -> None:
             target = urlsplit(self.path)
             known.asked.append(target.path)
             if target.path == "/authorize":
-                self.send_response(302)
                 asked = {name: values[0] for name, values in parse_qs(target.query).items()}
-                self.send_header("Location", known.redirect(asked))
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                self.answer(302, Location=known.redirect(asked))
             elif target.path == "/.well-known/openid-configuration":
-                self.answer(200, known.described())
+                self.say(200, known.described())
             elif target.path == "/jwks":
-                jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(known.key.public_key()))
-                self.answer(200, {"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]})
+                jwk: dict[str, Any] = ECAlgorithm.to_jwk(known.key.public_key(), as_dict=True)
+                self.say(200, {"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]})
             else:
-                self.answer(404, {})
+                self.say(404, {})
 
         def do_POST(self) -> None:
             known.asked.append(self.path)
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            form = {name: values[0] for name, values in parse_qs(body).items()}
-            self.answer(*known.granted(form, self.headers.get("Authorization", "")))
+            form = {name: values[0] for name, values in parse_qs(self.body().decode()).items()}
+            self.say(*known.granted(form, self.headers.get("Authorization", "")))
 
-        def answer(self, status: int, body: dict[str, Any]) -> None:
-            sent = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(sent)))
-            self.end_headers()
-            self.wfile.write(sent)
+        def say(self, status: int, body: dict[str, Any]) -> None:
+            self.answer(status, json.dumps(body).encode(), Content_Type="application/json")
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    known.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with serving(Handler) as address:
+        known.port = int(address.rpartition(":")[2])
         yield known
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -33,6 +33,8 @@ class Ring(KeyringBackend):
     def set_password(self, service: str, username: str, password: str) -> None:
         if self.locked:
             raise RuntimeError("locked")
+        if self.waits is not None:
+            self.waits.wait(WAIT_BOUND_SECONDS)
         self.entries[service, username] = password
 
     def delete_password(self, service: str, username: str) -> None:

@@ -1,34 +1,35 @@
-"""Scripts as agents write them, over the recorded catalogs: right ones, and each of those with one mistake.
+"""Scripts as agents write them: right ones, and each of those with one mistake.
 
-A server answers each tool with what fits its declared output, or, where it declares none, with one of the forms that
-real servers have: structured content, a JSON text, a plain text. The scripts are put together from that by chance, from
-a seed. Places where a mistake can be made are marked in a template: `⟦f:title⟧` a field, `⟦k:label⟧` a key of an input,
-`⟦e:open⟧` a value of a declared enum, `⟦p⟧…⟦/p⟧` a text that is parsed. All end with the assignment of the result.
+The tools of one server answer in the forms that real servers have: structured content, a JSON text, a plain text. The
+scripts are put together from that by chance, from a seed. Places where a mistake can be made are marked in a template:
+`⟦f:title⟧` a field, `⟦k:label⟧` a key of an input, `⟦e:open⟧` a value of a declared enum, `⟦p⟧…⟦/p⟧` a text that is
+parsed. All end with the assignment of the result.
 """
 
 import json
 import random
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Final, cast
 
 from cellblock.script.conventions import MAX_SHOWN
-from cellblock.tools.catalog.naming import export_names
-from cellblock.tools.schemas.example import minimal_example
-from cellblock.tools.schemas.validation import InputValidator
-from support import recorded_catalogs
 from support.brokers import ready
 from support.entries import plain_server, settings
 from support.script_templates import IMPORTS, OF_ENUM, OF_LIST, OF_OBJECT, OF_TEXT
 
-Mistake = Literal["field", "argument", "parse", "enum", "result", "await"]
-MISTAKES: tuple[Mistake, ...] = ("field", "argument", "parse", "enum", "result", "await")
+SERVER: Final = "kept"
 
-MOST_MISSES = 200
-"""Tries in a row that bring no new script with a mistake of one kind: then there are no more."""
+MISTAKES: Final = {
+    "field": "⟦f:",
+    "argument": "⟦k:",
+    "parse": "⟦p⟧",
+    "enum": "⟦e:",
+    "result": "",
+    "await": "⟦w⟧",
+}
+"""By what each is made at in a template."""
 
 _MARK = re.compile(r"⟦([fke]):([^⟧]+)⟧")
 _RESULT = "globalThis.__codemode_result__ = "
@@ -67,24 +68,30 @@ _ENUMS: tuple[tuple[str, list[str]], ...] = (
 _LISTS = ("items", "results", "issues", "entries", "records", "messages")
 
 
+_TYPES = {int: "integer", str: "string", list: "array", dict: "object"}
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool of a recorded catalog, with an input that fits and the answer that it gives."""
+    """One tool, with an input that fits and the answer that it gives."""
 
-    server: str
-    export: str
+    name: str
     definition: dict[str, Any]
     input: dict[str, Any]
-    answer: dict[str, Any]
-    """The MCP result."""
-
     value: Any
     """What a script gets, once it has parsed it."""
 
     is_json_text: bool
-
     enum: tuple[str, list[str]] | None = None
     """A field of the elements of its list that has an enum, and the values."""
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """The MCP result."""
+        text = self.value if isinstance(self.value, str) else json.dumps(self.value)
+        content = [{"type": "text", "text": text}]
+        is_structured = isinstance(self.value, dict) and not self.is_json_text
+        return {"content": content} | ({"structuredContent": self.value} if is_structured else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,132 +99,64 @@ class Case:
     """One script, and what a response must tell: `fix` is what has to stand in a hint."""
 
     code: str
-    mistake: Mistake | None = None
+    mistake: str = ""
     fix: str = ""
     template: str = ""
 
 
-def recorded(rng: random.Random, names: list[str] | None = None) -> dict[str, list[Tool]]:
-    """The tools of recorded catalogs, by server.
-
-    Args:
-        rng: Chooses what tools answer that declare no output.
-        names: Of the catalogs; None for all.
-    """
-    found: dict[str, list[Tool]] = {}
-    for name, document in recorded_catalogs.recorded(recorded_catalogs.CATALOGS).items():
-        if names is None or name in names:
-            definitions = document["tools"]
-            exports = export_names([definition["name"] for definition in definitions])
-            tools = [_tool(name, exports[definition["name"]], definition, rng) for definition in definitions]
-            found[name] = [tool for tool in tools if tool is not None]
-    return found
+def some_tools(rng: random.Random, count: int) -> list[Tool]:
+    """Tools of every form."""
+    return [_tool(f"tool_{number}", rng) for number in range(count)]
 
 
-def definitions_of(tools: list[Tool]) -> dict[str, Any]:
-    """The file for `plain_server.py --definitions`."""
-    answers = {tool.definition["name"]: tool.answer for tool in tools}
-    return {"pages": [[tool.definition for tool in tools]], "answers": answers}
-
-
-def right_scripts(tools: Mapping[str, list[Tool]], rng: random.Random, count: int) -> list[Case]:
+def right_scripts(tools: list[Tool], rng: random.Random, count: int) -> list[Case]:
     """Scripts without a mistake, none twice."""
-    every = [tool for each in tools.values() for tool in each]
     found: dict[str, Case] = {}
     while len(found) < count:
-        template = _template(rng.choice(every), rng)
+        template = _template(rng.choice(tools), rng)
         code = _plain(template)
         found.setdefault(code, Case(code, template=template))
     return list(found.values())
 
 
-def wrong_scripts(right: list[Case], rng: random.Random, count: int) -> list[Case]:
-    """The same with one mistake each, none twice: of each kind as many as of the others, or as can be made."""
-    found: dict[str, Case] = {}
-    turns = [(mistake, case) for case in right for mistake in MISTAKES if _has(case.template, mistake)]
-    by_kind = {mistake: [case for one, case in turns if one == mistake] for mistake in MISTAKES}
-    kinds = [mistake for mistake in MISTAKES if by_kind[mistake]]
-    misses: Counter[Mistake] = Counter()
-    turn = 0
-    while kinds and len(found) < count:
-        mistake = kinds[turn % len(kinds)]
-        made = _mistaken(rng.choice(by_kind[mistake]).template, mistake, rng)
-        if made is not None and made.code not in found:
-            found[made.code], turn = made, turn + 1
-            misses[mistake] = 0
-            continue
-        misses[mistake] += 1
-        if misses[mistake] > MOST_MISSES:
-            kinds.remove(mistake)
-    return list(found.values())
+def wrong_scripts(right: list[Case], rng: random.Random, of_each: int) -> list[Case]:
+    """The same with one mistake each, so many with each mistake."""
+    found: list[Case] = []
+    for mistake, place in MISTAKES.items():
+        able = [case.template for case in right if place in case.template]
+        made = [_mistaken(template, mistake, rng) for template in rng.sample(able, len(able))]
+        found += [case for case in made if case is not None][:of_each]
+    return found
 
 
 # ---- tools ---------------------------------------------------------------------------------------------------
 
 
-def _tool(server: str, export: str, definition: dict[str, Any], rng: random.Random) -> Tool | None:
-    schema: dict[str, Any] = definition.get("inputSchema") or {"type": "object"}
-    validator = InputValidator(schema, subject="the input")
-    given = minimal_example(schema, validator)
-    if not isinstance(given, dict):
-        return None
-    known = cast("dict[str, Any]", given)
-    properties: dict[str, Any] = schema.get("properties") or {}
-    for name, part in properties.items():
-        more = {**known, name: _filled(part, schema)}
-        if name not in known and rng.random() < 0.6 and validator.check(more) is None:
-            known = more
-    enum = rng.choice(_ENUMS) if "outputSchema" not in definition and rng.random() < 0.35 else None
-    if enum is not None:
-        definition = {**definition, "outputSchema": _with_enum(*enum, rng)}
-    declared = definition.get("outputSchema")
-    value = _invented(rng) if declared is None else _filled(declared, declared)
-    as_text = isinstance(value, list) or (isinstance(value, dict) and declared is None and rng.random() < 0.6)
-    text = value if isinstance(value, str) else json.dumps(value)
-    answer: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
-    if isinstance(value, dict) and not as_text:
-        answer["structuredContent"] = value
-    return Tool(server, export, definition, known, answer, value, as_text, enum)
-
-
-def _with_enum(field: str, values: list[str], rng: random.Random) -> dict[str, Any]:
-    """An output with a list of records, open or closed, one of whose fields has an enum."""
-    types = {int: "integer", str: "string", list: "array", dict: "object"}
-    fields = {name: {"type": types[type(value)]} for name, value in rng.sample(_FIELDS, 5)}
-    fields[field] = {"type": "string", "enum": values}
-    more: dict[str, Any] = {"additionalProperties": False} if rng.random() < 0.5 else {}
-    record = {"type": "object", "properties": fields, "required": rng.sample(sorted(fields), 3), **more}
+def _tool(name: str, rng: random.Random) -> Tool:
+    given = dict(rng.sample(_FIELDS, 4))
+    schema = {"type": "object", "properties": _typed(given), "required": rng.sample(sorted(given), 2)}
+    definition = {"name": name, "inputSchema": schema}
+    enum = rng.choice(_ENUMS) if rng.random() < 0.35 else None
+    if enum is None:
+        value = _invented(rng)
+        is_text = isinstance(value, list) or (isinstance(value, dict) and rng.random() < 0.6)
+        return Tool(name, definition, given, value, is_text)
+    record = dict(rng.sample(_FIELDS, 5)) | {enum[0]: enum[1][0]}
+    fields = _typed(record) | {enum[0]: {"type": "string", "enum": enum[1]}}
+    items: dict[str, Any] = {
+        "type": "object",
+        "properties": fields,
+        "required": rng.sample(sorted(fields), 3),
+    }
+    if rng.random() < 0.5:
+        items["additionalProperties"] = False
     key = rng.choice(_LISTS)
-    return {"type": "object", "properties": {key: {"type": "array", "items": record}}, "required": [key]}
+    output = {"type": "object", "properties": {key: {"type": "array", "items": items}}, "required": [key]}
+    return Tool(name, definition | {"outputSchema": output}, given, {key: [record]}, False, enum)
 
 
-def _filled(schema: Any, root: dict[str, Any], depth: int = 0) -> Any:
-    """A value with everything that a schema declares, and one element in each array."""
-    part = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
-    for step in str(part.get("$ref", "#")).split("/")[1:]:
-        part = part.get(step, {}) if part is not schema else root.get(step, {})
-    for word in ("anyOf", "oneOf", "allOf"):
-        if part.get(word):
-            return _filled(part[word][0], root, depth + 1)
-    if "enum" in part or "const" in part:
-        return part.get("const", part.get("enum", [None])[0])
-    kind = part.get("type", "object" if "properties" in part else "string")
-    match cast("list[str]", kind)[0] if isinstance(kind, list) else str(kind):
-        case "object":
-            members = cast("dict[str, Any]", part.get("properties") or {})
-            return (
-                {name: _filled(each, root, depth + 1) for name, each in members.items()} if depth < 6 else {}
-            )
-        case "array":
-            return [_filled(part.get("items"), root, depth + 1)] if depth < 6 else []
-        case "integer" | "number":
-            return part.get("minimum", 1)
-        case "boolean":
-            return True
-        case "null":
-            return None
-        case _:  # a text
-            return "2026-11-23" if part.get("format") == "date" else "text"
+def _typed(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: {"type": _TYPES[type(value)]} for name, value in record.items()}
 
 
 def _invented(rng: random.Random) -> Any:
@@ -237,7 +176,7 @@ def _invented(rng: random.Random) -> Any:
 
 def _template(tool: Tool, rng: random.Random) -> str:
     begins, called = (
-        part.replace("MODULE", f"@codemode/servers/{tool.server}").replace("TOOL", tool.export)
+        part.replace("MODULE", f"@codemode/servers/{SERVER}").replace("TOOL", tool.name)
         for part in rng.choice(IMPORTS)
     )
     call, head = f"await {called}({_input(tool)})", f"{begins}\n"
@@ -299,13 +238,7 @@ def _plain(template: str) -> str:
 # ---- wrong scripts -------------------------------------------------------------------------------------------
 
 
-def _has(template: str, mistake: Mistake) -> bool:
-    return {"field": "⟦f:", "argument": "⟦k:", "parse": "⟦p⟧", "enum": "⟦e:", "result": "", "await": "⟦w⟧"}[
-        mistake
-    ] in template
-
-
-def _mistaken(template: str, mistake: Mistake, rng: random.Random) -> Case | None:
+def _mistaken(template: str, mistake: str, rng: random.Random) -> Case | None:
     if mistake == "parse":
         return Case(
             _plain(_PARSED.sub(lambda match: f"({match[1]})", template)), mistake, "JSON.parse", template
@@ -371,47 +304,34 @@ class Outcome:
     """What a response has told of a script, and, of a right one, why it was refused before it started."""
 
     case: Case
-    said: list[tuple[str, str]]
-    refused: list[tuple[str, str]]
-    ok: bool
-    is_checked: bool
-    """Whether a type error is among what was said."""
+    hints: list[str]
+    refused: list[str]
 
     @property
-    def fixed(self) -> bool:
+    def is_fixed(self) -> bool:
         """Whether a hint names what has to be written."""
         word = re.compile(rf"(?<!\w){re.escape(self.case.fix)}(?!\w)")
-        return any(word.search(hint) for _, hint in self.said)
+        return any(word.search(hint) for hint in self.hints)
 
 
-async def measured(
-    folder: Path,
-    tools: Mapping[str, list[Tool]],
-    right: list[Case],
-    wrong: list[Case],
-    hold_ms: int = 60_000,
-) -> list[Outcome]:
+async def measured(folder: Path, tools: list[Tool], cases: list[Case]) -> list[Outcome]:
     """Runs all of them in one broker, in which every tool was called once before; each is a client of its own."""
-    entries: dict[str, Any] = {}
-    for name, each in tools.items():
-        file = folder / f"{name}.json"
-        file.write_text(json.dumps(definitions_of(each)), encoding="utf-8")
-        entries[name] = plain_server("--definitions", file)
-    bounds = {"typecheck_timeout_ms": hold_ms}
+    file = folder / "definitions.json"
+    answers = {tool.name: tool.answer for tool in tools}
+    file.write_text(json.dumps({"pages": [[tool.definition for tool in tools]], "answers": answers}))
+    made = settings(folder, {SERVER: plain_server("--definitions", file)}, typecheck_timeout_ms=60_000)
     outcomes: list[Outcome] = []
-    async with ready(settings(folder, entries, **bounds)) as broker:
-        for name, each in tools.items():
-            calls = "\n".join(f"await server.{tool.export}({json.dumps(tool.input)});" for tool in each)
-            response = await broker.run(f'import * as server from "@codemode/servers/{name}";\n{calls}')
-            assert response.ok, response.diagnostics
+    async with ready(made) as broker:
+        calls = "\n".join(f"await server.{tool.name}({json.dumps(tool.input)});" for tool in tools)
+        response = await broker.run(f'import * as server from "@codemode/servers/{SERVER}";\n{calls}')
+        assert response.ok, response.diagnostics
         await broker.learnt(60.0)
-        for number, case in enumerate([*right, *wrong]):
+        for number, case in enumerate(cases):
             response = await broker.run(case.code, client=f"client:{number}")
-            refused: list[tuple[str, str]] = []
-            if case.mistake is None:
+            hints = [one.hint or "" for one in response.diagnostics if one.severity != "info"]
+            refused: list[str] = []
+            if not case.mistake:
                 before = await broker.run(case.code, typecheck="before")
-                refused = [(one.message, one.hint or "") for one in before.diagnostics if not before.ok]
-            said = [(one.message, one.hint or "") for one in response.diagnostics if one.severity != "info"]
-            is_checked = any(one.code == "TYPE_ERROR" for one in response.diagnostics)
-            outcomes.append(Outcome(case, said, refused, response.ok, is_checked))
+                refused = [one.message for one in before.diagnostics if not before.ok]
+            outcomes.append(Outcome(case, hints, refused))
     return outcomes

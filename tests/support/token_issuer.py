@@ -4,13 +4,13 @@ import contextlib
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from cellblock.base.settings.sections import OAuthSettings
+from support.http_server import Answering, serving
 
 ISSUER = "https://login.example"
 AUDIENCE = "https://cellblock.example/mcp"
@@ -27,38 +27,25 @@ class Issuer:
         self.answers.set()
         issuer = self
 
-        class Keys(BaseHTTPRequestHandler):
+        class Keys(Answering):
             def do_GET(self) -> None:
                 issuer.fetches += 1
                 issuer.answers.wait(30)
                 jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(issuer.key.public_key()))
-                body = json.dumps({"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]}).encode()
                 # Who does not wait for them any more has hung up.
                 with contextlib.suppress(ConnectionError):
-                    self.send_response(200)
-                    self.send_header("Content-Length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
+                    keys = {"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]}
+                    self.answer(200, json.dumps(keys).encode())
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Keys)
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
+        self._stack = contextlib.ExitStack()
+        self.jwks_url = f"http://{self._stack.enter_context(serving(Keys))}/jwks"
 
     def settings(self, **more: Any) -> OAuthSettings:
         return OAuthSettings(issuer=ISSUER, audience=AUDIENCE, jwks_url=self.jwks_url, **more)
 
-    @property
-    def jwks_url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}/jwks"
-
     def close(self) -> None:
         self.answers.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+        self._stack.close()
 
     def token(self, *, kid: str = "k1", key: Any = None, algorithm: str = "ES256", **claims: Any) -> str:
         everything = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": int(time.time()) + 600, **claims}

@@ -258,7 +258,7 @@ async def start_reach(
         log_dir=log_dir,
         reviewer=Reviewer(section.pins, PinStore(store)),
         refine=partial(refined, section.schemas, overlays),
-        logins=kept_logins(section.auth, store, login_pages),
+        logins=kept_logins(section.auth, store, section.http.oauth, login_pages),
         on_change=on_change,
     )
     stack.push_async_callback(registry.close)

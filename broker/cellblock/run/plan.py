@@ -100,7 +100,10 @@ def make_plan(
     if script.computed:
         for known in (catalog.servers, catalog.unavailable, catalog.denied):
             wanted |= {SERVERS_PREFIX + server_id for server_id in known}
-        wanted |= {*fixed_modules(), SCRIPTS_SPECIFIER} - {IMPORT_SPECIFIER}
+        wanted |= {
+            *fixed_modules(),
+            *((SCRIPTS_SPECIFIER,) if server_of(catalog, SCRIPTS_SPECIFIER) else ()),
+        } - {IMPORT_SPECIFIER}
     for specifier in sorted(wanted):
         url = url_of(specifier)
         if url is not None:

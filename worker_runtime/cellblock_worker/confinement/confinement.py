@@ -18,7 +18,6 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -177,29 +176,17 @@ class _Choice:
     contexts: bool = False
     lacks_contexts: bool = False
     jail: Jail | None = None
-    host_has_network: bool = True
     held: HeldFiles = field(default_factory=HeldFiles)
 
 
 _choice: Final = _Choice()
 
 
-def works_without_network() -> bool:
-    """Says whether workers can be started as they are to be, from the empty network namespace that this process is in.
-
-    Raises:
-        OSError: This machine is at its end for now.
-    """
-    found = bubblewrap.try_out(deno_binary(), str(BUNDLE_DIR), own_network=False)
-    return found.prefix is not None
-
-
-def use_isolation(isolation: Isolation, *, has_network: bool = True) -> None:
+def use_isolation(isolation: Isolation) -> None:
     """Decides, once for this process, what is put around workers. Takes about 50 ms for a trial.
 
     Args:
         isolation: What is asked for.
-        has_network: False: this process is in an empty network namespace, from which workers have been tried.
 
     Raises:
         IsolationUnavailable: It is required, and cannot be had.
@@ -207,13 +194,11 @@ def use_isolation(isolation: Isolation, *, has_network: bool = True) -> None:
             what it offers, and must not make a weaker choice.
     """
     _choice.wrapper, _choice.missing, _choice.deno_dir, _choice.jail = None, (), None, None
-    _choice.host_has_network = has_network
     _choice.held.close()
     if isolation == "off":
         _choice.missing = ("namespaces and cgroup: switched off; set isolation to auto or required",)
         return
-    look = bubblewrap.try_out if has_network else partial(bubblewrap.find, own_network=False)
-    found = look(deno_binary(), str(BUNDLE_DIR))
+    found = bubblewrap.try_out(deno_binary(), str(BUNDLE_DIR))
     if found.prefix is None:
         if isolation == "required":
             raise IsolationUnavailable(found.reason)
@@ -462,11 +447,7 @@ def layers_in_force(*, in_jail: bool = False) -> list[str]:
         )
         if in_jail:
             layers.append(
-                "namespaces: pid, ipc and uts are each worker's own; user, mount and root are the host's workers'"
-            )
-        if not _choice.host_has_network:
-            layers.append(
-                "network: the worker host has none either; all its workers are in its empty namespace"
+                "namespaces: pid, ipc and uts are each worker's own; network, user, mount and root are all workers'"
             )
         if _choice.filter_layer:
             layers.append(_choice.filter_layer)

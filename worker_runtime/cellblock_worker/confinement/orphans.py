@@ -21,7 +21,7 @@ import psutil
 from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap
 
-_OURS: Final = b"\0" + "\0".join(bubblewrap.WITHOUT_NETWORK).encode() + b"\0"
+_OURS: Final = b"\0" + "\0".join(bubblewrap.NAMESPACES[1:]).encode() + b"\0"
 
 
 _LAUNCHER: Final = b"/cellblock_worker/launch/launcher.py"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
 import resource
 import signal
 import sys
@@ -17,12 +16,11 @@ import zmq
 from zmq import ZMQError
 
 from cellblock_worker.base.logs import BoundedStderr
-from cellblock_worker.confinement import cgroup, network, seccomp
+from cellblock_worker.confinement import cgroup
 from cellblock_worker.confinement.confinement import (
     IsolationUnavailable,
     use_cgroup,
     use_isolation,
-    works_without_network,
 )
 from cellblock_worker.confinement.orphans import end_orphans
 from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade, run_selftest
@@ -86,8 +84,7 @@ def run_confined(config: HostConfig, serve: Callable[[], Coroutine[Any, Any, Non
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         with _in_groups(config):
-            has_network = not _leave_network(config)
-            use_isolation(config.isolation, has_network=has_network)
+            use_isolation(config.isolation)
             if orphans := end_orphans():
                 logger.info("ended %d workers that a host had left which was killed", len(orphans))
             asyncio.run(serve())
@@ -105,14 +102,6 @@ def run_confined(config: HostConfig, serve: Callable[[], Coroutine[Any, Any, Non
             os.write(2, f"{CANNOT_PREFIX}{error}\n".encode())
         return EXIT_FAILED
     return 0
-
-
-def _leave_network(config: HostConfig) -> bool:
-    """Moves this host out of the network where it can; says whether it has none any more."""
-    if config.isolation == "off" or platform.machine() not in seccomp.ARCHITECTURES:
-        # Workers that can make sockets would find each other in a namespace that they share.
-        return False
-    return network.leave(config.connect, works_without_network)
 
 
 @contextmanager

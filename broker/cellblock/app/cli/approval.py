@@ -172,7 +172,7 @@ async def _tools_of(
         raise ConfigError(f"{server} is not started: {config.missing}.", hint="Set it, then try again.")
     section = settings.cellblock
     prepare_state_dir(settings.state_dir)
-    logins = kept_logins(section.auth, kept)
+    logins = kept_logins(section.auth, kept, section.http.oauth)
     log_dir = settings.state_dir / LOGS
     registry = Registry(
         {server: config},

@@ -26,7 +26,7 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.asking import Person, answered
 from cellblock.app.cli.config_check import Checked, check_config
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import config_used, reading, settled, store_to_read
+from cellblock.app.cli.loading import QUIET_SECONDS, config_used, reading, settled, store_to_read
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
 from cellblock.base.daemon_socket import addresses
@@ -185,7 +185,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         warnings.append(ends)
     enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
     names = {path: name for name, path in module_paths(enabled).items()}
-    await settled(broker, None, person.tell)
+    await _settled_one_by_one(broker, person)
     for hello in broker.hosts:
         layers = hello.layers
         missing = [_with_fix(layer) for layer in hello.missing]
@@ -231,6 +231,21 @@ def _approved_scripts(settings: Settings) -> dict[str, str]:
         name: f"{one.script.digest}, approved by {one.by} on {time.strftime('%Y-%m-%d', time.localtime(one.at))}"
         for name, one in approvals.items()
     }
+
+
+async def _settled_one_by_one(broker: Broker, person: Person) -> None:
+    """Waits for all servers, and tells of each that has taken a while what has come of it."""
+    loop = asyncio.get_running_loop()
+    quiet_until = loop.time() + QUIET_SECONDS
+
+    async def one(server_id: str) -> None:
+        await settled(broker, [server_id], person.tell)
+        if loop.time() > quiet_until:
+            said = "not connected" if server_id in broker.catalog.unavailable else "connected"
+            person.tell(f"server {server_id} is {said}")
+
+    await asyncio.gather(*map(one, broker.catalog.who_starts))
+    await settled(broker, None, person.tell)
 
 
 def _with_fix(trouble: str) -> str:

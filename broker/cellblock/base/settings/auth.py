@@ -17,9 +17,12 @@ class ServerAuthSettings(Section):
     itself.
     """
 
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    grant: Literal["authorization_code", "client_credentials", "identity_assertion", "token_exchange"] = (
+        "authorization_code"
+    )
     """Says who logs in: a person in a browser (`cellblock auth login`), or Cellblock itself with the client's
-    secret."""
+    secret. The last two, with `"login": "each"`, go by who a person is at `http.oauth.issuer`: by its assertion
+    (ID-JAG), or by an exchange of its ID token (RFC 8693)."""
 
     issuer: HttpUrl | None = None
     """Names the authorization server that the client is registered with; its secret goes to no other. Needed with
@@ -49,11 +52,16 @@ class ServerAuthSettings(Section):
         given = self.client_secret is not None
         if given and (self.client_id is None or self.issuer is None):
             raise ValueError("a client secret needs `client_id`, and `issuer`: whom it may be shown to")
-        if self.grant == "client_credentials" and not given:
-            raise ValueError("the grant client_credentials needs `client_id`, `issuer` and a client secret")
+        if self.grant != "authorization_code" and not given:
+            raise ValueError(f"the grant {self.grant} needs `client_id`, `issuer` and a client secret")
         if self.client_auth_method == "private_key_jwt" and self.grant != "client_credentials":
             raise ValueError("private_key_jwt needs the grant client_credentials")
         return self
+
+    @property
+    def goes_by_identity(self) -> bool:
+        """Says whether it is enough to know who a person is."""
+        return self.grant in ("identity_assertion", "token_exchange")
 
     def secret(self) -> str | None:
         """Returns the client's secret, read where it is kept; None without one.

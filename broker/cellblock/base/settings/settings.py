@@ -171,7 +171,15 @@ class Settings(BaseModel):
         section: Any = self.cellblock
         named: dict[tuple[str, ...], Any] = {path: reduce(getattr, path, section) for path in BY_SERVER}
         programs = {name for name, server in self.servers.items() if server.url is None}
-        if found := misplaced(named, self.servers, programs):
+        found = misplaced(named, self.servers, programs)
+        knows = section.http.oauth is not None and section.http.oauth.client_id is not None
+        for name, own in section.auth.servers.items():
+            server = self.servers.get(name)
+            if own.goes_by_identity and not (knows and server is not None and server.is_personal):
+                path = (SECTION_KEY, "auth", "servers", name, "grant")
+                hint = 'Set http.oauth.client_id, and `"login": "each"` in the server\'s entry.'
+                found.append(Problem(path, f"{own.grant} needs to know who a person is", hint))
+        if found:
             raise Faults(found)
         return self
 

@@ -18,6 +18,8 @@ MCP_PATH: Final = "/mcp"
 CONFIG_HEADER: Final = "x-cellblock-config"
 """Names the header by which a daemon says to whoever has its token which configuration it serves, as a mark."""
 
+MAX_PORT: Final = 65535
+
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -43,7 +45,7 @@ class Address:
         """
         host, _, port = text.rpartition(":")
         try:
-            if not port.isascii() or not port.isdigit() or int(port) > 65535:
+            if not port.isascii() or not port.isdigit():
                 raise ValueError
             if ":" in host and not (host.startswith("[") and host.endswith("]")):
                 raise ValueError
@@ -53,6 +55,11 @@ class Address:
                 f"--http {text}: this is no HOST:PORT with an IP address or localhost.",
                 hint="Give for example --http 127.0.0.1:7433.",
             ) from None
+        if len(port) > 5 or int(port) > MAX_PORT:
+            raise ConfigError(
+                f"--http {text}: there is no port {port[:10]}.",
+                hint=f"Give one up to {MAX_PORT}; 0 is any free one.",
+            )
         return cls(ip, int(port))
 
     @property

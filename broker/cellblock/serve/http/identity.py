@@ -5,6 +5,7 @@ authorization code flow with PKCE and a nonce). Its two halves are those of a lo
 from __future__ import annotations
 
 import secrets
+import time
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -18,21 +19,22 @@ from cellblock.base.settings.secret_places import secret_of
 from cellblock.base.settings.sections import OAuthSettings
 from cellblock.base.store import Store
 from cellblock.serve.http.oauth import JwtVerifier
-from cellblock.tools.upstream.auth.errors import LoginError
+from cellblock.tools.upstream.auth.asserted import identity_in
+from cellblock.tools.upstream.auth.errors import LoginError, Refused
 from cellblock.tools.upstream.auth.exchange import (
     TOKEN_SECONDS,
     check_endpoints,
     exchange,
     http_client,
     is_safe,
-    object_in,
     send,
-    words_of,
 )
 from cellblock.tools.upstream.auth.flow import BEGUN_SECONDS, BegunLogin, leading
 from cellblock.tools.upstream.auth.record import LoginRecord
 
 SCOPE: Final = "openid"
+
+OFFLINE: Final = "offline_access"
 
 BASIC: Final = "client_secret_basic"
 
@@ -53,20 +55,25 @@ class Identity:
         """Names the issuer's host, for people."""
         return urlsplit(self._settings.issuer).netloc
 
-    async def begin(self, store: Store, server: str, redirect_uri: str, bound_to: str) -> str:
-        """Returns the URL at which somebody says who they are who wants to log in to a server.
+    async def begin(self, store: Store, server: str, redirect_uri: str, bound_to: str, *, lasts: bool) -> str:
+        """Returns the URL at which somebody says who they are who wants to log in to a server; what comes of it is
+        renewed where it `lasts`.
 
         Raises:
             LoginError: The issuer cannot be asked.
         """
         nonce, issuer = secrets.token_urlsafe(32), self._settings.issuer
         client = OAuthClientInformationFull(client_id=self._settings.client_id or "", issuer=issuer)
-        login = LoginRecord(server_url=issuer, client=client, server_metadata=await self._metadata())
-        begun = BegunLogin(server=server, login=login, redirect_uri=redirect_uri, scope=SCOPE, nonce=nonce)
-        return await leading(store, begun, bound_to, BEGUN_SECONDS, {"nonce": nonce})
+        metadata = await self._metadata()
+        login = LoginRecord(server_url=issuer, client=client, server_metadata=metadata)
+        lasting = lasts and OFFLINE in (metadata.scopes_supported or ())
+        scope, asked = (f"{SCOPE} {OFFLINE}", {"prompt": "consent"}) if lasting else (SCOPE, {})
+        begun = BegunLogin(server=server, login=login, redirect_uri=redirect_uri, scope=scope, nonce=nonce)
+        return await leading(store, begun, bound_to, BEGUN_SECONDS, {"nonce": nonce, **asked})
 
-    async def principal(self, begun: BegunLogin, code: str) -> str:
-        """Returns who the issuer says that it is, for the code of a login that was taken out.
+    async def proven(self, begun: BegunLogin, code: str) -> LoginRecord:
+        """Returns the login of whoever the issuer says that it is, for the code of one that was taken out; its person
+        is the principal.
 
         Raises:
             LoginError: It says nothing, nothing to us, or nothing of this login.
@@ -79,13 +86,13 @@ class Identity:
         shown = {"client_secret": secret, "token_endpoint_auth_method": method}
         login = begun.login.model_copy(update={"client": begun.login.client.model_copy(update=shown)})
         response = await exchange(login, code, begun.verifier, begun.redirect_uri, names_resource=False)
-        token: object = object_in(response.content).get("id_token")
-        if response.status_code != 200 or not isinstance(token, str):
-            raise LoginError(
-                f"The identity provider does not say who you are: {words_of(response)}.", hint="Begin anew."
-            )
+        try:
+            tokens = identity_in(response)
+        except Refused as error:
+            said = f"The identity provider does not say who you are: {error.message}."
+            raise LoginError(said, hint=error.hint) from None
         client_id = self._settings.client_id or ""
-        claims = await self._verifier.claims(token, client_id)
+        claims = await self._verifier.claims(tokens.access_token, client_id)
         # To nobody else, and for this login (OpenID Connect Core, section 3.1.3.7).
         if (
             claims is None
@@ -95,7 +102,8 @@ class Identity:
             raise LoginError(
                 "The identity provider's ID token is not good for this login.", hint="Begin anew."
             )
-        return PROVEN + str(claims["sub"])
+        known = {"person": PROVEN + str(claims["sub"]), "since": time.time()}
+        return login.model_copy(update=known).with_tokens(tokens)
 
     async def _metadata(self) -> OAuthMetadata:
         issuer = self._settings.issuer

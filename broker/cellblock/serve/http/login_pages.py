@@ -36,17 +36,26 @@ from cellblock.serve.http.logins import SERVER_LOGINS
 from cellblock.serve.http.pages import HEADERS, HTML
 from cellblock.serve.http.refusal import Refused, header
 from cellblock.serve.http.token import MAX_CHARS, SUBJECT
-from cellblock.tools.upstream.auth.errors import LoginStoreError
+from cellblock.tools.upstream.auth.asserted import place_of
+from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError
 from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS
 from cellblock.tools.upstream.auth.flow import BEGUN_SECONDS, begin, finish, taken
+from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.redirect import page, refusal, values_in
+from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS
 from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of, target_of
+from cellblock.tools.upstream.server_logins import kept_logins
 
 logger = logging.getLogger("cellblock.serve")
 
 CALLBACK: Final = "callback"
 
 THE_USER: Final = "The user of this machine"
+
+NO_SERVER: Final = (
+    "There is no login at this address. It ends with the name of a server that has a login for each user: check it, or "
+    "ask whoever runs this Cellblock. The user of the machine logs in with `cellblock auth login`."
+)
 
 REQUESTS_PER_SECOND: Final = 5.0
 BURST: Final = 50
@@ -111,6 +120,10 @@ class LoginPages:
                 return await self._came_back(request)
             self._target(server)
             return await self._begun(request, server) if request.method == "POST" else self._form(server)
+        except Refused as refused:
+            if refused.status_code != HTTPStatus.NOT_FOUND:
+                raise
+            return _page(NO_SERVER, status=HTTPStatus.NOT_FOUND)
         except CellblockError as error:
             logger.info("a login has not succeeded: %s", error)
             is_ours = isinstance(error, ConfigError | LoginStoreError)
@@ -120,7 +133,9 @@ class LoginPages:
     async def _begun(self, request: Request, server: str) -> Response:
         if self._identity is not None:
             base, secret = self._base(request), self._secret(request)
-            url = await self._identity.begin(self._store, server, f"{base}{SERVER_LOGINS}{CALLBACK}", secret)
+            redirect_uri = f"{base}{SERVER_LOGINS}{CALLBACK}"
+            lasts = self._goes_by_identity(server)
+            url = await self._identity.begin(self._store, server, redirect_uri, secret, lasts=lasts)
             return self._redirect(url, secret, base)
         principal = await self._principal(request)
         if principal is None:
@@ -133,13 +148,37 @@ class LoginPages:
         if "error" in values or "code" not in values:
             raise refusal(values.get("error", "no code"))
         if begun.nonce is not None and self._identity is not None:
-            return await self._led(
-                request, begun.server, await self._identity.principal(begun, values["code"])
-            )
+            identity = await self._identity.proven(begun, values["code"])
+            if self._goes_by_identity(begun.server):
+                return await self._entered(begun.server, identity)
+            return await self._led(request, begun.server, identity.person)
         person = begun.login.person
         _, less = await finish(self._target(begun.server, person), begun, values["code"])
         logger.info("%s has logged in to %s", person or THE_USER, begun.server)
         return _page(f"{person or THE_USER} is logged in to {begun.server}.{less} You can close this page.")
+
+    async def _entered(self, server: str, identity: LoginRecord) -> Response:
+        """Keeps who somebody is, and tries whether that is enough for a server."""
+        person = person_of(identity.person)
+        target = self._target(server, person)
+        place = place_of(self._store, identity.server_url, target.auth, person)
+        async with place.locked(LOCK_BOUND_SECONDS):
+            await place.save(identity)
+        refused = await challenge_of(target, TOKEN_SECONDS)
+        oauth = self._settings().cellblock.http.oauth
+        login = kept_logins(target.auth, self._store, oauth)(server, target.config, person)
+        if (
+            refused is not None
+            and login is not None
+            and await login.renewed(None, refused.request, refused) is None
+        ):
+            why, _ = login.trouble()
+            raise LoginError(f"{person} has no access to {server}: {why}.", hint="Ask who runs it.")
+        logger.info("%s has logged in to %s", person, server)
+        return _page(f"{person} is logged in to {server}. You can close this page.")
+
+    def _goes_by_identity(self, server: str) -> bool:
+        return self._settings().cellblock.auth.for_server(server).goes_by_identity
 
     async def _led(self, request: Request, server: str, principal: str) -> Response:
         """Leads a browser to the login of a server, for a principal."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from cellblock.base.redaction import Redactor
+from cellblock.base.settings.sections import OAuthSettings
 from cellblock.base.settings.settings import AuthSettings, ServerConfig
 from cellblock.base.store import Store
 
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def kept_logins(
-    settings: AuthSettings, store: Store, pages: str | None = None
+    settings: AuthSettings, store: Store, oauth: OAuthSettings | None, pages: str | None = None
 ) -> Callable[[str, ServerConfig, str], Login | None]:
     """Gives the kept logins of servers with a URL and without an `Authorization` header, of a person (`person_of`), who
-    logs in at a page whose URL begins so; None: there are no pages."""
+    logs in at a page whose URL begins so; None: there are no pages. `oauth` names who knows people's identities."""
 
     def login_of(server: str, config: ServerConfig, person: str) -> Login | None:
         if config.url is not None and config.own_headers:
@@ -34,8 +35,13 @@ def kept_logins(
         redactor, own = Redactor(config), settings.for_server(server)
         if own.grant == "client_credentials":
             return OwnCredentials(server, config.url, own, redactor)
-        kept = LoginStore(store, server, config.url, settings, person=person, patient=True)
         page = f"{pages}{quote(server, safe='')}" if pages and person and config.is_personal else None
+        if own.goes_by_identity and oauth is not None:
+            from cellblock.tools.upstream.auth.asserted import IdentityGrant, KeptIdentity, place_of
+
+            identity = KeptIdentity(server, place_of(store, oauth.issuer, settings, person), redactor, page)
+            return IdentityGrant(server, config.url, own, identity, redactor)
+        kept = LoginStore(store, server, config.url, settings, person=person, patient=True)
         return KeptLogin(server, kept, redactor, page)
 
     return login_of

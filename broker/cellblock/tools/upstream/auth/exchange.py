@@ -11,7 +11,8 @@ import asyncio
 import base64
 import contextlib
 import json
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx2
@@ -37,7 +38,9 @@ MAX_ANSWER_BYTES: Final = 256 * 1024
 MAX_TOLD_CHARS: Final = 300
 """Bounds the words of an authorization server that are told."""
 
-_SENT_SECRETS: Final = "client_secret client_assertion code code_verifier refresh_token token"
+_SENT_SECRETS: Final = (
+    "assertion client_secret client_assertion code code_verifier refresh_token subject_token token"
+)
 """Names the fields of a request that an answer to it must not be quoted with."""
 
 _OVER: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
@@ -161,6 +164,11 @@ class CheckedProvider(OAuthClientProvider):
     spelled: str | None = None
     """Holds the issuer as its own metadata spells it, where the protected resource's metadata has it otherwise."""
 
+    @property
+    def led_by(self) -> str:
+        """Gives the server's URL."""
+        return self.context.server_url
+
     def respell(self, answer: httpx2.Response) -> bool:
         """Notes how metadata spells its issuer; False where that is no reason to try again."""
         issuer = object_in(answer.content).get("issuer")
@@ -179,7 +187,22 @@ class CheckedProvider(OAuthClientProvider):
         return await super()._perform_authorization()
 
 
-async def drive(provider: CheckedProvider, refused: httpx2.Response, bound: float) -> None:
+class Driven(Protocol):
+    """Is a provider of the SDK's whose flow `drive` runs."""
+
+    @property
+    def led_by(self) -> str:
+        """Gives the URL of whoever names the places that it asks."""
+        ...
+
+    def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]: ...
+
+    def respell(self, answer: httpx2.Response) -> bool:
+        """Says whether to try again, after an answer that the SDK refuses."""
+        ...
+
+
+async def drive(provider: Driven, refused: httpx2.Response, bound: float) -> None:
     """Runs the SDK's flow for a request that was refused, up to where the SDK would send it again.
 
     Args:
@@ -197,7 +220,7 @@ async def drive(provider: CheckedProvider, refused: httpx2.Response, bound: floa
         async with http_client(bound) as http:
             await anext(flow)
             while (outgoing := await flow.asend(response)) is not refused.request:
-                response = await send(http, outgoing, bound, provider.context.server_url)
+                response = await send(http, outgoing, bound, provider.led_by)
     except OAuthFlowError as error:
         if not provider.respell(response):
             raise _refused(error, response) from None
@@ -232,10 +255,7 @@ async def exchange(
     record: LoginRecord, code: str, verifier: str, redirect_uri: str, *, names_resource: bool = True
 ) -> httpx2.Response:
     """Sends a code for tokens (RFC 6749, section 4.1.3), to whom the record says. Raises LoginError: No answer."""
-    kept = _Kept(record, redirect_uri)
-    if not names_resource:
-        kept.context.protocol_version = None
-    request = await kept.redeeming(code, verifier)
+    request = await _Kept(record, redirect_uri, names_resource=names_resource).redeeming(code, verifier)
     async with http_client(TOKEN_SECONDS) as http:
         return await send(http, request, TOKEN_SECONDS, record.server_url)
 
@@ -248,8 +268,14 @@ def tokens_in(response: httpx2.Response) -> OAuthToken:
     raise _refused(OAuthTokenError(), response)
 
 
-async def renew(record: LoginRecord, bound: float) -> LoginRecord:
-    """Renews a login (RFC 6749, section 6).
+async def renew(
+    record: LoginRecord,
+    bound: float,
+    said: Callable[[httpx2.Response], OAuthToken] = tokens_in,
+    *,
+    names_resource: bool = True,
+) -> LoginRecord:
+    """Renews a login (RFC 6749, section 6), by the tokens that the answer has `said`.
 
     Raises:
         LoginEnded: It cannot be renewed, now or later.
@@ -257,7 +283,7 @@ async def renew(record: LoginRecord, bound: float) -> LoginRecord:
     """
     if record.tokens is None or not record.tokens.refresh_token:
         raise LoginEnded("the login has expired, and there is nothing to renew it with", hint="Log in again.")
-    request = await _Kept(record).renewal()
+    request = await _Kept(record, names_resource=names_resource).renewal()
     if not is_safe(str(request.url)):
         raise LoginEnded("the token endpoint is neither https nor on this machine", hint="Log in again.")
     async with http_client(bound) as http:
@@ -270,11 +296,24 @@ async def renew(record: LoginRecord, bound: float) -> LoginRecord:
         ended.forgotten = code != "invalid_grant"
         raise ended
     try:
-        return record.with_tokens(tokens_in(response))
+        return record.with_tokens(said(response))
     except Refused as error:
         raise LoginError(
             f"the login could not be renewed ({error.message})", hint="It is tried again."
         ) from None
+
+
+async def ask(record: LoginRecord, form: dict[str, str], bound: float) -> httpx2.Response:
+    """Sends a form to the token endpoint, as the client of a login whose metadata is known. Raises LoginError: No
+    answer."""
+    assert record.server_metadata is not None
+    data, headers = _Kept(record).context.prepare_token_auth(
+        {**form, "client_id": record.client.client_id}, {}
+    )
+    url = str(record.server_metadata.token_endpoint)
+    async with http_client(bound) as http:
+        request = httpx2.Request("POST", url, data=data, headers=headers)
+        return await send(http, request, bound, record.server_url)
 
 
 async def revoke(record: LoginRecord, bound: float) -> bool:
@@ -359,7 +398,9 @@ def _secrets_in(request: httpx2.Request) -> list[str]:
 class _Kept(OAuthClientProvider):
     """Makes the SDK's requests for a kept login, or for one that has begun."""
 
-    def __init__(self, record: LoginRecord, redirect_uri: str | None = None) -> None:
+    def __init__(
+        self, record: LoginRecord, redirect_uri: str | None = None, *, names_resource: bool = True
+    ) -> None:
         redirects = None if redirect_uri is None else [AnyUrl(redirect_uri)]
         metadata = OAuthClientMetadata(redirect_uris=redirects)
         super().__init__(record.server_url, metadata, MemoryStorage(record.client))
@@ -367,7 +408,8 @@ class _Kept(OAuthClientProvider):
         self.context.current_tokens = record.tokens
         self.context.oauth_metadata = record.server_metadata
         self.context.protected_resource_metadata = record.resource_metadata
-        self.context.protocol_version = "2025-06-18"  # of the token request: it names the resource (RFC 8707)
+        # From this revision on a token request names the resource (RFC 8707).
+        self.context.protocol_version = "2025-06-18" if names_resource else None
 
     async def renewal(self) -> httpx2.Request:
         return await self._refresh_token()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.browser import open_privately
+from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.shelf import Stamp
@@ -45,10 +46,13 @@ async def log_in(
         LoginError: It did not succeed.
         ConfigError: A client secret cannot be read.
     """
+    own = target.auth.for_server(target.name)
+    if own.goes_by_identity:
+        said = f"{target.name} asks for no login but for who somebody is at http.oauth.issuer."
+        raise ConfigError(said, hint=f"Open /login/{target.name} of `cellblock serve --http` in a browser.")
     refused = await challenge_of(target, TOKEN_SECONDS)
     if refused is None:
         return f"{target.name} asks for no login."
-    own = target.auth.for_server(target.name)
     if own.grant == "client_credentials":
         source = OwnCredentials(target.name, target.url, own, Redactor(target.config))
         if await source.renewed(None, refused.request, refused) is None:

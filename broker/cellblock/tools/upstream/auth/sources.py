@@ -15,7 +15,14 @@ from cellblock.base.settings.auth import ServerAuthSettings
 from cellblock.base.shelf import Stamp
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
-from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS, MemoryStorage, drive, is_safe, renew
+from cellblock.tools.upstream.auth.exchange import (
+    TOKEN_SECONDS,
+    Driven,
+    MemoryStorage,
+    drive,
+    is_safe,
+    renew,
+)
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 
@@ -136,7 +143,7 @@ class KeptLogin(Login):
                 # Another process was faster; its rotated token is the only one that is still good.
                 return record.tokens.access_token
             try:
-                record = await renew(record, TOKEN_SECONDS)
+                record = await self._again(record)
             except LoginEnded as error:
                 # Said once, and not asked again by every process at every start.
                 if error.forgotten:
@@ -148,6 +155,9 @@ class KeptLogin(Login):
         logger.info("upstream %s: its login was renewed", self._server)
         self.problem = None
         return record.tokens.access_token if record.tokens is not None else None
+
+    async def _again(self, record: LoginRecord) -> LoginRecord:
+        return await renew(record, TOKEN_SECONDS)
 
     async def _keep(self, record: LoginRecord) -> None:
         self._take(record)
@@ -213,7 +223,9 @@ class OwnCredentials(Login):
         self, used: str | None, request: httpx2.Request, refused: httpx2.Response
     ) -> str | None:
         """Returns another token than the one that was refused."""
-        if self._tokens is not None and self._tokens.access_token != used:
+        is_newer = self._tokens is not None and self._tokens.access_token != used
+        # Not one that could not be renewed.
+        if is_newer and self._tokens is not None and time.monotonic() < self._renew_at:
             return self._tokens.access_token
         # Without its body and headers: only the place and the challenge matter.
         place = httpx2.Request("POST", str(request.url), headers={"MCP-Protocol-Version": "2025-06-18"})
@@ -239,18 +251,15 @@ class OwnCredentials(Login):
         return token
 
     async def _grant(self, refused: httpx2.Response) -> str | None:
-        from cellblock.tools.upstream.auth.own_client import own_provider
-
         if not is_safe(self._url):
             raise LoginError("the server is reached without TLS, and no token is sent so", hint=self.hint)
         secret = self._client.secret()
         if secret is None:
             raise LoginError("the configuration holds no client credentials", hint=self.hint)
         self.redactor.add([secret])
-        storage = MemoryStorage()
-        provider = own_provider(self._url, storage, self._client, secret, self.hint)
-        refused = with_scopes(refused, [*self._client.scopes, *self._more])
-        await drive(provider, refused, TOKEN_SECONDS)
+        storage, scopes = MemoryStorage(), [*self._client.scopes, *self._more]
+        provider = self._provider(storage, secret, scopes)
+        await drive(provider, with_scopes(refused, scopes), TOKEN_SECONDS)
         tokens = storage.tokens
         if tokens is None:
             raise LoginError("no token was granted", hint=self.hint)
@@ -260,6 +269,12 @@ class OwnCredentials(Login):
         self._renew_at = time.monotonic() + life * 0.9
         self.problem = None
         return tokens.access_token
+
+    def _provider(self, storage: MemoryStorage, secret: str, scopes: list[str]) -> Driven:
+        """Makes what asks for the tokens; these scopes are in the challenge that it goes by, too."""
+        from cellblock.tools.upstream.auth.own_client import own_provider
+
+        return own_provider(self._url, storage, self._client, secret, self.hint)
 
 
 def with_scopes(refused: httpx2.Response, scopes: list[str]) -> httpx2.Response:

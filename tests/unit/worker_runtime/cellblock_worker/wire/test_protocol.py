@@ -43,6 +43,7 @@ MESSAGES: list[Message] = [
     protocol.Ended(reason="memory", detail="x", wall_ms=1, cpu_ms=2, peak_bytes=3, dropped_log_bytes=4),
     protocol.Run(timeout_ms=1, cpu_ms=2, memory_bytes=3, log_bytes=4, message_bytes=5, pause_ms=6),
     protocol.Pause(),
+    protocol.Charge(cpu_ms=-5),
     protocol.Resume(),
     protocol.Cancel(),
     protocol.Granted(places=0),

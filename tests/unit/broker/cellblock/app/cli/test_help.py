@@ -139,7 +139,7 @@ def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "usage: cellblock run" in refused(capsys, "run")
+    assert "usage: cellblock record" in refused(capsys, "record")
     assert "usage: cellblock run" in refused(capsys, "run", "x.js", "--timeout-ms", "no")
     # A variable that is not set is neither the default nor the folder that one is in.
     for option in ("--config", "--state-dir"):

@@ -220,10 +220,16 @@ def test_an_address_is_an_ip_and_a_port(text: str, host: str, port: int) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "::1:80", "name.example:80", "127.0.0.1:65536"],
+    ["", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "::1:80", "name.example:80"],
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:65536", "localhost:99999", "[::1]:" + "9" * 5_000])
+def test_a_port_that_does_not_exist_is_said(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"there is no port (65536|9{5,10})\. Give one up to 65535"):
         Address.parse(text)
 
 

@@ -1,0 +1,200 @@
+"""Asserted gets the tokens of a server from who somebody is, without a login of their own there.
+
+An identity is a login like others, at the identity provider (`http.oauth.issuer`): its token is the ID token that was
+issued to Cellblock. From it comes what the server's authorization server takes: an assertion that the identity provider
+makes for that one (ID-JAG, presented by RFC 7523), or the ID token itself, for an exchange there (RFC 8693). What
+clients show to Cellblock is neither kept nor sent.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import httpx2
+import jwt
+from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
+from mcp.shared.auth import OAuthToken
+
+from cellblock.base.redaction import Redactor
+from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
+from cellblock.base.settings.policy import PROVEN
+from cellblock.base.store import Store
+from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
+from cellblock.tools.upstream.auth.exchange import (
+    TOKEN_SECONDS,
+    MemoryStorage,
+    ask,
+    is_safe,
+    object_in,
+    renew,
+    words_of,
+)
+from cellblock.tools.upstream.auth.record import LoginRecord
+from cellblock.tools.upstream.auth.sources import KeptLogin, OwnCredentials
+from cellblock.tools.upstream.auth.store import LoginStore
+
+EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+
+_TYPES: Final = "urn:ietf:params:oauth:token-type:"
+
+
+def place_of(store: Store, issuer: str, auth: AuthSettings, person: str) -> LoginStore:
+    """Says where is kept who a person is."""
+    return LoginStore(store, issuer, issuer, auth, person=person, patient=True)
+
+
+class KeptIdentity(KeptLogin):
+    """Is a person's login at the identity provider, renewed while that gives new ID tokens."""
+
+    async def current(self) -> tuple[str, LoginRecord]:
+        """Returns an ID token that is good for now, with the login. Raises LoginEnded."""
+        token = await self.token()
+        if token is None or self._record is None:
+            why = self.problem or "the login at the identity provider has ended"
+            raise LoginEnded(why, hint="Log in again.")
+        return token, self._record
+
+    async def _again(self, record: LoginRecord) -> LoginRecord:
+        def told(response: httpx2.Response) -> OAuthToken:
+            tokens = identity_in(response)
+            # OpenID Connect Core, section 12.2: of nobody else than before.
+            if subject_of(tokens.access_token) != record.person:
+                raise LoginEnded("the identity provider has named somebody else", hint="Log in again.")
+            return tokens
+
+        return await renew(record, TOKEN_SECONDS, told, names_resource=False)
+
+
+class IdentityGrant(OwnCredentials):
+    """Gives tokens that are granted for who a person is; kept in memory only.
+
+    Args:
+        server: The server's name.
+        url: Its URL.
+        client: Its section of the configuration.
+        identity: The person's.
+        redactor: As for `Login`; the identity's, too.
+    """
+
+    is_given = True
+
+    def __init__(
+        self,
+        server: str,
+        url: str,
+        client: ServerAuthSettings,
+        identity: KeptIdentity,
+        redactor: Redactor,
+    ) -> None:
+        super().__init__(server, url, client, redactor)
+        self.page, self.hint = identity.page, identity.hint
+        self._identity, self._mark = identity, ""
+
+    def stamp(self) -> object:
+        """Changes when somebody logs in, in any process; None while nobody has."""
+        return self._identity.stamp()
+
+    async def mark(self) -> str:
+        """Returns what names the identity, over all renewals; empty where there is none."""
+        return await self._identity.mark()
+
+    async def token(self) -> str | None:
+        """Returns the access token, renewed before its end; none of an identity that is over."""
+        mark = await self.mark()
+        if mark != self._mark:
+            self._mark, self._tokens = mark, None
+        return await super().token()
+
+    async def renewed(
+        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
+    ) -> str | None:
+        """Returns another token than the one that was refused."""
+        if await self.mark():
+            return await super().renewed(used, request, refused)
+        self.problem = self._identity.problem
+        return None
+
+    def _provider(self, storage: MemoryStorage, secret: str, scopes: list[str]) -> _Presenting:
+        own, scope, method = self._client, " ".join(scopes), self._client.client_auth_method
+        assert own.client_id is not None and own.issuer is not None and method != "private_key_jwt"
+        if not is_safe(own.issuer):
+            raise LoginError(f"{own.issuer} is reached without TLS", hint=self.hint)
+
+        async def presented(audience: str, resource: str) -> str:
+            id_token, identity = await self._identity.current()
+            if own.grant == "token_exchange":
+                return id_token
+            return await _assertion(identity, id_token, audience, resource, scope)
+
+        made = _Exchanging if own.grant == "token_exchange" else _Presenting
+        return made(self._url, storage, own.client_id, secret, own.issuer, presented, scope or None, method)
+
+
+class _Presenting(IdentityAssertionOAuthProvider):
+    """Presents an assertion to the authorization server of the configuration: the server itself names none."""
+
+    @property
+    def led_by(self) -> str:
+        return self._issuer
+
+    def respell(self, answer: httpx2.Response) -> bool:
+        return False
+
+
+class _Exchanging(_Presenting):
+    """Presents an ID token for an exchange."""
+
+    def _build_token_request(self, scope: str | None, assertion: str) -> httpx2.Request:
+        request = super()._build_token_request(scope, assertion)
+        form = dict(parse_qsl(request.content.decode()))
+        form["grant_type"], form["subject_token"] = EXCHANGE, form.pop("assertion")
+        form["subject_token_type"] = f"{_TYPES}id_token"
+        kept = {name: value for name, value in request.headers.items() if name == "authorization"}
+        return httpx2.Request("POST", request.url, data=form, headers=kept)
+
+
+async def _assertion(identity: LoginRecord, id_token: str, audience: str, resource: str, scope: str) -> str:
+    """Has the identity provider assert to an authorization server who somebody is. Raises LoginError."""
+    form = {
+        "grant_type": EXCHANGE,
+        "requested_token_type": f"{_TYPES}id-jag",
+        "subject_token": id_token,
+        "subject_token_type": f"{_TYPES}id_token",
+        "audience": audience,
+        "resource": resource,
+        **({"scope": scope} if scope else {}),
+    }
+    response = await ask(identity, form, TOKEN_SECONDS)
+    said = object_in(response.content)
+    assertion: object = said.get("access_token")
+    if response.status_code != 200 or said.get("issued_token_type") != form["requested_token_type"]:
+        raise Refused(f"by the identity provider: {words_of(response)}", hint="Ask who runs it.")
+    if not isinstance(assertion, str):
+        raise Refused("the identity provider has made no assertion", hint="Ask who runs it.")
+    return assertion
+
+
+def identity_in(response: httpx2.Response) -> OAuthToken:
+    """Returns the ID token of an answer, as the token of a login. Raises LoginError: There is none."""
+    said = object_in(response.content)
+    token, refresh_token = said.get("id_token"), said.get("refresh_token")
+    if response.status_code != 200 or not isinstance(token, str):
+        raise Refused(f"no ID token: {words_of(response)}", hint="Begin anew.")
+    try:
+        # It comes from the provider itself, by TLS (OpenID Connect Core, section 3.1.3.7).
+        left = int(_claims(token)["exp"] - time.time())
+    except (jwt.PyJWTError, KeyError, TypeError, ValueError, OverflowError):
+        raise Refused("its ID token cannot be read", hint="Begin anew.") from None
+    refresh_token = refresh_token if isinstance(refresh_token, str) else None
+    return OAuthToken(access_token=token, refresh_token=refresh_token, expires_in=max(0, left))
+
+
+def subject_of(id_token: str) -> str:
+    """Names the principal that an ID token is of."""
+    return PROVEN + str(_claims(id_token).get("sub", ""))
+
+
+def _claims(token: str) -> dict[str, Any]:
+    return jwt.decode(token, options={"verify_signature": False})

@@ -1,0 +1,247 @@
+"""Tokens for who somebody is, with an identity provider and an authorization server that are not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.store import LocalStore
+from cellblock.tools.upstream.auth.asserted import place_of
+from cellblock_worker.launch.spawning import reaped
+from support.commands import cellblock
+from support.entries import SERVERS, forked_server
+from support.http_daemon import TOOL, Daemon, daemon
+from support.login_site import Browser, free_port
+from support.oauth_world import lines
+from support.public_servers import NODE, require
+from support.waits import until_found, within
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
+
+SETTINGS = AuthSettings(keyring="off")
+
+WHOAMI = """
+    import { whoami } from "@codemode/servers/wiki";
+    export default await whoami({}).catch((error) => `${error.name}: ${error.message} ${error.hint}`);
+"""
+
+
+@dataclass
+class Company:
+    """A daemon in front of a server of the company's."""
+
+    folder: Path
+    people: str
+    daemon: Daemon
+    clients: dict[str, str] = field(default_factory=dict[str, str])
+    """Has the tokens that people's MCP clients show."""
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in lines(self.folder / "ledger.jsonl") if event["event"] == name]
+
+    def place(self, name: str) -> Any:
+        return place_of(LocalStore(self.folder / "s"), self.people, SETTINGS, f"oauth:{name}")
+
+    async def log_in(self, name: str, *, ready: bool = True) -> httpx2.Response:
+        browser = Browser()
+        browser.http.headers["X-Person"] = name
+        try:
+            page = await browser.post(f"{self.daemon.url.removesuffix('/mcp')}/login/wiki")
+            page = await browser.followed(page)
+        finally:
+            await browser.http.aclose()
+        if ready:
+            assert page.status_code == 200 and f"oauth:{name} is logged in to wiki" in page.text, page.text
+        return page
+
+    async def said(self, name: str, script: str = WHOAMI) -> Any:
+        """What a script of a person gives."""
+        if name not in self.clients:
+            async with httpx2.AsyncClient(trust_env=False) as http:
+                url = f"{self.people}/client?{name} {self.daemon.url}"
+                self.clients[name] = (await http.post(url)).text
+        mine = Daemon(self.daemon.process, self.daemon.port, self.daemon.folder, self.clients[name])
+        async with mine.client() as client:
+            response: Any = (await within(client.call_tool(TOOL, {"code": script}), 60)).structured_content
+        return response["result"] or json.dumps(response["diagnostics"])
+
+    async def fault(self, kind: str) -> None:
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            (await http.post(f"{self.people}/fault", content=kind)).raise_for_status()
+
+    async def gives(self, name: str, wanted: str) -> None:
+        async def look() -> bool:
+            return wanted in str(await self.said(name))
+
+        await until_found(look, f"{name} gets {wanted}", 40, pause=0.3)
+
+
+@contextlib.asynccontextmanager
+async def company(
+    folder: Path, grant: str = "identity_assertion", *, seconds: int = 600, offered: str | None = None
+) -> AsyncGenerator[Company]:
+    modules, ledger, port = NODE.parent.parent, folder / "ledger.jsonl", free_port()
+    require(NODE, modules / "node_modules" / "oidc-provider")
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def begun(*words: object, **more: str) -> tuple[asyncio.subprocess.Process, list[int]]:
+            process = await asyncio.create_subprocess_exec(
+                *map(str, words), stdin=PIPE, stdout=PIPE, env={**os.environ, **more}
+            )
+            stack.push_async_callback(_ended, process)
+            assert process.stdout is not None
+            return process, list(map(int, (await within(process.stdout.readline(), 60)).split()))
+
+        server, (mcp,) = await begun(*forked_server("introspecting_server.py", ledger))
+        url, own = f"http://127.0.0.1:{mcp}/mcp", f"http://127.0.0.1:{port}"
+        words = modules, url, seconds, ledger, f"{own}/login/callback"
+        more = {} if offered is None else {"OFFERED": offered}
+        _, (people, wiki) = await begun(NODE, SERVERS / "enterprise.mjs", *words, **more)
+        assert server.stdin is not None
+        server.stdin.write(f"http://127.0.0.1:{wiki}\n".encode())
+        await server.stdin.drain()
+        issuer = f"http://127.0.0.1:{people}"
+        oauth = {
+            "issuer": issuer,
+            "audience": f"{own}/mcp",
+            "jwks_url": f"{issuer}/jwks",
+            "client_id": "the-broker",
+            "client_secret": "s3cr3t-of-the-broker",
+        }
+        client = {
+            "grant": grant,
+            "issuer": f"http://127.0.0.1:{wiki}",
+            "client_id": "broker-at-wiki",
+            "client_secret": "s3cr3t-at-wiki",
+        }
+        served = daemon(
+            folder,
+            *("--http", f"127.0.0.1:{port}"),
+            servers={"wiki": {"url": url, "login": "each"}},
+            http={"oauth": oauth},
+            token="",
+            auth={"keyring": "off", "servers": {"wiki": client}},
+            typecheck="off",
+            pins="off",
+        )
+        yield Company(folder, issuer, await stack.enter_async_context(served))
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await reaped(process)
+
+
+async def test_everybody_calls_as_who_they_are_at_the_identity_provider(tmp_path: Path) -> None:
+    async with company(tmp_path) as made:
+        assert "it needs a login of your own" in await made.said("alice")
+        for name in ("alice", "bob"):
+            await made.log_in(name)
+        assert "it needs a login of your own" in await made.said("eve")
+        names = ["alice", "bob"] * 5
+        assert await asyncio.gather(*map(made.said, names)) == names
+        assert {event["person"] for event in made.events("call")} == {"alice", "bob"}
+        # To the server's authorization server came assertions alone, to the provider ID tokens that it gave to us.
+        granted = made.events("grant")
+        assert {event["grant"] for event in granted} == {"urn:ietf:params:oauth:grant-type:jwt-bearer"}
+        # What people's clients show to the broker is shown to nobody else: each request is in the ledger, those of the
+        # server, which asks whose each token is, among them.
+        asked = made.events("request")
+        shown = [event for event in asked if event["path"] == "/token/introspection"]
+        assert shown and all(event["form"]["token"] for event in shown)
+        text = (tmp_path / "ledger.jsonl").read_text()
+        assert len(made.clients) == 3 and not any(token in text for token in made.clients.values())
+        # What is kept of them tells nobody a secret.
+        listed = await cellblock(
+            "auth", "list", "--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s"
+        )
+        assert f"oauth:alice to {made.people}: logged in" in listed.out, listed
+        record = await made.place("alice").load()
+        assert record.tokens.access_token not in listed.out + "".join(made.daemon.said)
+
+
+REFUSED = {
+    "forged": "ERR_JWS_SIGNATURE_VERIFICATION_FAILED",
+    "expired": "ERR_JWT_EXPIRED",
+    "other audience": "ERR_JWT_CLAIM_VALIDATION_FAILED aud",
+    "other resource": "for another resource",
+    "other client": "of another client",
+    "no assertion": "ERR_JWT_CLAIM_VALIDATION_FAILED typ",
+    "other type": "by the identity provider",
+    "denied": "the company does not want it",
+}
+
+
+async def test_an_assertion_that_is_refused_reaches_nothing(tmp_path: Path) -> None:
+    async with company(tmp_path) as made:
+        for kind, why in REFUSED.items():
+            await made.fault(kind)
+            page = await made.log_in("alice", ready=False)
+            assert page.status_code == 400 and "oauth:alice has no access to wiki" in page.text, page.text
+            refused = [event["why"] for event in made.events("refused")]
+            assert why in page.text or why in refused[-1], (kind, page.text, refused)
+        assert "no token was granted" in await made.said("alice")
+        assert made.events("call") == [] and made.events("grant") == []
+        await made.fault("")
+        await made.log_in("alice")
+        await made.gives("alice", "alice")
+
+
+async def test_it_goes_on_without_the_person_while_the_company_wants_it_and_until_the_logout(
+    tmp_path: Path,
+) -> None:
+    async with company(tmp_path, seconds=2) as made:
+        await made.log_in("alice")
+        assert await made.said("alice") == "alice"
+        first = (await made.place("alice").load()).tokens
+        await asyncio.sleep(2.5)
+        assert await made.said("alice") == "alice"
+        again = (await made.place("alice").load()).tokens
+        assert again.access_token != first.access_token and again.refresh_token != first.refresh_token
+        await made.fault("denied")
+        await asyncio.sleep(2.5)
+        await made.gives("alice", "the company does not want it")
+        said = await cellblock(
+            *("auth", "logout", made.people, "--principal", "oauth:alice"),
+            *("--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s"),
+        )
+        assert "revoked and forgotten" in said.out, said
+        await made.gives("alice", "it needs a login of your own")
+        assert {event["person"] for event in made.events("call")} == {"alice"}
+
+
+async def test_an_id_token_is_exchanged_where_the_authorization_server_offers_it(tmp_path: Path) -> None:
+    exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
+    async with company(tmp_path, "token_exchange") as made:
+        await made.log_in("alice")
+        assert await made.said("alice") == "alice"
+        assert {event["grant"] for event in made.events("grant")} == {exchange}
+        # Nothing was asked of the identity provider but who she is.
+        at_people = [event["form"]["grant_type"] for event in made.events("request") if event["at"] == "idp"]
+        assert set(at_people) == {"authorization_code"}
+        text = (tmp_path / "ledger.jsonl").read_text()
+        assert not any(token in text for token in made.clients.values())
+
+
+async def test_an_exchange_that_the_authorization_server_does_not_offer_is_told(tmp_path: Path) -> None:
+    offered = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+    async with company(tmp_path, "token_exchange", offered=offered) as made:
+        page = await made.log_in("alice", ready=False)
+        assert page.status_code == 400 and "unsupported_grant_type" in page.text, page.text
+        said = await cellblock(
+            "auth", "login", "wiki", "--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s"
+        )
+        assert said.code != 0 and "Open /login/wiki of `cellblock serve --http`" in said.err, said
+        assert made.events("call") == []
