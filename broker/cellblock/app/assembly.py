@@ -30,6 +30,7 @@ from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import LocalStore, Store, Tables
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
+from cellblock.run.flows.rules import OnAlways
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
@@ -170,12 +171,23 @@ def library_of(settings: Settings, store: Store) -> Library:
     return Library(store, settings.cellblock.auth, settings.cellblock.scripts.dir)
 
 
-def policy_of(settings: Settings, tokens: NamedTokens, counts: Counts) -> Policy:
-    """Returns what clients are granted. Raises ConfigError."""
+def policy_of(
+    settings: Settings, tokens: NamedTokens, counts: Counts, on_always: OnAlways | None = None
+) -> Policy:
+    """Returns what clients are granted, and where data may go. Raises ConfigError."""
+    from cellblock.app.config.named_secrets import every_secret
+
     server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
     asks = any(config.asks for config in settings.servers.values())
     return Policy(
-        settings.cellblock.policy, server_ids, tokens, asks=asks, counts=counts, servers=settings.servers
+        settings.cellblock.policy,
+        server_ids,
+        tokens,
+        asks=asks,
+        counts=counts,
+        servers=settings.servers,
+        on_always=on_always,
+        more_secrets=() if settings.cellblock.policy.secrets == "off" else every_secret(),
     )
 
 

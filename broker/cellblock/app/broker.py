@@ -35,6 +35,7 @@ from cellblock.base.internal import internal
 from cellblock.base.settings.settings import Settings, TypecheckMode
 from cellblock.base.tasks import TaskSet
 from cellblock.run.events import RunEvents, Watcher
+from cellblock.run.flows.rules import OnAlways
 from cellblock.run.policy.asking import EMBEDDER, Caller, Grantee
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
@@ -110,7 +111,9 @@ class Broker:
         self.login_pages: str | None = None
         self.tokens = NamedTokens(self.store)
         self.counts = Counts(self.store)
-        self.policy = policy_of(settings, self.tokens, self.counts)
+        self.on_always: OnAlways | None = None
+        """Writes a rule of flows into the configuration file; None where there is none."""
+        self.policy = policy_of(settings, self.tokens, self.counts, self.allow_always)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reach: Reach | None = None
@@ -372,6 +375,12 @@ class Broker:
         caller = Caller(client, grantee or self._grantee_of(client), observer)
         return await self._for_agents().answer(name, arguments, caller)
 
+    @internal
+    def allow_always(self, rule: dict[str, Any]) -> None:
+        """Has a rule of flows that a person wants always written down, beside the loop."""
+        if self.on_always is not None:
+            self._releases.start(asyncio.to_thread(self.on_always, rule), name="always")
+
     @property
     def settings(self) -> Settings:
         """Gives the configuration in force."""
@@ -395,7 +404,7 @@ class Broker:
         settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
-        policy = policy_of(settings, self.tokens, self.counts)
+        policy = policy_of(settings, self.tokens, self.counts, self.allow_always)
         change = registry.reconfigure(settings.servers, settings.cellblock.pins)
         self._settings, self.front_config = settings, front_config(settings)
         self.policy = policy

@@ -10,6 +10,7 @@ log the traceback.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -85,10 +86,7 @@ class Redactor:
             self._pattern = self._compiled()
 
     def _compiled(self) -> re.Pattern[str] | None:
-        found = {form for secret in [*self._known, *self._later] for form in _forms(secret)}
-        # The longest first: one secret may begin with another.
-        ordered = sorted((text for text in found if len(text) >= MIN_SECRET_CHARS), key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        return pattern_of([*self._known, *self._later])
 
     def text(self, text: str) -> str:
         """Returns the text with `[redacted]` in place of each secret."""
@@ -97,6 +95,14 @@ class Redactor:
     def tree(self, value: Any) -> Any:
         """Returns JSON data with every string and key treated as by `text`."""
         return mapped(value, self.text, keys=True)
+
+
+def pattern_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
+    """Returns what matches any of these secrets, in all forms; None where there is none."""
+    found = {form for secret in secrets for form in _forms(secret)}
+    # The longest first: one secret may begin with another.
+    ordered = sorted((text for text in found if len(text) >= MIN_SECRET_CHARS), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
 
 def redacting(servers: Iterable[ServerConfig]) -> Callable[[Any], Any]:
@@ -144,8 +150,9 @@ def guard_loggers() -> None:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """Returns how a secret may be written: as configured, percent-encoded, decoded."""
-    return secret, quote(secret, safe=""), quote_plus(secret), unquote(secret)
+    """Returns how a secret may be written: as configured, percent-encoded, decoded, within JSON."""
+    in_json = json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
+    return secret, quote(secret, safe=""), quote_plus(secret), unquote(secret), *in_json
 
 
 def safe_text(text: str) -> str:

@@ -45,7 +45,7 @@ from cellblock.record.store import JournalStore
 from cellblock.record.views import head_data, shown
 from cellblock.run.board import Data, LiveRun, whole_run
 from cellblock.run.events import CallFacts, RunFacts
-from cellblock.run.flows.question import FlowQuestion
+from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import LOST, NOT_PARKED, REFUSED_FOR_NOW, KeptRun, OpenQuestion, Parked
 from cellblock.run.outcome import end_not_written
 from cellblock.run.policy.asking import EarlierQuestions, Verdict
@@ -533,10 +533,6 @@ def _earlier(parked: Parked, answers: Mapping[QuestionId, Given]) -> EarlierQues
             if question.id in answers:
                 rounds[question.call].answers[key] = answers[question.id]
     waited = frozenset(question.call for question in parked.questions)
-    flows = {
-        one.call: FlowQuestion.unpack(one.said, one.request)
-        for one in parked.questions
-        if one.kind == "approval"
-    }
+    flows = {one.call: flow_of(one) for one in parked.questions}
     labels = {call: flow.label for call, flow in flows.items() if flow is not None}
     return EarlierQuestions(parked.asked, parked.waited_ms, verdicts, logins, rounds, waited, labels)

@@ -267,6 +267,8 @@ class ToolCalls:
             server, tool = self._find(call)
             call.export = tool.export_name
             arguments = await self._inputs.read(server, tool, body)
+            if context.secrets is not None:
+                arguments = await context.secrets.for_call(server.config_name, tool, arguments)
             function = context.upstreams.caller(server, tool, self._origin_of(call_id, call, body))
             body = b""
             if context.rules is not None:
@@ -354,21 +356,20 @@ class ToolCalls:
     ) -> Any:
         """Waits for what comes of a call, of which the run's flow hears before anything of it goes on; of an error,
         too: it may have the server's words."""
-        flow = None if self._context.rules is None else self._context.rules.flow
-        if flow is None or server.is_scripts:
-            # Of what a script has seen, its run tells.
-            return await work
-        result: Any = None
+        # Of what a script has seen, its run tells.
+        flow = None if self._context.rules is None or server.is_scripts else self._context.rules.flow
+        secrets = self._context.secrets
         try:
             result = await work
-        except asyncio.CancelledError:
-            # Nothing has come.
+        except ScriptError as error:
+            if flow is not None:
+                call.label = flow.answered(server, tool, None).pack()
+            if secrets is not None:
+                secrets.told(error)
             raise
-        except BaseException:
-            call.label = flow.answered(server, tool, None).pack()
-            raise
-        call.label = flow.answered(server, tool, result).pack()
-        return result
+        if flow is not None:
+            call.label = flow.answered(server, tool, result).pack()
+        return result if secrets is None else await secrets.incoming(result)
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
         account, caller = self._context.account, OuterCall(self, call)

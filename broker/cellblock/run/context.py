@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cellblock.base.account import Account
 from cellblock.run.answers import Answers
 from cellblock.run.events import RunWatch
+from cellblock.run.flows.secrets import Secrets
 from cellblock.run.hook import KeptRun, RunJournal
 from cellblock.run.plan import Plan
 from cellblock.run.policy.asking import Approver
@@ -104,6 +105,7 @@ class RunContext:
         used_ms: Wall time that the run has used before, in other processes.
         used_cpu_ms: CPU time likewise.
         counts_queue: Whether the time in the queue counts for the run's time.
+        secrets: Keeps secrets of the configuration with their servers; None: they may go anywhere.
         key: Names the runs that may have one process with this one; empty: none.
         outer: The call of another run that this run is.
     """
@@ -128,5 +130,6 @@ class RunContext:
     used_ms: int = 0
     used_cpu_ms: int = 0
     counts_queue: bool = False
+    secrets: Secrets | None = None
     key: str = ""
     outer: OuterCall | None = None

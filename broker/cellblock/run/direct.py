@@ -14,6 +14,7 @@ from cellblock.run.call_inputs import CallInputs
 from cellblock.run.call_results import result_of
 from cellblock.run.calls import CANCEL_BOUND_SECONDS, IN_FLIGHT
 from cellblock.run.events import CallFacts, RunWatch
+from cellblock.run.flows.secrets import Secrets
 from cellblock.run.policy.rules import RunRules
 from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.run.run_clock import RunClock
@@ -33,6 +34,7 @@ async def call_directly(
     rules: RunRules | None,
     origin: CallOrigin,
     watch: RunWatch,
+    secrets: Secrets | None = None,
 ) -> Any:
     """Makes the call: gives what the tool gave, a `ToolResult` or plain data.
 
@@ -45,6 +47,7 @@ async def call_directly(
         rules: The policy; None where nothing is restricted.
         origin: Whom the server may ask meanwhile.
         watch: Hears of it.
+        secrets: As of `RunContext`.
 
     Raises:
         ScriptError: The call was refused, or has failed. Not for `isError` results: those are given.
@@ -58,6 +61,8 @@ async def call_directly(
     result: Any = None
     try:
         value = await inputs.read(server, tool, body)
+        if secrets is not None:
+            value = await secrets.for_call(server.config_name, tool, value)
         function = upstreams.caller(server, tool, origin)
         if rules is not None:
             await rules.admit(server, tool, value, RunClock.of_no_run())
@@ -67,8 +72,10 @@ async def call_directly(
         failed = isinstance(result, ToolResult) and result.is_error
         facts.ok, facts.certainty = not failed, Certainty.COMPLETED
         facts.error, facts.over = ToolCallError.summary if failed else None, True
-        return result
+        return result if secrets is None else await secrets.incoming(result)
     except ScriptError as error:
+        if secrets is not None:
+            secrets.told(error)
         facts.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
         facts.error, facts.over = error.summary, True
         raise

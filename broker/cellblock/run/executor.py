@@ -427,7 +427,15 @@ class Executor:
             inputs, origin = CallInputs(self._schemas, account), CallOrigin(caller.requester, account=account)
             try:
                 result = await call_directly(
-                    server, tool, arguments, self._upstreams, inputs, rules, origin, watch
+                    server,
+                    tool,
+                    arguments,
+                    self._upstreams,
+                    inputs,
+                    rules,
+                    origin,
+                    watch,
+                    self._policy.secrets,
                 )
             finally:
                 if flow is not None and self._memory is not None:
@@ -650,6 +658,7 @@ class Executor:
             generation=self._generation,
             used_ms=0 if journal is None or journal.past is None else journal.past.used_ms,
             used_cpu_ms=0 if kept is None else kept.earlier_cpu_ms,
+            secrets=self._policy.secrets,
             key=key,
             outer=job.outer,
         )

@@ -1,7 +1,5 @@
 """Benchmarks: what they measure and compare."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The JavaScript build: when it counts as current, which Deno it takes, and what it makes of a small tree."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

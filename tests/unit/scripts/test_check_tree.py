@@ -1,7 +1,5 @@
 """The tree, and paths in the documents."""
 
-from __future__ import annotations
-
 import functools
 import re
 import subprocess

@@ -3,8 +3,6 @@
 The whole proof, with an installation, is `scripts/release_check`.
 """
 
-from __future__ import annotations
-
 import email
 import json
 import os

@@ -1,7 +1,5 @@
 """Evals: tasks are judged by their effects, whoever is asked; a model is a scripted one on the loopback."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generated pages, and the menu of the documentation's site."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

@@ -1,8 +1,6 @@
 """The hostile parts of `scripts/soak`: the watch sees a stall, neighbours count from when they were due, servers and
 attacker do what they are there for, and words follow the figures."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.server

@@ -1,7 +1,5 @@
 """Each import contract of `pyproject.toml` is broken by one import that it forbids."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

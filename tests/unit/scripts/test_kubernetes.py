@@ -3,8 +3,6 @@
 `scripts/kubernetes` renders them by Helm and Kustomize, and holds them against schemas and policies.
 """
 
-from __future__ import annotations
-
 import base64
 import copy
 import json

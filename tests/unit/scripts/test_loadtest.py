@@ -1,7 +1,5 @@
 """Load tests."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import time

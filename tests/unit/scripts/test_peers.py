@@ -1,7 +1,5 @@
 """`scripts/loadtest --peers`: what became of a system that ran a loop is told, and one that is missing is a row."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

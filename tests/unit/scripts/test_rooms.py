@@ -1,7 +1,5 @@
 """Each room says what comes in, what goes out, what it may import and where to start, and says it truly."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The package `cellblock-typescript`: which platforms there are, what counts as current, and whose bytes it takes."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

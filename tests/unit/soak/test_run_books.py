@@ -1,7 +1,5 @@
 """The soak's books and figures."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -35,6 +35,7 @@ from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable, co
 from cellblock.base.settings.settings import ServerConfig, Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
+from cellblock.run.flows.overview import overview
 from cellblock.serve.http.address import Address, check_certificate, validity
 from cellblock.serve.http.token import FILE_NAME, read_token
 from cellblock.serve.stdio.daemon import is_taken
@@ -65,6 +66,7 @@ class Report:
     daemon: str = ""
     servers: dict[str, str] = field(default_factory=dict[str, str])
     scripts: dict[str, str] = field(default_factory=dict[str, str])
+    flows: list[str] = field(default_factory=list[str])
     warnings: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
 
@@ -97,6 +99,8 @@ class Report:
         if self.scripts:
             approved = (f"  {name}: {said}" for name, said in self.scripts.items())
             parts.append([paint("Kept scripts that run", "bold"), *approved])
+        if self.flows:
+            parts.append([paint("Where data may go", "bold"), *(f"  {line}" for line in self.flows)])
         if self.warnings:
             parts.append([paint("Warnings", "bold", "yellow"), *(f"  {text}" for text in self.warnings)])
         verdict = ("Problems", "red") if self.problems else ("No problems found.", "green")
@@ -170,6 +174,7 @@ async def _examine(
     report.layers, report.missing, report.servers = found["layers"], found["missing"], found["servers"]
     versions.update(found["versions"])
     report.typecheck += found["typecheck"]
+    report.flows = found["flows"]
     report.warnings += found["warnings"]
     report.problems += found["problems"]
     return report
@@ -216,6 +221,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         "missing": missing,
         "typecheck": await _failed_check(broker) if is_checked else "",
         "servers": servers,
+        "flows": overview(section.policy, settings.servers, broker.catalog),
         "warnings": warnings,
         "problems": problems,
     }

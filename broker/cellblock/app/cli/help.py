@@ -58,7 +58,7 @@ GROUPS: Final = {
         ),
     ),
     "clients": ("install", "import", "connect", "token"),
-    "runs": ("runs", "dashboard"),
+    "runs": ("runs", "flows", "dashboard"),
     "operate": ("serve", "stop", "service", "config", "doctor", "keygen", "demo", "completion", "help"),
 }
 """Maps what a person wants to do to the commands for it."""
@@ -217,6 +217,21 @@ HELP: Final = {
         " daemon is a `cellblock serve --http`.",
         "cellblock dashboard --no-open  # prints the address to open",
     ),
+    "flows": Help(
+        "look at what principals' models have read, and forget it",
+        "With `cellblock.policy.flows`, a run begins with what its principal has read before.",
+        "cellblock flows list  # who knows what",
+    ),
+    "flows list": Help(
+        "print what principals' models have read",
+        "Prints, of each principal, whether what its models have read is private and untrusted, and since when.",
+        "cellblock flows list --json  # for machines",
+    ),
+    "flows reset": Help(
+        "forget what principals' models have read",
+        "Forgets what was read: for a model that no longer knows it, such as in a new conversation.",
+        "cellblock flows reset --principal token:ci  # of one client",
+    ),
     "runs": Help(
         "look at runs that are kept or wait for you, and let them go on",
         "Works with the runs that `cellblock.journal` has written down in the state directory, whoever's they are.",
@@ -242,6 +257,7 @@ HELP: Final = {
         "cellblock runs approve 5f1c0a9be2d34c77  # all calls that it waits for",
         """cellblock runs approve 5f1c0a9be2d34c77 --answer '{"name": "Ann"}'  # what a server asks in a form""",
         "cellblock runs approve 5f1c0a9be2d34c77 --call 3  # one of them: `cellblock runs show` has the numbers",
+        "cellblock runs approve 5f1c0a9be2d34c77 --always  # and calls like them (docs/howto-flows.md)",
     ),
     "runs deny": Help(
         "refuse the calls that a parked run waits for",

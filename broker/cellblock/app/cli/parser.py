@@ -154,6 +154,11 @@ def _add_brokers(commands: Commands) -> None:
         "--everything", all_of_it
     ).common(json=False)
 
+    actions = _add_actions(commands, "flows")
+    _add(actions, "flows list", "flows:show").common()
+    whose = "whose, as cellblock.policy knows clients (default: everybody's)"
+    _add(actions, "flows reset", "flows:reset").value("--principal", "NAME", whose).common(json=False)
+
     actions = _add_actions(commands, "runs")
     (
         _add(actions, "runs list", "runs:show_all")
@@ -178,6 +183,9 @@ def _add_brokers(commands: Commands) -> None:
         if action == "approve":
             fields = "the fields of the form with which a server asks, as an object"
             answered.value("--answer", "JSON", fields)
+            answered.flag(
+                "--always", "write the rules that allow such calls from now on into the configuration file"
+            )
         answered.common(json=False)
     for action in ("cancel", "resume"):
         _add(actions, f"runs {action}", f"runs:{action}").value("run", "RUN", "its id").common(json=False)

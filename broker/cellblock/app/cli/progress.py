@@ -118,6 +118,7 @@ MAX_LINE_BYTES: Final = 4096
 ANSWERS: Final = {
     "y": Verdict.ACCEPTED,
     "yes": Verdict.ACCEPTED,
+    "always": Verdict.ALWAYS,
     "n": Verdict.DECLINED,
     "no": Verdict.DECLINED,
 }
@@ -132,7 +133,8 @@ def approver_of(ask: Callable[[str], Awaitable[Verdict]] | None) -> Approver | N
     async def approve(question: Question) -> Verdict:
         from cellblock.serve.mcp.approvals import question_text
 
-        return await ask(question_text(question))
+        text = question_text(question)
+        return await ask(text if question.flow is None else f"{text}\nFor that, type: always")
 
     return approve
 

@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.asking import Person, answered
+from cellblock.app.cli.flows import always_in
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import config_used, no_secrets_known, tell_starting, warn, with_state_dir
 from cellblock.app.cli.parser import LIMITS
@@ -115,6 +116,7 @@ async def run_script(
     section = settings.cellblock
     with logging_as_configured(section.log, settings.servers.values()):
         broker = Broker(settings)
+        broker.on_always = always_in(parsed.config)
         # Before any server is started.
         _check(broker, request)
         with progress_on(sys.stderr) as progress:

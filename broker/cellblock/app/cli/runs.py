@@ -33,6 +33,7 @@ from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, question_data, shown
 from cellblock.run import payload
 from cellblock.run.events import Decision
+from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import CANCELLED
 from cellblock.tools.schemas.replies import WrongAnswer
 
@@ -125,6 +126,15 @@ def _question_lines(question: dict[str, Any], *, values: bool) -> list[str]:
     match question["kind"]:
         case "approval":
             lines = [f"waits until you allow {call}"]
+            if question["said"]:
+                flow = json.loads(question["request"])
+                lines.append(f"  {question['said']}")
+                lines += (
+                    [f"  found in it of what the run has read: {text}" for text in flow["found"]]
+                    if values
+                    else []
+                )
+                lines.append(f"  to allow it always (--always): {flow['rule']}")
         case "login":
             lines = [f"waits for a login, for {call}: {question['said']}"]
         case kind:
@@ -226,7 +236,7 @@ BY: Final = "cli"
 def approve(parsed: argparse.Namespace) -> int:
     """Allows the calls of a parked run, and answers its servers. Raises ConfigError: It does not wait, or the answer
     does not fit."""
-    return _answer(parsed, "accepted", parsed.answer)
+    return _answer(parsed, "accepted", parsed.answer, always=parsed.always)
 
 
 def deny(parsed: argparse.Namespace) -> int:
@@ -280,7 +290,9 @@ async def _resumed(run_id: str, settings: Settings) -> int:
     return EXIT_OK if response.ok else EXIT_NO
 
 
-def _answer(parsed: argparse.Namespace, answer: Answer, form: str | None = None) -> int:
+def _answer(
+    parsed: argparse.Namespace, answer: Answer, form: str | None = None, *, always: bool = False
+) -> int:
     named: list[str] = parsed.call
     settings = with_state_dir(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
@@ -302,9 +314,14 @@ def _answer(parsed: argparse.Namespace, answer: Answer, form: str | None = None)
         given = answer if form is None else _filled_in(form, meant)
         asked = redacting(settings.servers.values())([*map(question_data, meant)])
         write_data("".join(f"{line}\n" for one in asked for line in _question_lines(one, values=True)))
-        if answer == "accepted" and asks() and not agreed("Allow this?"):
+        if answer == "accepted" and asks() and not agreed("Allow this always?" if always else "Allow this?"):
             sys.stdout.write("Nothing was answered.\n")
             return EXIT_OK
+        for rule in [json.loads(flow.rule) for one in meant if always and (flow := flow_of(one)) is not None]:
+            # It imports what edits files.
+            from cellblock.app.cli.flows import write_rule
+
+            write_data(harmless(f"written: {write_rule(parsed.config, rule)}\n"))
         try:
             found = store.answer(parsed.run, {question.id: given for question in meant})
         except WrongAnswer as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock import __version__
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import default_file
+from cellblock.app.cli.flows import always_in
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import config_used, settings_of, warn
 from cellblock.app.cli.streams import say
@@ -166,6 +167,7 @@ async def following(
     """Takes over changes of the file while the block runs, and gives what says why the file as it is now is not all in
     force, None where it is. Without one, it is the user's own once that is made."""
     file = default_file() if parsed.config is None else Path(parsed.config)
+    broker.on_always = always_in(parsed.config)
     # A pipe has said what it had to say.
     if parsed.config is not None and not file.is_file():
         why = f"{file} is no regular file"

@@ -154,7 +154,18 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         board = Board(RECENT_RUNS, logs=shows != "runs", scripts=shows == "scripts")
         broker.events.add(board)
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
-    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=shows == "scripts")
+
+    def allow_always(rule: str) -> None:
+        if broker.policy.flows is not None:
+            broker.policy.flows.allow_always(rule)
+
+    waiting = WaitingRuns(
+        broker.parked_runs,
+        broker.events,
+        redacted,
+        shows_inputs=shows == "scripts",
+        allow_always=allow_always,
+    )
     return Pages(
         facts,
         tally,

@@ -35,6 +35,9 @@ BOUND_SECONDS: Final = 10.0
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Bounds what is sealed under one name."""
 
+MAX_SECRET_CHARS: Final = 16 * 1024
+"""Bounds what is taken for the secret of a server."""
+
 _FOLDER: Final = "secrets"
 _PREFIX: Final = "secret:"
 _BOUND: Final = "0-bound"
@@ -102,6 +105,18 @@ class NamedSecrets:
         except OSError:
             return []
         return sorted(file.name for file in found if NAME.fullmatch(file.name))
+
+
+def every_secret() -> list[str]:
+    """Returns the values of all secrets that there are, as far as they can be read."""
+    found: list[str] = []
+    secrets = NamedSecrets()
+    for name in secrets.names():
+        with contextlib.suppress(KeyringError, OSError):
+            # What is longer is no secret of a server: files of clients are kept so, too.
+            if (secret := secrets.get(name) or "") and len(secret) <= MAX_SECRET_CHARS:
+                found.append(secret)
+    return found
 
 
 def bound() -> dict[str, list[str]]:

@@ -66,13 +66,15 @@ _VERSION: Final = re.compile(r"(?<=.)(?:@[^/@]*|[=~<>]=.*|:[\w.-]+)$")
 _READS: Final = re.compile(
     r"(?:get|list|read|search|find|query|count|show|describe|view|lookup|fetch)(?![a-z])"
 )
-_ADDS: Final = re.compile(
-    r"(?:add|create|append|send|post|reply|draft|insert|note|comment|say|echo)(?![a-z])"
-)
 _DESTROYS: Final = re.compile(
-    r"(?<![a-z])(?:delete|remove|drop|destroy|purge|wipe|erase|truncate|overwrite|revoke|uninstall|kill|rm"
-    r"|trash|reset|terminate)(?![a-z])"
+    r"(?<![a-z])(?:delete|remove|drop|destroy|purge|wipe|erase|truncate|overwrite|revoke|uninstall|kill|rm|unlink"
+    r"|shred|clear|trash|reset|terminate)(?![a-z])"
 )
+_MAY: Final = re.compile(
+    r"(?<![a-z])(?:run|exec|execute|eval|shell|bash|command|pay|transfer|purchase|buy)(?![a-z])"
+)
+"""Matches names of tools that do whatever they are told, or what cannot be undone."""
+
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -96,16 +98,18 @@ def reads(tool: ToolEntry) -> bool:
 
 
 def destroys(tool: ToolEntry) -> bool:
-    """Says whether a call may destroy something. Where nobody says it, the tool's name decides, and what neither reads
-    nor adds may."""
+    """Says whether a call may destroy something, by the user, else by the server's annotations and the tool's name,
+    whichever is worse."""
     if tool.given is not None and tool.given.effect is not None:
         return tool.given.effect == "destructive"
     effect, name = effect_of(tool), _lowered(tool)
     if isinstance(tool, RequestEntry):
         return False
-    if effect == "destructive" or _DESTROYS.search(name):
-        return True
-    return effect is None and not _READS.match(name) and not _ADDS.match(name)
+    return (
+        effect == "destructive"
+        or bool(_DESTROYS.search(name))
+        or (effect is None and bool(_MAY.search(name)))
+    )
 
 
 def _lowered(tool: ToolEntry) -> str:

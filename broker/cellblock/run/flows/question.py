@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from cellblock.base.questions import ParkedQuestion
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowQuestion:
@@ -27,10 +29,12 @@ class FlowQuestion:
         """Encodes what is shown, for a question that is written down."""
         return json.dumps({"found": self.found, "rule": self.rule, "label": self.label})
 
-    @classmethod
-    def unpack(cls, said: str, packed: str) -> FlowQuestion | None:
-        """Decodes what `pack` has made; None where nothing was."""
-        if not packed:
-            return None
-        data: dict[str, Any] = json.loads(packed)
-        return cls(said=said, found=tuple(data["found"]), rule=data["rule"], label=data["label"])
+
+def flow_of(question: ParkedQuestion) -> FlowQuestion | None:
+    """Returns what a question shows of a flow; None where it is not about one."""
+    if question.kind != "approval" or not question.request:
+        return None
+    data: dict[str, Any] = json.loads(question.request)
+    return FlowQuestion(
+        said=question.said, found=tuple(data["found"]), rule=data["rule"], label=data["label"]
+    )

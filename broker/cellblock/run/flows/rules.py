@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 KEPT_TOOLS: Final = 4_096
 """Bounds the tools of which it is kept what they are."""
+
+OnAlways = Callable[[dict[str, Any]], None]
 
 Then = Literal["allow", "ask", "deny"]
 
@@ -90,12 +93,19 @@ class FlowRules:
     Args:
         settings: The policy.
         servers: The configuration's servers, by name.
+        on_always: Writes a rule that a person wants from now on before the others of the file; None: there is none.
 
     Raises:
         ConfigError: A rule has a JSON Schema that cannot be checked against.
     """
 
-    def __init__(self, settings: PolicySettings, servers: Mapping[str, ServerConfig]) -> None:
+    def __init__(
+        self,
+        settings: PolicySettings,
+        servers: Mapping[str, ServerConfig],
+        on_always: OnAlways | None = None,
+    ) -> None:
+        self._on_always = on_always
         flows = settings.flow_rules
         self.is_on = flows is not None
         self.guards = flows is not None and flows.preset == "guard"
@@ -114,12 +124,18 @@ class FlowRules:
             held = self._tools[key] = tool, self._made(server, tool)
         return held[1]
 
+    def allow_always(self, rule: str) -> None:
+        """Puts a rule, as JSON, before all others, here at once and for good where there is a file."""
+        self._rules.insert(0, _Rule(FlowRule.model_validate_json(rule), 0))
+        if self._on_always is not None:
+            self._on_always(json.loads(rule))
+
     def judge(self, server: ServerEntry, tool: ToolEntry, arguments: Any, label: Label) -> Judged:
         """Says what happens to a call of a run that knows what has this label."""
         flow = self.of(server, tool)
         for rule in self._rules:
             if rule.fits(server.server_id, tool, flow, arguments, label):
-                return Judged(rule.then, f"rule {rule.number} of policy.flows is for this")
+                return Judged(rule.then, f"rule {rule.number} of cellblock.policy.flows is for it")
         if not self.guards or server.is_scripts:
             # A script that is called begins with what its caller knows, and each of its calls is judged.
             return Judged("allow")
@@ -154,7 +170,7 @@ class FlowRules:
             None if secrecy is None else (audience_of(secrecy),),
             None if trust is None else trust == "trusted",
         )
-        source = "nobody" if kind is None else f"known as {kind}"
+        source = "unlabelled" if kind is None else f"known as {kind}"
         if None not in (secrecy, trust, sink):
             source = "policy" if overlay is None else "policy or overlay"
         return ToolFlow(

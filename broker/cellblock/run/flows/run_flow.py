@@ -111,6 +111,10 @@ class RunFlow:
         """Says what happens to a call that is about to be made."""
         return self._rules.judge(server, tool, arguments, self.label)
 
+    def allow_always(self, rule: str) -> None:
+        """Puts a rule that a question has shown before all others."""
+        self._rules.allow_always(rule)
+
     async def question(
         self, server: ServerEntry, tool: ToolEntry, arguments: Any, judged: Judged
     ) -> FlowQuestion:

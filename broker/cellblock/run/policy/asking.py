@@ -18,6 +18,9 @@ class Verdict(Enum):
     """Says what came of a question."""
 
     ACCEPTED = "accepted"
+    ALWAYS = "always"
+    """Says yes to this, and to all that the question's rule allows."""
+
     DECLINED = "declined"
     CANCELLED = "cancelled"
     """Says that the question was dismissed without a choice."""

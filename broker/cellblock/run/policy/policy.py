@@ -11,7 +11,8 @@ from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import DEFAULT, EXACTLY, Flows, Grant, PolicySettings, is_of_embedder
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.run.flows.rules import FlowRules
+from cellblock.run.flows.rules import FlowRules, OnAlways
+from cellblock.run.flows.secrets import Secrets
 from cellblock.run.policy.asking import EMBEDDING
 from cellblock.run.policy.counts import Counts, Quotas
 from cellblock.run.policy.grants import Grants, Layer
@@ -44,9 +45,12 @@ class Policy:
         asks: Whether the servers' own entries want the user asked about tools.
         counts: Counts what clients use; None: nobody has a quota.
         servers: The configuration's servers, by name; what flows know of them.
+        on_always: As for `FlowRules`.
+        more_secrets: Secrets that are no server's.
 
     Attributes:
         flows: Says where data may go; None: anywhere.
+        secrets: Keeps the secrets of servers with them; None: they may go anywhere.
 
     Raises:
         ConfigError: A pattern names no server, or a JSON Schema cannot be checked against.
@@ -61,6 +65,8 @@ class Policy:
         asks: bool = False,
         counts: Counts | None = None,
         servers: Mapping[str, ServerConfig] | None = None,
+        on_always: OnAlways | None = None,
+        more_secrets: Iterable[str] = (),
     ) -> None:
         self.settings = settings
         self._counts = counts
@@ -71,7 +77,9 @@ class Policy:
         if self._server_ids is not None:
             for fault in unknown_servers(settings, self._server_ids):
                 raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
-        self.flows = None if settings.flow_rules is None else FlowRules(settings, servers or {})
+        mode = settings.secrets
+        self.secrets = None if mode == "off" else Secrets(mode, servers or {}, more_secrets)
+        self.flows = None if settings.flow_rules is None else FlowRules(settings, servers or {}, on_always)
         self._default = _layer("default", settings.default)
         self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
         self._grants = Newest[tuple[int, int, str], Grants](KEPT_GRANTS)

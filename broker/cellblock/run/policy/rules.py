@@ -298,6 +298,10 @@ class RunRules:
                     if self._approver is None
                     else await asked_now(self._approver, question, parking)
                 )
+                if verdict is Verdict.ALWAYS:
+                    verdict = Verdict.ACCEPTED
+                    if flow is not None and self.flow is not None:
+                        self.flow.allow_always(flow.rule)
                 # Where nobody is, another question would hold the run for as long again.
                 self._nobody = self._approver is not None and verdict in (
                     Verdict.CANNOT_ASK,

@@ -17,6 +17,7 @@ from cellblock.base.json import is_array, is_object
 from cellblock.base.questions import SHOWN_BYTES, Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.terminal import spelled_out
 from cellblock.run.events import Decision, RunEvents
+from cellblock.run.flows.question import flow_of
 from cellblock.serve.http.refusal import Refused
 from cellblock.tools.schemas.replies import WrongAnswer
 
@@ -58,6 +59,7 @@ class WaitingRuns:
         events: Hears of each decision.
         redacting: Gives what takes the secrets of the configuration in force out of what is shown.
         shows_inputs: Whether inputs are shown to those who may not decide.
+        allow_always: Takes rules of flows, as JSON, that a person wants from now on.
     """
 
     def __init__(
@@ -67,9 +69,10 @@ class WaitingRuns:
         redacting: Callable[[], Redacted],
         *,
         shows_inputs: bool = False,
+        allow_always: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._runs, self._events, self._redacting = runs, events, redacting
-        self._shows_inputs = shows_inputs
+        self._shows_inputs, self._allow_always = shows_inputs, allow_always
 
     async def listed(self, by: str | None) -> dict[str, Any]:
         """Lists the parked runs for a page.
@@ -91,7 +94,7 @@ class WaitingRuns:
             path: The run and the decision, as `ID/approve`.
             by: Who that is.
             body: JSON; `calls` has the names of the questions, without it all that wait are meant; `form` what is
-                filled in where a server asks.
+                filled in where a server asks; `always` is true where a yes is for all like it.
 
         Raises:
             Refused: It is malformed, or of no run that waits so.
@@ -100,7 +103,7 @@ class WaitingRuns:
         run_id, _, word = path.partition("/")
         if not run_id or (word not in ANSWERS and word != CANCEL):
             raise Refused(HTTPStatus.NOT_FOUND)
-        calls, form = _decision_in(body)
+        calls, form, always = _decision_in(body)
         if word == CANCEL and (calls is not None or form is not None):
             # It would end the other calls as well.
             raise Refused(HTTPStatus.BAD_REQUEST)
@@ -108,7 +111,8 @@ class WaitingRuns:
             if word == CANCEL:
                 done = {"id": run_id} if await self.cancel(run_id, by) else None
             else:
-                done = await self.answer(run_id, ANSWERS[word], calls, by, form)
+                always = always and ANSWERS[word] == "accepted"
+                done = await self.answer(run_id, ANSWERS[word], calls, by, form, always=always)
         except StoreError as error:
             logger.warning("a parked run cannot be reached: %s", error)
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE) from None
@@ -132,6 +136,8 @@ class WaitingRuns:
         calls: Sequence[QuestionId] | None,
         by: str,
         form: Form | None = None,
+        *,
+        always: bool = False,
     ) -> dict[str, Any] | None:
         """Answers questions of a run, all that are open where `calls` is None; says which, and which are left. None
         where no such run waits. `form` has the fields of the one question of a server that is answered.
@@ -159,6 +165,10 @@ class WaitingRuns:
             raise NotAnswered(error.message) from None
         if run is None:
             return None
+        flows = [flow_of(one) for one in found[1] if one.id in wanted and always]
+        for flow in flows:
+            if flow is not None:
+                self._allow_always(flow.rule)
         told = tuple(question.call for question in found[1] if question.id in wanted)
         self._tell(Decision(run=run_id, verdict=answer, calls=told, by=by))
         left = [str(question.id) for question in run.questions]
@@ -200,7 +210,10 @@ def _question(question: ParkedQuestion, redacted: Redacted, *, inputs: bool) -> 
     if not inputs:
         return shown
     said = spelled_out(redacted(question.said))
-    return {**shown, **_input(question, redacted), "said": said, "fields": _fields(question, redacted)}
+    shown |= {**_input(question, redacted), "said": said, "fields": _fields(question, redacted)}
+    if (flow := flow_of(question)) is not None:
+        shown |= {"found": [spelled_out(redacted(text)) for text in flow.found], "rule": redacted(flow.rule)}
+    return shown
 
 
 def _fields(question: ParkedQuestion, redacted: Redacted) -> list[dict[str, Any]]:
@@ -243,22 +256,25 @@ def _input(question: ParkedQuestion, redacted: Redacted) -> dict[str, Any]:
     return {"input": spelled_out(text), "whole": True}
 
 
-def _decision_in(body: bytes) -> tuple[list[QuestionId] | None, Form | None]:
-    """Returns the questions that a decision names, and the form that is filled in; None where it has none. Raises
-    Refused."""
+def _decision_in(body: bytes) -> tuple[list[QuestionId] | None, Form | None, bool]:
+    """Returns the questions that a decision names, and the form that is filled in, None where it has none; and whether
+    it is for always. Raises Refused."""
     try:
         given: Any = json.loads(body) if body.strip() else {}
-        if not is_object(given) or not given.keys() <= {"calls", "form"}:
+        if not is_object(given) or not given.keys() <= {"calls", "form", "always"}:
             raise ValueError("no object with calls")
         form: Any = given.get("form")
         if form is not None and not is_object(form):
             raise ValueError("a form is an object")
+        always: Any = given.get("always", False)
+        if not isinstance(always, bool):
+            raise ValueError("always is true or false")  # noqa: TRY004 - of a request, not of an argument
         if "calls" not in given:
-            return None, form
+            return None, form, always
         calls: Any = given["calls"]
         # A number is a call that waits to be allowed.
         if not is_array(calls) or not calls or any(type(name) not in (int, str) for name in calls):
             raise ValueError("calls are no list of names")
-        return [QuestionId.parse(str(name)) for name in calls], form
+        return [QuestionId.parse(str(name)) for name in calls], form, always
     except (ValueError, RecursionError):
         raise Refused(HTTPStatus.BAD_REQUEST) from None

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from cellblock.base.questions import SHOWN_BYTES, Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.terminal import spelled_out
-from cellblock.run.flows.question import FlowQuestion
+from cellblock.run.flows.question import FlowQuestion, flow_of
 from cellblock.run.large_results import compact
 from cellblock.run.policy.asking import Approver, Question, Verdict
 from cellblock.run.questions import key_of
@@ -37,6 +37,13 @@ MAX_NAME_CHARS: Final = 200
 
 NO_FIELDS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 """Describes the form, which has no fields: whether it is accepted is the answer."""
+
+_ALWAYS: Final = "always"
+ALWAYS_FIELD: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {_ALWAYS: {"type": "boolean", "title": "Allow this always", "default": False}},
+}
+"""Describes the form of a question about a flow."""
 
 APPROVAL: Final = "approval"
 """Names the question whether a call without a run may be made: its server has not got the call yet."""
@@ -65,11 +72,6 @@ def parked_text(question: ParkedQuestion) -> str:
         shown += f"… ({question.bytes:,} bytes in all)"
     asked = _text(question.server, question.tool, shown, destructive=question.destructive)
     return asked if flow is None else _with_flow(asked, flow)
-
-
-def flow_of(question: ParkedQuestion) -> FlowQuestion | None:
-    """Returns what a question shows of a flow; None where it is not about one."""
-    return FlowQuestion.unpack(question.said, question.request) if question.kind == "approval" else None
 
 
 def _with_flow(asked: str, flow: FlowQuestion) -> str:
@@ -130,7 +132,10 @@ def answers_in(responses: types.InputResponses) -> dict[QuestionId, Given]:
 
 
 def _asking(
-    text: str, page: str | None, can_answer: Callable[[types.InputRequest], bool]
+    text: str,
+    page: str | None,
+    can_answer: Callable[[types.InputRequest], bool],
+    fields: dict[str, Any] = NO_FIELDS,
 ) -> types.ElicitRequest:
     """Makes a request that leads the user to a page, where there is one and the client can; else a form."""
     if page is not None:
@@ -140,7 +145,7 @@ def _asking(
         )
         if can_answer(request := types.ElicitRequest(params=params)):
             return request
-    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=NO_FIELDS))
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=fields))
 
 
 def _text(server_id: str, tool_name: str, shown: str, *, destructive: bool) -> str:
@@ -163,17 +168,25 @@ def _visible(text: str, most: int) -> str:
     return f"{shown}… ({rest} more characters are not shown)" if rest > 0 else shown
 
 
+def _is_always(answer: object) -> bool:
+    content = answer.content if isinstance(answer, types.ElicitResult) and answer.action == "accept" else None
+    return content is not None and content.get(_ALWAYS) is True
+
+
 def elicitor(ask: Ask, can_answer: Callable[[types.InputRequest], bool]) -> Approver:
     """Asks the user through the client of a run, which has said what it can answer."""
 
     async def approve(question: Question) -> Verdict:
         page = question.login.page if question.login is not None else None
-        request = _asking(question_text(question), page, can_answer)
+        fields = NO_FIELDS if question.flow is None else ALWAYS_FIELD
+        request = _asking(question_text(question), page, can_answer, fields)
         key = key_of(question.id) if question.call_id else APPROVAL
         answer = await ask(request, types.ElicitResult, question.timeout, key=key)
         if isinstance(answer, types.ErrorData):
             logger.info("the client does not ask its user: %s", answer.code)
             return Verdict.CANNOT_ASK
+        if question.flow is not None and _is_always(answer):
+            return Verdict.ALWAYS
         return (
             Verdict(_ANSWERS[answer.action]) if isinstance(answer, types.ElicitResult) else Verdict.CANCELLED
         )

@@ -1,7 +1,5 @@
 """Fixtures of the broker's tests."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whoever embeds Cellblock finds all that its signatures mention at the top of the package."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

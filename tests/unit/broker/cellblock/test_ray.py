@@ -1,7 +1,5 @@
 """What `run_many` does before there is a cluster."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 from typing import Any

@@ -1,7 +1,5 @@
 """`cellblock.testing` writes recordings that their owner alone may read."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

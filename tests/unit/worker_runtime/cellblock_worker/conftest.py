@@ -1,7 +1,5 @@
 """Fixtures of the worker host's tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.fake_worker import FakeWorkers

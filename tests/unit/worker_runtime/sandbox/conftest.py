@@ -1,7 +1,5 @@
 """Fixtures: agent code in a fresh Deno worker, under the real flags, after `applyGlobals`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

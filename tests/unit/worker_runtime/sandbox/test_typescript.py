@@ -1,7 +1,5 @@
 """Runs the TypeScript tests below this folder (`*_test.ts`) with no permission at all."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

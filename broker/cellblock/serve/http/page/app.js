@@ -342,18 +342,33 @@ function described(question) {
     parts.push(make("p", { text: `${what}: ${question.said || question.kind}` }));
   }
   if (question.destructive) parts.push(make("span", { class: "bad-text", text: " can destroy data" }));
+  if (question.rule) parts.push(make("p", { text: question.said }));
   if (question.input === undefined) return parts;
-  const input = make("pre", { text: question.input });
+  const input = make("pre", {}, ...marked(question.input, question.found ?? []));
   input.tabIndex = 0;
   input.setAttribute("aria-label", `Input of call ${question.call}`);
   const begun = `${question.input.slice(0, FOLDED_CHARS / 2)}… `;
   const more = `all of its input: ${question.input.length.toLocaleString("en")} characters`;
   parts.push(question.input.length <= FOLDED_CHARS ? input
     : make("details", {}, make("summary", {}, make("code", { text: begun }), make("u", { text: more })), input));
+  if (question.rule) {
+    const box = make("input");
+    box.type = "checkbox";
+    box.className = "always";
+    parts.push(make("label", { text: "Always, with this rule in cellblock.policy.flows " }, box), make("pre", { text: question.rule }));
+  }
   if (!question.whole) {
     parts.push(make("span", { class: "warn-text", text: `The beginning; it has ${question.bytes} bytes in all.` }));
   }
   return parts;
+}
+
+// A text, with what was found in it of what the run has read.
+function marked(text, found) {
+  const one = found.find((part) => text.includes(part));
+  if (one === undefined) return [text];
+  const at = text.indexOf(one);
+  return [...marked(text.slice(0, at), found), make("mark", { text: one }), ...marked(text.slice(at + one.length), found)];
 }
 
 function fieldOf(field) {
@@ -384,6 +399,7 @@ async function decide(row, run, word, questions) {
   // The calls that were shown: one that the run asks for later is not among them.
   const body = word === "cancel" ? {} : { calls: questions.map((question) => question.number) };
   if (word === "approve" && row.querySelector(".fields")) body.form = filledIn(row);
+  if (word === "approve" && row.querySelector(".always:checked")) body.always = true;
   for (const button of row.querySelectorAll(".answers button")) button.disabled = true;
   followed = "";
   let said;

@@ -1,10 +1,7 @@
 """The embedding API at its edges: entered twice, used from another event loop, asked after its end."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
-import types
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock import Broker, InvalidRequest
+from cellblock import Broker
 from cellblock.base.errors import CellblockError, HostUnavailable
 from support.entries import settings
 from support.processes import command_line, gone
@@ -133,39 +130,3 @@ async def test_a_thread_without_a_loop_is_refused_too_and_can_use_the_right_one(
             return asyncio.run_coroutine_threadsafe(broker.run(ONE), loop).result(20)
 
         assert succeeded(await asyncio.to_thread(from_a_thread)) == 1
-
-
-async def test_malformed_requests_are_refused_as_such_and_others_pass(tmp_path: Path) -> None:
-    malformed: list[tuple[str, dict[str, Any]]] = [
-        ("grants", {"grants": [1]}),
-        ("grants", {"grants": "local.*"}),
-        ("grants", {"grants": 7}),
-        ("grants", {"grants": {"tools": "local.*"}}),
-        ("requestedCapabilities", {"requested_capabilities": 3}),
-        ("requestedCapabilities", {"requested_capabilities": "local"}),
-        ("requestedCapabilities", {"requested_capabilities": b"local"}),
-        ("requestedCapabilities", {"requested_capabilities": {"local": 1}}),
-        ("requestedCapabilities", {"requested_capabilities": [1]}),
-        ("limits", {"limits": 5}),
-        ("limits", {"limits": "5"}),
-    ]
-    fine: list[dict[str, Any]] = [
-        {"requested_capabilities": ()},
-        {"requested_capabilities": ("local",)},
-        {"requested_capabilities": {"local": 1}.keys()},
-        {"limits": types.MappingProxyType({"timeoutMs": 5_000})},
-        {"grants": types.MappingProxyType({"tools": ["local.*"]})},
-    ]
-
-    def local() -> None:
-        pass
-
-    async with Broker(settings(tmp_path, pool=POOL), tools=[local]) as broker:
-        for field, arguments in malformed:
-            with pytest.raises(InvalidRequest, match=f"`{field}"):
-                await broker.run(ONE, **arguments)
-        for request in ("x", 5, None, [("code", "1")]):
-            with pytest.raises(InvalidRequest, match="object"):
-                await broker.run_request(request)  # pyright: ignore[reportArgumentType]
-        for arguments in fine:
-            assert succeeded(await within(broker.run(ONE, **arguments))) == 1

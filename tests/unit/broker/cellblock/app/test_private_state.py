@@ -1,7 +1,5 @@
 """A broker in somebody's program keeps to itself, unless the program or the configuration says otherwise."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a running daemon takes over of a changed configuration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

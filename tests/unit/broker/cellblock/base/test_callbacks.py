@@ -1,7 +1,5 @@
 """What a callback raises stays with it: logged, and nothing else."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +11,8 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.callbacks import Listeners, tell
 from cellblock.base.settings.settings import UpstreamSettings
 from cellblock.pool.pool import Pool
-from cellblock.run.events import Observer
-from cellblock.run.policy.asking import Caller
 from cellblock.tools.upstream.session import UpstreamSession
-from support.memory_host import BOUND, HostedRun, World, codes, hold
+from support.memory_host import BOUND, World, codes, hold
 from support.waits import until, within
 
 
@@ -33,24 +29,6 @@ def test_tell(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         tell(broken, 1)
     assert "an observer's own fault" in caplog.text
-
-
-async def test_a_run_outlives_its_observer() -> None:
-    async def play(run: HostedRun) -> None:
-        run.log("one")
-        await run.call(1, value={"a": 1})
-        run.log("two")
-        run.done(1)
-
-    world = World()
-    await world.host(play)
-    response = await within(
-        world.executor.run({"code": "1"}, Caller(observer=Observer(on_log=broken, on_call=broken))), BOUND
-    )
-    await world.close()
-    assert (response.result, codes(response)) == (1, [])
-    assert [entry.message for entry in response.logs] == ["one", "two"]
-    assert [entry.ok for entry in response.tool_trace] == [True]
 
 
 async def test_every_run_of_a_lost_host_is_told_though_one_raises(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """Counts of several brokers in one database, a file or a PostgreSQL: never more than may be, each period anew."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """The daemon's socket: private, at any path, and never in the place of what is not Cellblock's."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

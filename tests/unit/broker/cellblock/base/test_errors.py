@@ -1,7 +1,5 @@
 """The taxonomy: every error says whose fault it is and what to do; script errors have their class."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

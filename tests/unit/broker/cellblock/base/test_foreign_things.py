@@ -1,7 +1,5 @@
 """Whatever others put into a state directory in use stays as it is, and what need not touch it goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

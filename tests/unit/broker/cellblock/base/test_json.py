@@ -1,7 +1,5 @@
 """Parsed JSON is narrowed by its type alone."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

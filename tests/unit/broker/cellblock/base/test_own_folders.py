@@ -1,7 +1,5 @@
 """Folders of one user's own, and where its sockets are."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

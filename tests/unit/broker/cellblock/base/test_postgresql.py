@@ -1,7 +1,5 @@
 """PostgreSQL: migrations go up one at a time, a commit without an answer is found out, and so is who is gone."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """What is counted of bytes and of data, and bounds of it."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from dataclasses import dataclass

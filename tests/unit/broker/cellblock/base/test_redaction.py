@@ -1,7 +1,5 @@
 """Secrets do not leave: in text that is told, in logs and in errors."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shelves: the same for files and for the rows that brokers share; those are sealed, and known while away."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Databases: private, set aside when damaged, left alone when another program or a newer version has made them."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """The state folder: where it is, whose it is, and what its files hold."""
 
-from __future__ import annotations
-
 import logging
 import os
 from pathlib import Path
@@ -102,17 +100,6 @@ def test_a_strangers_file_at_a_name_that_is_written_to_is_refused(tmp_path: Path
     prepare_state_dir(tmp_path)
     (tmp_path / name).write_text(text)
     prepare_state_dir(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["logs", MARK_NAME])
-def test_a_link_at_a_name_that_is_needed_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(
-        ConfigError, match=f"{name} is a symbolic link.*Move it away, or use another --state-dir"
-    ):
-        prepare_state_dir(tmp_path)
-    assert names(tmp_path / "elsewhere") == []
 
 
 def test_each_object_has_its_own_and_the_one_unused_for_longest_goes() -> None:

@@ -1,7 +1,5 @@
 """Steps of large work: one in a pass of the loop, in the order in which they were asked for."""
 
-from __future__ import annotations
-
 import asyncio
 
 from cellblock.base.steps import next_step

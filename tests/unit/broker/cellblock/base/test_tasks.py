@@ -1,7 +1,5 @@
 """Work beside the loop: tasks that end with their group, and threads that are waited for."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import subprocess

@@ -1,7 +1,5 @@
 """Text for a terminal: what it shows of foreign text, and how wide it is."""
 
-from __future__ import annotations
-
 import io
 import json
 import unicodedata

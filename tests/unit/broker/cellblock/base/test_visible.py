@@ -1,7 +1,5 @@
 """Hidden characters of servers reach no description, declaration, terminal or page, whichever way out they take."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Text of others leaves through one function for terminals, one for pages and one for what a model reads: what goes
 around them is found in the source."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator

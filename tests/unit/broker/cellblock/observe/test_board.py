@@ -1,7 +1,5 @@
 """The board of running runs, and who watches it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Lines on their way to private, bounded files."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -1,7 +1,5 @@
 """The log: the audit log beside it, and what the SDK and the web server may write into it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

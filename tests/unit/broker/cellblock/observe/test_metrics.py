@@ -1,7 +1,5 @@
 """Metrics, and the collector that takes them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

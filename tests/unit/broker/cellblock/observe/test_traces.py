@@ -1,7 +1,5 @@
 """Spans of runs, by the real SDK with an exporter that keeps them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Who is let in."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 
 import pytest

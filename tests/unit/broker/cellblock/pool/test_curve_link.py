@@ -1,7 +1,5 @@
 """The wire for hosts on other machines, over real TCP: who gets in, who does not, and what the log says of it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable

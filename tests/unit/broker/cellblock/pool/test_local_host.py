@@ -1,7 +1,5 @@
 """Hosts that the pool starts itself: here, and on Ray."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import logging

@@ -1,7 +1,5 @@
 """Hosts, leases and the queue: first come first served, no place lost or given twice, no host believed."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Fixtures of tests of journals at rest."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

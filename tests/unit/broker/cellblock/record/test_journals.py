@@ -1,7 +1,5 @@
 """The thread of the journals: what fails is told once, runs go on, and it recovers."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

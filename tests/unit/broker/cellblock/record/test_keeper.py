@@ -1,7 +1,5 @@
 """What becomes of a run of which nobody knows whether it stands as parked."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The journals' key: made once, private, in the keyring where there is one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

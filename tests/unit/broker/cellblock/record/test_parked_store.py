@@ -1,7 +1,5 @@
 """Parked runs in the file: one gets each, an answer stays, a round is good once, and retention leaves them alone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable

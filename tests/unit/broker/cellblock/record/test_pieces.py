@@ -1,7 +1,5 @@
 """Pieces of a recording: what was written on its way is a recording again, as far as it came."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 import tracemalloc

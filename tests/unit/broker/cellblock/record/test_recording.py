@@ -1,7 +1,5 @@
 """Recordings and what is in them: events as text, and what is known of a parked run."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

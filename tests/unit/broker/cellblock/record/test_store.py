@@ -1,7 +1,5 @@
 """Journals at rest: encrypted, each piece in its place only, bounded by age and size."""
 
-from __future__ import annotations
-
 import secrets
 import sqlite3
 import tracemalloc

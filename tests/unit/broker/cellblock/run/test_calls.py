@@ -1,6 +1,4 @@
-"""Calls of a run: inputs, loads, results."""
-
-from __future__ import annotations
+"""Calls of a run: inputs, loads, results, and what the hint of a failed one says."""
 
 import asyncio
 import json
@@ -13,13 +11,14 @@ import pytest
 from pydantic_core import to_json
 
 from cellblock.base.account import Account
-from cellblock.base.errors import SchemaValidationError, ToolCallError
+from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.run import payload
 from cellblock.run.call_loads import WAITING_FACTOR, CallLoads
 from cellblock.run.call_results import result_of
 from cellblock.run.calls import NOTED_ANSWERS, ToolCalls
 from cellblock.run.events import Observer, RunEvents
+from cellblock.run.failed_calls import LOOK_FIRST, REPEAT, UNCHANGED, fit_hint
 from cellblock.run.response import TraceEntry
 from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind as Kind
@@ -551,3 +550,26 @@ async def test_runs_that_share_the_cache_share_what_is_compiled() -> None:
     for _ in range(3):
         await call(READ, b'{"path": "a"}', cache)
     assert cache.size == 1
+
+
+CORRECT = "Read the tool's message and correct the call."
+READS = {"readOnlyHint": True}
+
+
+@pytest.mark.parametrize(
+    ("message", "certainty", "annotations", "hint"),
+    [
+        ("the bank did not answer pay within 60 s", Certainty.MAY_HAVE_RUN, None, LOOK_FIRST),
+        ("the bank did not answer pay within 60 s", Certainty.MAY_HAVE_RUN, READS, REPEAT),
+        ("it might already have been sent", Certainty.COMPLETED, None, LOOK_FIRST),
+        ("import partially done", Certainty.COMPLETED, {"readOnlyHint": False}, LOOK_FIRST),
+        ("no such customer", Certainty.COMPLETED, None, CORRECT),
+        ("no such customer", Certainty.COMPLETED, READS, f"{CORRECT} {UNCHANGED}"),
+        ("no such customer", Certainty.MAY_HAVE_RUN, READS, CORRECT),
+        ("timed out while it waited for its turn", Certainty.NOT_STARTED, None, CORRECT),
+    ],
+)
+def test_hints(message: str, certainty: Certainty, annotations: dict[str, bool] | None, hint: str) -> None:
+    error = ToolCallError(message, hint=CORRECT, certainty=certainty)
+    fit_hint(error, ToolEntry("pay", "pay", annotations=annotations))
+    assert error.hint == hint

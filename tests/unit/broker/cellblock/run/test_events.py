@@ -1,7 +1,5 @@
 """A run's events and log."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

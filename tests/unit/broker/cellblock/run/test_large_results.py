@@ -1,7 +1,5 @@
 """Large results of scripts: what is passed on of them, and that nobody waits for them."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Payloads: what they may hold, and what is taken out of them."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

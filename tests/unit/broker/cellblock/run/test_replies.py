@@ -1,7 +1,5 @@
 """What a run's client is given: results, media and large results."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

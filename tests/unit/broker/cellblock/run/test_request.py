@@ -1,7 +1,5 @@
 """A request for a run: what it asks for and which catalog it sees."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gc

@@ -1,7 +1,5 @@
 """The key of a run, by which runs may share a process; its limits and its clock."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any
 

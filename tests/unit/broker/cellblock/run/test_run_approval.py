@@ -1,7 +1,5 @@
 """Questions of a run: its clock stands still, other calls go on, and when the run is parked."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a lying worker can do to a journal: nothing but end its own run."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

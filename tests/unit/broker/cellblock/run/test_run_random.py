@@ -6,8 +6,6 @@ Beside the broker runs a model (`run_model`); after every step the two must agre
 executed, and on who holds a place. `CELLBLOCK_HISTORIES=1000` makes more and longer histories, other ones each time.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What is checked beside a run, and how its failure is told."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

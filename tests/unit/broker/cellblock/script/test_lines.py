@@ -1,7 +1,5 @@
 """Lines and columns of scripts: against a plain count, and against what a real Deno says."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """What a name stands for, and calls that a script does not wait for, are found in its text."""
 
-from __future__ import annotations
-
 import math
 import time
 

@@ -1,7 +1,5 @@
 """Large or slow scripts are parsed in a process: the same answer, and the loop goes on meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Imports found and rewritten, and how a script may give its result without assigning it."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 
@@ -96,15 +94,6 @@ def test_an_escape_in_a_specifier_resolves_to_nothing() -> None:
     assert script.static[0].specifier == r"@codemode\/x"
     assert URL not in script.text
     assert script.dynamic == [] and script.computed
-
-
-def test_positions_count_lines_from_1_and_columns_in_utf16() -> None:
-    code = 'let a = "ä€😀"; import b from "@codemode/b"; import c from "x";\n\n  import d from "@codemode/d";'
-    assert statics(code) == [
-        ("@codemode/b", 1, code.index('"@codemode/b"') + 2),
-        ("x", 1, code.index('"x"') + 2),
-        ("@codemode/d", 3, 17),
-    ]
 
 
 def test_positions_in_the_rewritten_text_map_back() -> None:

@@ -1,7 +1,5 @@
 """Parsed sources: let go of when they are parsed, and refused where they would use up a stack."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Blanks for types make the same program of a script as Deno's compiler does, and move nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

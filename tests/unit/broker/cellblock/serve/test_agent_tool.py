@@ -1,7 +1,5 @@
 """The tool for agents that are no MCP clients: its definitions, its declarations, and what calls of models get."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import AsyncIterator

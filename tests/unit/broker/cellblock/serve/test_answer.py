@@ -1,7 +1,5 @@
 """What the model of a client is shown of a run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What of a client's message is decoded, and what is not even looked at."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kept outputs, in a file and where brokers share them: who reads them, that caps hold, and that they go."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re

@@ -1,7 +1,5 @@
 """What an agent is shown of large outputs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Large texts take the places of their tokens."""
 
-from __future__ import annotations
-
 import json
 
 from cellblock.serve.splices import TOKEN_START, Splices

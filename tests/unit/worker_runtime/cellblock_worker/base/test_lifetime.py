@@ -1,7 +1,5 @@
 """Processes that die with their parent, also with one that dies before they have asked for it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Logs that are bounded files."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Files and folders that are their owner's alone."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """The host's control group: found, made, limited and removed."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

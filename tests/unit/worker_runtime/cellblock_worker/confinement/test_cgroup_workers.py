@@ -1,7 +1,5 @@
 """Groups for workers in the real kernel's hierarchies; skipped where this user can make none."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Leases on files that workers boot from, as another process of the same user asks for them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

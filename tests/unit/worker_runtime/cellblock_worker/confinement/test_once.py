@@ -1,7 +1,5 @@
 """One process from its start to its end: what it reads, what it says, and what becomes of one that stays."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """A real half-started bubblewrap is found and ended; a living one is left alone."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

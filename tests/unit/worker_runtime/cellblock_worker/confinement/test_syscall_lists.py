@@ -1,7 +1,5 @@
 """The lists of system calls and the filter that is made of them."""
 
-from __future__ import annotations
-
 import errno
 import importlib.metadata
 import re

@@ -1,7 +1,5 @@
 """The DENO_DIR of workers inside bubblewrap: real Deno, real mounts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hashlib

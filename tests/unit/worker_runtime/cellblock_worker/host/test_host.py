@@ -1,7 +1,5 @@
 """A whole host against a scripted broker, over real ZeroMQ in one process, mostly with fake workers."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

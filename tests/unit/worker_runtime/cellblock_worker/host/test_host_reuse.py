@@ -1,7 +1,5 @@
 """A host whose processes serve several runs of one key: who gets which, who waits for which, and which must go."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

@@ -1,7 +1,5 @@
 """Places of one host, lent to several brokers: never more in use than there are, and none idle beside who waits."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import pytest

@@ -1,7 +1,5 @@
 """What a host that dials over the network refuses before it dials, and how it is told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

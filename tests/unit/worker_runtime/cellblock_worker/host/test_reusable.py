@@ -1,7 +1,5 @@
 """Processes of a key: which run gets an idle one, which waits for a busy one, and which of them must go."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Whose run is next, and how many workers are kept warm."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Warm workers, how many there are and which run gets one; and the names of brokers."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import dataclass
 

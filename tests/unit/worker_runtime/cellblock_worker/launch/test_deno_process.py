@@ -1,7 +1,5 @@
 """One child process: pipes, unread stdin, output floods, kill, reap, no descriptor left. Real small children."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

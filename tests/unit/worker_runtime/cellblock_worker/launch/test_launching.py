@@ -1,7 +1,5 @@
 """The launcher: children of this process, watched over by another one. Real small children."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import os

@@ -1,7 +1,5 @@
 """A process that is started while its starter may be cancelled at any of its steps."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

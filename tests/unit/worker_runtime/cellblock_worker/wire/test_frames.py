@@ -1,7 +1,5 @@
 """The frame codec: any chunking, caps before decoding, hostile headers, no life after an error."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 from typing import Any

@@ -1,7 +1,5 @@
 """A short run of `scripts/fuzz_frames`, and proof that its oracle can fail."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

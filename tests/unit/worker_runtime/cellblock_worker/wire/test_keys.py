@@ -1,7 +1,5 @@
 """Key files: made for their owner alone, and refused when anybody else could have read or written them."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """ZeroMQ sockets on the loop: order, backlog past the high-water mark, peers that are not there."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

@@ -1,7 +1,5 @@
 """Messages of hosts, workers and brokers."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

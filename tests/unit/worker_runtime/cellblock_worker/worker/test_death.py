@@ -1,7 +1,5 @@
 """What an exit says: a worker that was refused memory is told from one that crashed far from its limit."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

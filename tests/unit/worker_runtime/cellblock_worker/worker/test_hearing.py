@@ -1,7 +1,5 @@
 """What is heard of one worker: floods, and `maxLogBytes`."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The states of a worker, rehearsed."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

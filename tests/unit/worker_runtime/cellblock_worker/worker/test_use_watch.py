@@ -1,7 +1,5 @@
 """What a live process has used: real processes that wait or compute, and readers that fail."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """One worker with a real Deno: each lease ends with exactly one `Ended`, and its caps are kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """One worker with a real Deno that may have several runs: what is each run's own, and what ends the process."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """One worker that is a fake and breaks the protocol: it is killed, and what it said is not believed."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -12,30 +10,6 @@ from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 from support.fake_worker import FakeWorkers
 from support.worker_owner import MIB, Owner, booted, make_run, run_one
-
-
-async def test_a_reply_reaches_the_script(fake_workers: FakeWorkers) -> None:
-    fake_workers.run(
-        """
-        ready()
-        start = read()
-        assert start.header["t"] == "start" and start.body == b"script", start
-        frame(b"{}", t="call", id=1, server="s", tool="t", events="")
-        reply = read()
-        frame(reply.body, t="done", ms=reply.header["id"])
-        hang()
-        """
-    )
-    made, owner = await booted()
-    made.lease(b"token", make_run(), b"script")
-    await owner.until("says")
-    reply = protocol.Reply(id=1, ok=True)
-    made.deliver(reply.packed(), b'"answer"')
-    ended = await owner.end()
-    assert ended.reason == "finished"
-    assert owner.said[-1] == ({"t": "done"}, b'"answer"')
-    made.deliver(reply.packed(), b"late")
-
 
 FLOOD = "for _ in range(3000): frame(b'12345', t='log', level='log', ms=7)"
 VIOLATIONS = {
@@ -75,42 +49,6 @@ async def test_a_worker_that_breaks_the_protocol_is_killed(
     ended, owner = await run_one("1", log_bytes=12)
     assert ended.reason == "protocol" and ended.detail
     assert "done" not in [header["t"] for header, _ in owner.said]
-
-
-async def test_what_follows_a_flood_of_logs_is_heard_and_the_flood_is_counted(
-    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsed: list[object] = []
-    parse = protocol.parse_from_worker
-
-    def parsing(header: dict[str, object]) -> protocol.FromWorker:
-        parsed.append(header["t"])
-        return parse(header)
-
-    monkeypatch.setattr(protocol, "parse_from_worker", parsing)
-    fake_workers.run(
-        f"""
-        ready()
-        read()
-        {FLOOD}
-        frame(b"{{}}", t="call", id=1, server="s", tool="t", events="")
-        read()
-        {FLOOD}
-        frame(b"1", t="done", ms=8)
-        hang()
-        """
-    )
-    made, owner = await booted()
-    made.lease(b"token", make_run(log_bytes=12), b"{}")
-    while "call" not in [header["t"] for header, _ in owner.said]:
-        owner.events.clear()
-        await owner.until("says")
-    made.deliver(protocol.Reply(id=1, ok=True).packed(), b"1")
-    await owner.until("gone")
-    [(ended, _)] = owner.ended
-    assert ended.reason == "finished" and ended.dropped_log_bytes == 6000 * 5 - 10
-    assert [header["t"] for header, _ in owner.said] == ["log", "call", "log", "log", "done"]
-    assert parsed.count("log") == 3
 
 
 async def test_what_a_flood_costs_the_host_counts_as_the_runs_own(

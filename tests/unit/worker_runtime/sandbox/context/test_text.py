@@ -1,7 +1,5 @@
 """The context of a script: text, globals, rejections."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Classes of the web in a context: made when a script may name one, so that no script can tell that they were not."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What scripts find in their global object."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The sandbox's header codec against the host's full msgpack library, both ways, many cases in one Deno process."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

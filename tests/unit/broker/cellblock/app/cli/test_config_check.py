@@ -1,7 +1,5 @@
 """`config check`, and what commands about a daemon read: problems with their exact places, and no secrets."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from cellblock.app.cli.config_check import check_config
-from cellblock.app.config.load import load_settings, state_dir_in
+from cellblock.app.config.load import state_dir_in
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.problems import ConfigProblems
 from cellblock.base.settings.settings import Settings
@@ -150,32 +148,6 @@ def test_a_url_that_cannot_be_reached_is_an_error_at_its_place(file: Path, url: 
 def test_a_disabled_servers_url_may_refer_to_what_is_not_there(file: Path) -> None:
     file.write_text('{"mcpServers": {"a": {"url": "${env:NOT_SET_ANYWHERE}", "disabled": true}}}')
     assert not check_config(file).errors
-
-
-def test_an_editors_new_key_is_an_error_until_it_is_named(file: Path) -> None:
-    servers = '"mcpServers": {"a": {"command": "x", "learntIn2027": {}, "alwaysAllow": [], "_args": []}}'
-    file.write_text(f"{{{servers}}}")
-    (problem,) = check_config(file).problems
-    assert (problem.severity, problem.place, problem.position) == (
-        "error",
-        "mcpServers.a.learntIn2027",
-        (1, 39),
-    )
-    file.write_text(f'{{{servers}, "cellblock": {{"ignored_server_keys": ["learntIn2027"]}}}}')
-    assert check_config(file).problems == [] and load_settings(file).servers["a"].command == "x"
-
-
-@pytest.mark.slow
-def test_all_commands_agree_about_a_slip(file: Path) -> None:
-    file.write_text('{"mcpServers": {\n "a": {"command": "x", "argss": ["secret-word"]}}}')
-    line = "mcpServers.a.argss: unknown key"
-    for words in (["config", "check"], ["run", "script.js"], ["serve", "--stdio"], ["types"]):
-        done = command(file, *words)
-        said = done.stdout + done.stderr
-        assert done.returncode == (1 if words[0] == "config" else 2), said
-        assert f"{file}:2:24: " in said and line.split(": ")[0] in said, said
-        assert "unknown key" in said and "Did you mean args? Rename it, or take it out." in said
-        assert "secret-word" not in said
 
 
 def test_what_no_program_can_be_given_is_refused_and_not_quoted(file: Path) -> None:

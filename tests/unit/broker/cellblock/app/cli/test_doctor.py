@@ -1,7 +1,5 @@
 """The usual troubles are found, and each comes with what to do."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Help: every command has examples that its parser takes; a command line that is not taken says what would be."""
 
-from __future__ import annotations
-
 import argparse
 import pkgutil
 import re

@@ -1,7 +1,5 @@
 """What people are shown: runs and tools. It fits, and its texts control nothing."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The systemd unit and the launchd plist."""
 
-from __future__ import annotations
-
 import json
 import os
 import plistlib

@@ -1,7 +1,5 @@
 """A configuration file is edited where it stands; its references."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

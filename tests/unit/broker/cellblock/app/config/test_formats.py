@@ -1,7 +1,5 @@
 """Formats of other clients' files, and their entries' keys."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

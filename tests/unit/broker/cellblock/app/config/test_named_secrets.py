@@ -1,7 +1,5 @@
 """Named secrets: with a keyring of this process's own, as `keyring` lets anybody bring one, and with none."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Syntax errors and places in a configuration file."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A client's own file, read by every command: what its permission files say of its servers is in force, too."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

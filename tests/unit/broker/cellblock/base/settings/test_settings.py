@@ -1,7 +1,5 @@
 """Settings: what is read, what is left alone, and errors that name the place."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Keys that are missing, removed, and in the schema that editors read."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Keys with which other clients restrict a server's tools: read as what they mean, or an error with their place."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How many hosts on Ray, and when there are more or fewer."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

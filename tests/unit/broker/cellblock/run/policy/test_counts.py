@@ -1,7 +1,5 @@
 """What clients use at several brokers: strictly, or as far as is known; settled when the database is back."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -1,7 +1,5 @@
 """Which tools a client and a request have. Whatever a request says, it has no more than its client."""
 
-from __future__ import annotations
-
 import fnmatch
 import gc
 import json
@@ -20,6 +18,7 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.errors import ConfigError, InvalidRequest, ServerNotFound, ToolNotFound
 from cellblock.base.settings.policy import Grant, PolicySettings
 from cellblock.base.settings.settings import CellblockSettings
+from cellblock.run.flows import secrets
 from cellblock.run.policy import counts, rules
 from cellblock.run.policy.grants import Grants, any_fits, effect_of, fits, glob, may_fit_server
 from cellblock.run.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
@@ -403,7 +402,7 @@ def test_every_example_is_accepted() -> None:
 
 def test_every_code_is_explained() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    sources = (Path(str(module.__file__)).read_text(encoding="utf-8") for module in (rules, counts))
+    sources = (Path(str(module.__file__)).read_text(encoding="utf-8") for module in (rules, counts, secrets))
     codes = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', "".join(sources)))
     assert len(codes) >= 8
     assert codes == set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE))

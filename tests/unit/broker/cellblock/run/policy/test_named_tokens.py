@@ -1,7 +1,5 @@
 """Named tokens: made once, kept as hashes, granted less and never more."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

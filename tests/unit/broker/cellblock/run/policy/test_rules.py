@@ -1,7 +1,5 @@
 """The policy in one run: budgets, inputs, and questions, during which the clock stands still."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

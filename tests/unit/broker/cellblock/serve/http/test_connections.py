@@ -1,7 +1,5 @@
 """Connections: how many there are, what they hold of memory, and what they write in one turn of the loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

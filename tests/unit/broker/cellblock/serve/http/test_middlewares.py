@@ -1,7 +1,5 @@
 """Where the front-end listens, what stands in front of MCP, each by itself, and what the web server logs of it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

@@ -1,7 +1,5 @@
 """Who gets the dashboard's pages, and for how long."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any, cast

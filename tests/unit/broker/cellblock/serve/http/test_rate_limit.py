@@ -1,7 +1,5 @@
 """How often a client may ask, also where a balancer brings it to several brokers."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whose sessions are open, and what their ids say of their broker."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Who may ask: a token of this machine, and tokens of an authorization server."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the dashboard says of runs that wait, and which decisions it takes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus

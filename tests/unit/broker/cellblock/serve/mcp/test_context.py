@@ -1,7 +1,5 @@
 """What a request's context gives to its run, and how it asks for an approval."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from dataclasses import replace

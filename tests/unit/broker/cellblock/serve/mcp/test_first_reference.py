@@ -1,7 +1,5 @@
 """What a response brings of the declarations of servers that its script names (001, 4.4)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Proxied calls whose client is away with a question."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lists that change: who is told, and what they then see."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager

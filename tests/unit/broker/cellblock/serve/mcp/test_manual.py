@@ -1,7 +1,5 @@
 """The manual names every limit, the instructions are short, and both are the same text for the same settings."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

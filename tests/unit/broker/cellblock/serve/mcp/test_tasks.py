@@ -1,7 +1,5 @@
 """Requests that are answered later: tasks, and the state that a client brings back."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import json

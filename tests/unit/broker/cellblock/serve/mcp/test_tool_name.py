@@ -1,7 +1,5 @@
 """What the tool is called for whom, and what a failed run looks like, with the SDK's client in memory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a client is told first: the reference of the tools, and how they are used."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

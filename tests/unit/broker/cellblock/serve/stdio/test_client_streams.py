@@ -1,7 +1,5 @@
 """The client's streams over stdio: what is read, what is written, and when they end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What stands between a client and its daemons: which requests wait, and what becomes of them when a daemon ends."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tool definitions for others."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

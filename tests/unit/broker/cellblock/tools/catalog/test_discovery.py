@@ -1,7 +1,5 @@
 """Answers of `@codemode/discovery` (section 4), and of `cellblock types`, `search` and `inspect`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The text of `@codemode/*` modules: real JavaScript whatever an upstream calls its things."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Module paths of servers, export names of tools, and what is said in place of a name that is not there."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

@@ -1,7 +1,5 @@
 """Tool search on the tool lists of real servers: ranking, hostile text, order, bounds (section 4.2.5)."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

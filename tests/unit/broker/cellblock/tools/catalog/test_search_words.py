@@ -1,7 +1,5 @@
 """What a query asks for: words, stems, phrases, compounds; and the groups of words that stand for each other."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

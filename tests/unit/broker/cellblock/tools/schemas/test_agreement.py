@@ -1,7 +1,5 @@
 """Verdicts agree with the reference implementation (`jsonschema`), and nothing makes the checker raise."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a check costs, and what is kept of it."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import time

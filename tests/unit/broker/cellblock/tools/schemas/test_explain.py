@@ -1,7 +1,5 @@
 """What is told of a value that does not fit: the problems, and an example that does."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What is said to questions: what fits, what is refused, and what a server gets of it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Validation of inputs: boxes, references, and what a check says."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import socket

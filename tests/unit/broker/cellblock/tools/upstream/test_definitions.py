@@ -1,7 +1,5 @@
 """Tool lists: definitions and their digests, unusual tools, pages, caps."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What a server asks is answered, whatever becomes of it here."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

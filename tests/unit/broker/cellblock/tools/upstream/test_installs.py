@@ -1,7 +1,5 @@
 """Which command lines install a server first, and what is a server of what they start."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The state machine of a session, and the pacing of its tool list, by tables: what happens, and what is so then."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

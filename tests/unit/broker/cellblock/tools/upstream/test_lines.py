@@ -1,7 +1,5 @@
 """What comes from servers: lines, events, answers over the cap; read, mended, or the failure of what they answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

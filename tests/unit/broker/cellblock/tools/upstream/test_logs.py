@@ -1,7 +1,5 @@
 """What servers log: bounded, redacted, on one line."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a person or a model reads of what a server asks: whose it is, and nothing hidden."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Which tools a script is given, by the configured reaction."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

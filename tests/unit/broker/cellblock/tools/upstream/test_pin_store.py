@@ -1,7 +1,5 @@
 """Pins: what counts as a difference; whole or not at all, and never believed when they are damaged."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

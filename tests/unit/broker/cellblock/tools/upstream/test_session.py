@@ -1,7 +1,5 @@
 """A session: how it connects, when it pauses, what is written to its server, and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """A real compiler for the tests of type checking, and a catalog with one tool of each kind."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The type checker: its session, what it parses and what it says."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gc
@@ -36,7 +34,6 @@ from cellblock.types.check.session import (
 )
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 from support.processes import gone
-from support.recorded_catalogs import recorded_catalog
 from support.waits import until, within
 
 Check = Callable[..., Awaitable[Any]]
@@ -302,26 +299,6 @@ async def test_the_declarations_themselves_have_no_error(checker: TypeChecker, c
     uri = f"{warm.workspace_uri}/js/types.d.ts"
     report = await warm.request("textDocument/diagnostic", {"textDocument": {"uri": uri}})
     assert [item for item in report["items"] if item["severity"] == 1] == []
-
-
-async def test_many_servers_are_declared_and_checked(checker: TypeChecker) -> None:
-    catalog = recorded_catalog()
-    servers = catalog.servers
-    imports = [f"@codemode/servers/{name}" for name in servers]
-    code = "".join(f'import * as s{n} from "{name}";\n' for n, name in enumerate(imports))
-    code += "".join(f"s{n}.__meta__.tools.length; s{n}.no_such_tool({{}});\n" for n in range(len(imports)))
-    code += "".join(
-        f"s{number}.{tool.export_name};"
-        for number, server in enumerate(servers.values())
-        for tool in server.tools
-    )
-    assert sum(len(server.tools) for server in servers.values()) >= 200
-    checked = await checker.check(
-        code, typescript=False, catalog=catalog, imports=imports, bound_seconds=30, wait_for_start=True
-    )
-    assert checked.gave_up is None
-    assert len(checked.faults) == faults.MAX_SHOWN
-    assert all("no_such_tool" in fault.message for fault in checked.faults)
 
 
 async def test_hostile_descriptions_stay_text(check: Check) -> None:

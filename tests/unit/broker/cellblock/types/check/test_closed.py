@@ -1,7 +1,5 @@
 """What open schemas let pass and nobody meant: undeclared keys, undeclared fields, JSON text used as a value."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

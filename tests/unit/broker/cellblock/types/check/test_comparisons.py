@@ -1,7 +1,5 @@
 """Comparisons with values that a declared enum does not have, and those that only look so: with the real compiler."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Hints of what was likely meant."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from itertools import permutations
 from typing import Any

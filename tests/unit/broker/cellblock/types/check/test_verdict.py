@@ -1,7 +1,5 @@
 """Which type errors count and what is said of them: scripts and types as the real compiler prints them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

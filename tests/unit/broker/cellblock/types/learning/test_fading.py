@@ -1,7 +1,5 @@
 """Old shapes fade: the type is that of the newer results, and what takes turns settles."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Merging is a semilattice, and what was seen fits what is said: random values, hostile keys among them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The learner: looks at results off their way, keeps what it saw, stops when nothing is new, survives its store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -74,15 +72,6 @@ async def seen(made: Learner, value: Any, kind: ResultKind = "value", tool: Tool
     found = made.known("files", tool)
     assert found is not None
     return found
-
-
-async def test_closing_keeps_what_is_still_waiting(path: Path) -> None:
-    async with learning(path) as made:
-        for number in range(50):
-            made.offer("files", TOOL, "value", json.dumps({"id": number}).encode())
-    async with learning(path) as made:
-        found = made.known("files", TOOL)
-    assert found is not None and found.samples == 50
 
 
 async def test_texts_and_json_in_texts_are_learnt_apart(tmp_path: Path) -> None:

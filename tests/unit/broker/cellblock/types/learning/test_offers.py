@@ -1,7 +1,5 @@
 """Whose turn it is: looks wait for runs, within their share, and not when someone asks."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

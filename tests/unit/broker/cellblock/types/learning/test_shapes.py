@@ -1,7 +1,5 @@
 """What is inferred, case by case."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

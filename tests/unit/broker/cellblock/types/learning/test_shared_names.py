@@ -1,7 +1,5 @@
 """Names of fields that few principals have shown stay with them."""
 
-from __future__ import annotations
-
 import pytest
 
 from cellblock.types.learning import shape

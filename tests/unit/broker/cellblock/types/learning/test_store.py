@@ -1,7 +1,5 @@
 """The store: what goes in comes out, through kills, full disks, and several brokers at once."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One compiler run for many cases: TypeScript text goes in, the numbers of the lines with errors come out."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

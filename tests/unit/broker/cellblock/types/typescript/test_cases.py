@@ -1,7 +1,5 @@
 """Declarations from schemas, one case each."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """Schemas that are malformed, hostile, endless or huge: a type all the same, soon, and safe as text."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Declarations of whole servers and catalogs, and outputs of all kinds, as the compiler sees them."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Random schemas against random values: whatever a validator lets through must compile."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What agents read: it says the same as what a compiler is given, in fewer words."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The demo's issue tracker, spoken to as any MCP client would: in process, and once as a real process."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

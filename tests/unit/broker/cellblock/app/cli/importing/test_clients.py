@@ -1,7 +1,5 @@
 """What a client's permission files deny by name is left out; about servers of which they say more, Cellblock asks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What each client's file says of its servers, in our words: transports, times, restrictions, and what is left."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from operator import attrgetter

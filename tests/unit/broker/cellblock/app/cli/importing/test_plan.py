@@ -1,7 +1,5 @@
 """What becomes of each server that was found, and what is taken for a secret."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

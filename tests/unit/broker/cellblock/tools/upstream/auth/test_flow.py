@@ -1,7 +1,5 @@
 """A login in two halves, each at another broker, against a real authorization server; and who tries to misuse it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable

@@ -1,7 +1,5 @@
 """Logins at rest: private, whole, bound to one URL, and locked between processes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
