@@ -56,8 +56,8 @@ globalThis.__codemode_result__ = await weekly_report({ since: "2026-11-02" });
 
 def kept(name: str, code: str, tools: tuple[str, ...] = ("local.issues",), **header: Any) -> KeptScript:
     """A kept script."""
-    said = {"description": "What it does.", "input": INPUT, **header}
-    return format_script(name, Header(**said, tools=dict.fromkeys(tools, "")), code)
+    made = Header(description="What it does.", input=INPUT, tools=dict.fromkeys(tools, ""))
+    return format_script(name, made.model_copy(update=header), code)
 
 
 OUTSIDE = [

@@ -11,7 +11,7 @@ from cellblock.app.replay import replay
 from cellblock.base.errors import CellblockError
 from cellblock.base.settings.settings import Settings
 from cellblock.record.recording import catalog_of
-from cellblock.record.scripts.changes import Finding, Use, Verdict, compared, removed, words_of, worst
+from cellblock.record.scripts.changes import Finding, Verdict, compared
 from cellblock.record.scripts.library import Trial
 from cellblock.record.scripts.script_file import SUFFIX, KeptScript, schema_digest
 from cellblock.script.imports import PARSE_BOUND_SECONDS, find_imports
@@ -40,7 +40,8 @@ class Result:
     @property
     def verdict(self) -> Verdict:
         """Gives the worst of it."""
-        return worst(self.findings)
+        found = {one.verdict for one in self.findings}
+        return "broken" if "broken" in found else "changed" if found else "works"
 
     def as_json(self) -> dict[str, Any]:
         """Gives it as JSON data."""
@@ -68,18 +69,23 @@ async def replayed(script: KeptScript, trial: Trial, settings: Settings) -> list
 
 def against(script: KeptScript, trial: Trial | None, catalog: Catalog) -> Result:
     """Holds a script against the schemas of its tools as they are now."""
-    result, words = Result(script.name), words_of(script.code)
+    result = Result(script.name)
     for name, digest in script.header.tools.items():
         server_id, _, tool_name = name.partition(".")
-        use = _use(name, words, trial)
         if server_id not in catalog.servers and server_id in catalog.unavailable:
             result.notes.append(f"{name}: not compared: {server_id} is not connected")
             continue
         tool = _tool(catalog, server_id, tool_name)
         if tool is None:
-            result.findings.append(removed(use))
+            result.findings.append(Finding("broken", name, "the tool is not there any more"))
         elif trial is not None and name in trial.tools:
-            result.findings += compared(use, trial.tools[name], [tool.input_schema, tool.output_schema])
+            calls = [
+                one for one in trial.recording.calls if one.kind == "call" and one.name == name and one.ok
+            ]
+            sent: list[Any] = [json.loads(one.input or b"{}") for one in calls]
+            got: list[Any] = [json.loads(one.answer) for one in calls]
+            schemas = [tool.input_schema, tool.output_schema]
+            result.findings += compared(name, script.code, trial.tools[name], schemas, sent, got)
         elif schema_digest(tool) != digest:
             what = "its schemas are not those it was kept with, and there is no recording here to judge by"
             result.findings.append(Finding("changed", name, what))
@@ -118,17 +124,6 @@ async def type_checked(
 
 
 # ---- inside ------------------------------------------------------------------------------------------
-
-
-def _use(name: str, words: frozenset[str], trial: Trial | None) -> Use:
-    calls = (
-        []
-        if trial is None
-        else [one for one in trial.recording.calls if one.kind == "call" and one.name == name]
-    )
-    inputs: list[Any] = [json.loads(one.input or b"{}") for one in calls if one.ok]
-    answers: list[Any] = [json.loads(one.answer) for one in calls if one.ok and one.answer]
-    return Use(name, words, inputs, answers)
 
 
 def _tool(catalog: Catalog, server_id: str, tool_name: str) -> ToolEntry | None:

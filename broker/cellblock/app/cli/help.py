@@ -126,17 +126,6 @@ HELP: Final = {
         "Lists the files in `scripts.dir` and the approved versions.",
         "cellblock scripts list --json  # for machines",
     ),
-    "scripts show": Help(
-        "print a kept script",
-        "Prints the file of a kept script: what it does, its schemas, the tools that it may call, and the script.",
-        "cellblock scripts show weekly_report  # the file",
-    ),
-    "scripts diff": Help(
-        "print how a file differs from what is approved",
-        "Prints a unified difference between the approved version and the file.",
-        "cellblock scripts diff weekly_report  # nothing where they are the same",
-        one="they differ",
-    ),
     "scripts approve": Help(
         "let a version of a script run",
         "Shows the file as a difference to the version before, and asks. Without a terminal, --digest names the "

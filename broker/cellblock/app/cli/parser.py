@@ -209,8 +209,6 @@ def _add_kept_scripts(commands: Commands) -> None:
     )
     actions = _add_actions(commands, "scripts")
     _add(actions, "scripts list", "scripts:show_all").common()
-    _add(actions, "scripts show", "scripts:show").value("name", "NAME").common()
-    _add(actions, "scripts diff", "scripts:diff").value("name", "NAME").common(json=False)
     (
         _add(actions, "scripts approve", "scripts:approve")
         .value("name", "NAME")

@@ -66,7 +66,7 @@ async def _test(
         if trial is None:
             results[script.name].notes.append("not replayed: this machine has no recording of it")
     if not parsed.offline and scripts:
-        checker = TypeChecker(settings.cellblock.isolation, seccomp=settings.cellblock.seccomp)
+        checker = TypeChecker(settings.cellblock.isolation)
         async with contextlib.AsyncExitStack() as stack, Broker(settings.without_workers()) as broker:
             stack.push_async_callback(checker.close)
             servers = {tool.partition(".")[0] for script in scripts for tool in script.header.tools}

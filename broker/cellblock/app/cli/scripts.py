@@ -79,26 +79,6 @@ def show_all(parsed: argparse.Namespace, settings: Settings, library: Library) -
 
 
 @_with_library
-def show(parsed: argparse.Namespace, settings: Settings, library: Library) -> int:
-    """Prints the file of a script, or what is approved of one without a file. Raises BadScript."""
-    approval = library.approved(parsed.name)
-    script = approval.script if approval and parsed.name not in _files(library) else library.file(parsed.name)
-    if parsed.json:
-        write_json(state_of(library, parsed.name) | {"text": script.text})
-    else:
-        write_data(harmless(script.text))
-    return EXIT_OK
-
-
-@_with_library
-def diff(parsed: argparse.Namespace, settings: Settings, library: Library) -> int:
-    """Prints how the file differs from what is approved. Raises BadScript."""
-    lines = difference(library.approved(parsed.name), library.file(parsed.name))
-    write_data("".join(lines))
-    return EXIT_NO if lines else EXIT_OK
-
-
-@_with_library
 def approve(parsed: argparse.Namespace, settings: Settings, library: Library) -> int:
     """Shows what is new in a script, and lets it in when a person says yes. Raises BadScript, UsageError."""
     script, before = library.file(parsed.name), library.approved(parsed.name)

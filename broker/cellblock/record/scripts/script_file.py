@@ -35,16 +35,12 @@ MAX_BYTES: Final = 512 * 1024
 MAX_INPUT_BYTES: Final = 256 * 1024
 """Bounds the input of one run of a kept script, as JSON: it becomes part of its code."""
 
-MAX_DEPTH: Final = 60
-"""Bounds how deeply a header or an input may nest."""
-
 OPENING: Final = (
     "/* A script that Cellblock keeps. It runs when a person has approved it: `cellblock scripts approve`.\n"
 )
 CLOSING: Final = "\n*/\n"
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_OPEN: Final = re.compile(r"[\[{]")
 
 
 class BadScript(CellblockError):
@@ -232,8 +228,6 @@ def read_script(name: str, data: bytes) -> KeptScript:
 
 
 def _header(name: str, head: str) -> Header:
-    if _too_deep(head):
-        raise _bad(name, f"has a header that nests over {MAX_DEPTH} deep")
     try:
         found = json.loads(head, object_pairs_hook=_once, parse_constant=_once)
         header = Header.model_validate(found)
@@ -258,16 +252,6 @@ def _once(pairs: Any) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a name comes twice in one object")
     return found
-
-
-def _too_deep(text: str) -> bool:
-    if len(_OPEN.findall(text)) <= MAX_DEPTH:
-        return False
-    depth = most = 0
-    for one in text:
-        depth += (one in "[{") - (one in "]}")
-        most = max(most, depth)
-    return most > MAX_DEPTH
 
 
 def _bad(name: str, why: str, hint: str = "Correct the file, or keep the script anew.") -> BadScript:

@@ -126,8 +126,9 @@ class RunRules:
         own = len(self._grants.layers)
         for key in [key for key in self._used if key[0] >= own]:
             del self._used[key]
-        shared = {"stops": self._stops, "quotas": self._quotas}
-        return RunRules(grants, self._approver, self._used, **shared, within=self, flow=flow)
+        made = RunRules(grants, self._approver, self._used, stops=self._stops, within=self, flow=flow)
+        made._quotas = self._quotas
+        return made
 
     @property
     def _most_ms(self) -> int:

@@ -163,7 +163,7 @@ def test_every_body_of_a_host_has_a_cap(message: protocol.FromHost) -> None:
 
 def test_messages_cannot_be_changed() -> None:
     with pytest.raises(AttributeError, match="immutable"):
-        protocol.Shutdown().why = "shutdown"
+        protocol.Shutdown().why = "shutdown"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_the_largest_message_fits_a_header() -> None:

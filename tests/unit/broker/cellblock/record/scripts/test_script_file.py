@@ -103,7 +103,7 @@ def test_hostile_names_are_refused(name: str) -> None:
         (text_of({"description": "x", "tools": {"no_dot": ""}}), "tools"),
         (text_of({"description": "x", "tools": {"A.b": ""}}), "tools"),
         (text_of({"description": "x", "recording": "../../x"}), "recording"),
-        (text_of('{"description": "x", "input": ' + '{"a": ' * 100 + "1" + "}" * 101), "deep"),
+        (text_of('{"description": "x", "input": ' + '{"a": ' * 5000 + "1" + "}" * 5001), "no JSON"),
         (text_of({"description": "x"}, "const a = 1;\u202e // hidden\n"), "hidden"),
         (text_of({"description": "x"}, "const a = 1;\x00\n"), "hidden"),
         (text_of({"description": "x"}, "const a = 1;\r\n"), "hidden"),
