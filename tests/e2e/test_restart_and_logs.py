@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import psutil
 
-from cellblock.tools.upstream.stderr_log import CAP_BYTES
+from cellblock.tools.upstream.server_log import CAP_BYTES
 from support.commands import cellblock, piped
 from support.entries import SERVERS
 from support.http_daemon import daemon

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
-from cellblock.base.account import Metered
+from cellblock.base.budget import Metered
 from cellblock.base.raw_json import RawJson, is_light
 from cellblock.run import payload
 from cellblock.tools.upstream.wire import messages

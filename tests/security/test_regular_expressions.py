@@ -24,7 +24,7 @@ from cellblock.base.secret_values import looks_secret, secrets_of
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.settings.syntax import without_comments
 from cellblock.base.terminal import harmless
-from cellblock.tools.schemas.patterns import states
+from cellblock.tools.schemas.cost import states
 from cellblock.types.learning.sample import too_deep
 
 ROOTS = {"cellblock": "broker/cellblock", "cellblock_worker": "worker_runtime/cellblock_worker"}

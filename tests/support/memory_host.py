@@ -9,7 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
-from cellblock.base.account import Account
+from cellblock.base.budget import Account
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.pool.pool import Pool
 from cellblock.run.context import RunContext

@@ -10,9 +10,9 @@ from typing import Any, Final
 from cellblock.app.broker import Broker
 from cellblock.app.config.load import parse_settings
 from cellblock.base.json import is_array, is_object
+from cellblock.base.platforms import installed
 from cellblock.base.settings.sections import LimitSettings
 from cellblock.base.settings.settings import Settings
-from cellblock.base.versions import installed
 from cellblock.record.journal import Journal
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.run.journaled import STOPPED

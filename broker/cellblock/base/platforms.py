@@ -1,9 +1,11 @@
-"""Platforms ends a first run with one sentence where Cellblock does not run, before anything else fails there."""
+"""Ends a first run with one sentence where Cellblock does not run, before anything else fails there; and says which
+versions of packages are installed."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+from functools import cache
 
 
 def refusal() -> str | None:
@@ -21,3 +23,15 @@ def refuse_others() -> None:
     if why := refusal():
         sys.stderr.write(f"cellblock: {why}\n")
         raise SystemExit(2)
+
+
+@cache
+def installed(package: str) -> str:
+    """Gives the version of an installed package; empty where it is not known."""
+    # Not at the top: a first run is refused before anything is loaded.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

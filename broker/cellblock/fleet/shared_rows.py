@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.database import Away, StoreError
-from cellblock.base.shelf import NotShared, Stamp
 from cellblock.base.state_keys import StateKeys, WrongSeal
+from cellblock.base.store import NotShared, Stamp
 from cellblock.fleet.postgresql import Connection, PostgresDatabase, PostgresServer, lock_number, named_errors
 from cellblock_worker.base.private_files import TooLarge
 

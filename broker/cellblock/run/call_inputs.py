@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from cellblock.base.account import Account, Metered
+from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.json import is_array
 from cellblock.base.raw_json import MOST_VALUES, is_light, values_in

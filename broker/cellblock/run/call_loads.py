@@ -9,8 +9,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from cellblock.base.account import Account
-from cellblock.base.budget import OverBudget
+from cellblock.base.budget import Account, OverBudget
 from cellblock.base.raw_json import LIGHT_BYTES
 
 WAITING_FACTOR: Final = 4

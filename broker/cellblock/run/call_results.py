@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cellblock.base.account import Account, Metered
+from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.raw_json import LIGHT_BYTES
+from cellblock.base.raw_json import LIGHT_BYTES, is_small
 from cellblock.base.steps import next_step
-from cellblock.base.weight import is_small
 from cellblock.run import payload
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind

@@ -361,10 +361,11 @@ class ToolCalls:
         secrets = self._context.secrets
         try:
             result = await work
-        except ScriptError as error:
+        except BaseException as error:
+            # Of one that is cancelled, too: its server may have said something meanwhile.
             if flow is not None:
                 call.label = flow.answered(server, tool, None).pack()
-            if secrets is not None:
+            if secrets is not None and isinstance(error, ScriptError):
                 secrets.told(error)
             raise
         if flow is not None:

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cellblock.base.account import Account
+from cellblock.base.budget import Account
 from cellblock.run.answers import Answers
 from cellblock.run.events import RunWatch
 from cellblock.run.flows.secrets import Secrets

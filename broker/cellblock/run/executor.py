@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from cellblock.base.account import Account
-from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Budget
+from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Account, Budget
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.kept import Newest
+from cellblock.base.platforms import installed
 from cellblock.base.settings.policy import Grant, Reuse
 from cellblock.base.settings.sections import ALL, value_for
 from cellblock.base.settings.settings import RunSettings
-from cellblock.base.versions import installed
 from cellblock.pool.pool import Lease, Pool
 from cellblock.run.answers import Answers
 from cellblock.run.call_inputs import CallInputs
@@ -453,10 +452,11 @@ class Executor:
             if not response.lost or not self._goes_on(job, response):
                 break
             # What those before that had used is in there already.
-            lost_cpu_ms = response.usage.cpu_ms
+            lost_cpu_ms, label = response.usage.cpu_ms, response.label
             response = await self._attempt(job, found)
             usage = response.usage.model_copy(update={"cpu_ms": response.usage.cpu_ms + lost_cpu_ms})
-            response = response.model_copy(update={"usage": usage})
+            label = label if label is None or response.label is None else label | response.label
+            response = response.model_copy(update={"usage": usage, "label": label})
         return response
 
     async def _attempt(self, job: _Job, found: list[Diagnostic]) -> RunResponse:
@@ -576,7 +576,10 @@ class Executor:
         if self._memory is not None:
             label |= await self._memory.of(caller.reader)
         if journal is not None and journal.past is not None:
-            label |= Label.unpack(journal.past.label) if journal.past.label else NOTHING
+            # A process that is lost on its way back knew all of it.
+            packed = {journal.past.label, *(call.label for call in journal.past.calls)}
+            for one in packed - {""}:
+                label |= Label.unpack(one)
         return label
 
     def _flow(self, caller: Caller, label: Label | None, catalog: Catalog) -> RunFlow | None:

@@ -156,12 +156,14 @@ class Past(Protocol):
         conventions: Whether the script might give its result otherwise than by assigning it.
         used_ms: Wall time that it had used.
         label: Of what its author had read, packed; empty where flows were off.
+        calls: Its requests.
     """
 
     body: bytes
     conventions: bool
     used_ms: int
     label: str
+    calls: list[RecordedCall]
 
 
 @dataclass(frozen=True, slots=True)

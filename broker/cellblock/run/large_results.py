@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic_core import from_json, to_json
 
-from cellblock.base.account import Account, Metered
-from cellblock.base.budget import OverBudget
+from cellblock.base.budget import Account, Metered, OverBudget
 from cellblock.base.raw_json import (
     MANY_CONTAINERS,
     MANY_CONTAINERS_BYTES,

@@ -11,8 +11,7 @@ import msgspec
 from pydantic_core import to_json
 
 from cellblock.base.json import is_object
-from cellblock.base.raw_json import is_deeper
-from cellblock.base.weight import weight_of
+from cellblock.base.raw_json import is_deeper, weight_of
 
 MAX_DEPTH: Final = 128
 """Bounds the nesting of a tool input, tool result or script result; MCP peers give up at 200."""

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from cellblock.base.account import Account
 from cellblock.base.admission import Admission, QueueBound, wait_turn
+from cellblock.base.budget import Account
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.script import imports
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports

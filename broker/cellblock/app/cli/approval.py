@@ -27,8 +27,8 @@ from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.definitions import ToolDefinition, shown
 from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
 from cellblock.tools.upstream.registry import Registry
+from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.tools.upstream.server_logins import kept_logins
-from cellblock.tools.upstream.stderr_log import upstream_log
 
 CONTEXT_CHARS: Final = 40
 """Bounds the unchanged text shown on each side of a change."""
@@ -194,7 +194,7 @@ async def _tools_of(
             raise ConfigError(f"Server {server} is not connected: {whose}.", hint=hint)
         if session is None or session.facts is None:
             reason = "it is disabled" if session is None else session.reason
-            from cellblock.app.cli.doctor import with_fix
+            from cellblock.app.cli.fixes import with_fix
 
             why = with_fix(config, reason, upstream_log(log_dir, server))
             raise ConfigError(f"Server {server} is not connected: {why}", hint="")

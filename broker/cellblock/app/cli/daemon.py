@@ -96,7 +96,7 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
 
 
 async def logs(parsed: argparse.Namespace) -> int:
-    from cellblock.tools.upstream.stderr_log import upstream_log
+    from cellblock.tools.upstream.server_log import upstream_log
 
     name: str | None = parsed.server
     folder = state_dir_of(parsed) / LOGS
@@ -205,9 +205,9 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
     Raises:
         ConfigError: There is no such server.
     """
-    from cellblock.app.cli.doctor import fix_of
+    from cellblock.app.cli.fixes import fix_of
     from cellblock.tools.upstream.lifecycle import FIRST_TRY
-    from cellblock.tools.upstream.stderr_log import upstream_log
+    from cellblock.tools.upstream.server_log import upstream_log
 
     name: str | None = wanted["server"]
     settings = broker.settings

@@ -20,8 +20,15 @@ from typing import Any, Final, Literal
 from cellblock.app.config.formats import value_at
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.base.settings.positions import Positions, find_positions
-from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, blank_comments, parse, without_comments
+from cellblock.base.settings.syntax import (
+    TOML_SUFFIX,
+    Positions,
+    SyntaxFault,
+    blank_comments,
+    find_positions,
+    parse,
+    without_comments,
+)
 
 Format = Literal["json", "toml", "yaml"]
 """Names the formats of configuration files; `json` may have comments and last commas."""

@@ -146,6 +146,10 @@ def read_settings(
     failed = any(problem.severity == "error" for problem in problems)
     for lacks in missing.values():
         problems += [replace(problem, path=made.path_in_file(problem.path)) for problem, _ in lacks]
+    if settings is not None and (ray := settings.cellblock.hosts.ray) is not None and ray.command is None:
+        hint = "Set hosts.ray.command; where the cluster is yours alone, to []."
+        said = "whoever may run a job on the cluster can run code as the broker's user"
+        problems.append(Problem(made.path_in_file((SECTION_KEY, "hosts", "ray")), said, hint, "warning"))
     problems = source.placed(problems)
     if settings is None or failed:
         return None, problems, made

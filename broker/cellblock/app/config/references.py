@@ -20,8 +20,8 @@ from typing import Any, Final
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.secret_values import ORDINARY
-from cellblock.base.settings.positions import Path as KeyPath
 from cellblock.base.settings.problems import Problem
+from cellblock.base.settings.syntax import Path as KeyPath
 
 MAX_FILE_BYTES: Final = 64 * 1024
 """Caps a file that a reference names; a private key has 4 KiB."""

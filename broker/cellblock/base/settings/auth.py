@@ -6,8 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from cellblock.base.settings.secret_places import Secret, secret_of
-from cellblock.base.settings.sections import HttpUrl, Section
+from cellblock.base.settings.sections import HttpUrl, Secret, Section, secret_of
 
 Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")]
 

@@ -12,8 +12,7 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeIs
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.settings.positions import Path, Positions, find_positions
-from cellblock.base.settings.syntax import Position
+from cellblock.base.settings.syntax import Path, Position, Positions, find_positions
 
 SECTION_KEY: Final = "cellblock"
 """Names Cellblock's own part of a configuration."""

@@ -115,10 +115,6 @@ class CellblockSettings(RunSettings):
     state_dir: Path | None = None
     """Names the folder where logs and stores live; the platform's state directory when absent."""
 
-    ignored_server_keys: list[str] = Field(default_factory=list[str])
-    """Lists keys that another program reads in the entries of servers, in addition to keys that are known to be other
-    clients'."""
-
     tools: list[str] = Field(default_factory=list[str])
     """Names the Python functions that become the server `local`: modules (`package.module`) with their `@tool()`
     functions, or single functions (`package.module:function`)."""

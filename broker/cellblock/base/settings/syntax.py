@@ -1,10 +1,16 @@
-"""Turns the text of a configuration file into plain data: JSON, JSON with comments as VS Code allows them, or TOML."""
+"""Turns the text of a configuration file into plain data: JSON, JSON with comments as VS Code allows them, or TOML; and
+finds where each key and value stands, which is only asked once something is wrong.
+
+Both scanners take text that its parser has accepted, so they look at structure alone.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 JSON_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
@@ -89,3 +95,172 @@ def _toml_fault(message: str, text: str) -> SyntaxFault:
         return SyntaxFault(message, Position(1, 1))
     where = Position(int(found[1]), int(found[2])) if found[1] else position_at(text, len(text))
     return SyntaxFault(message[: found.start()], where)
+
+
+Path = tuple[str | int, ...]
+"""Gives keys and indexes from the top of a document to a value."""
+
+_JSON_TOKEN: Final = re.compile(JSON_STRING + r'|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.S)
+
+_TOML_BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_TOML_SPACE: Final = re.compile(r"[ \t]*")
+_TOML_KEY: Final = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[A-Za-z0-9_-]+")
+_TOML_STRING: Final = re.compile(
+    r'"""(?:[^"\\]|\\.|"{1,2}(?!"))*?"{3,5}|'
+    r"'''.*?'{3,5}|"
+    r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'",
+    re.S,
+)
+_TOML_SCALAR: Final = re.compile(r"[^,\]}#\n]+")
+
+
+@dataclass(slots=True)
+class Positions:
+    """Holds offsets of keys and values in `text`; `duplicates` are JSON keys that stand a second time in one object."""
+
+    text: str
+    keys: dict[Path, int] = field(default_factory=dict[Path, int])
+    values: dict[Path, int] = field(default_factory=dict[Path, int])
+    duplicates: list[tuple[Path, int]] = field(default_factory=list[tuple[Path, int]])
+
+    def at(self, offset: int) -> Position:
+        """Returns the line and column of a character of the text."""
+        return position_at(self.text, offset)
+
+    def find(self, path: Sequence[str | int], *, key: bool) -> Position:
+        """Returns where a key or a value is; of one that is not there, the innermost value that would hold it."""
+        wanted = tuple(path)
+        if key and wanted in self.keys:
+            return position_at(self.text, self.keys[wanted])
+        while wanted and wanted not in self.values:
+            wanted = wanted[:-1]
+        return position_at(self.text, self.values.get(wanted, 0))
+
+
+def find_positions(text: str, *, toml: bool) -> Positions:
+    """Returns the positions of everything in a text that `syntax.parse` has accepted."""
+    found = Positions(text)
+    if toml:
+        _Toml(found).document()
+    else:
+        _scan_json(found)
+    return found
+
+
+def _scan_json(found: Positions) -> None:
+    path: list[str | int | None] = []  # None: a key is to come
+    for token in _JSON_TOKEN.finditer(without_comments(found.text)):
+        what = token[0]
+        if what in ("}", "]"):
+            path.pop()
+        elif what == ",":
+            last = path[-1]
+            path[-1] = last + 1 if isinstance(last, int) else None
+        elif what != ":":
+            if path and path[-1] is None:
+                path[-1] = json.loads(what)
+                here = _whole(path)
+                if here in found.keys:
+                    found.duplicates.append((here, token.start()))
+                    _forget(found, here)
+                found.keys[here] = token.start()
+                continue
+            found.values[_whole(path)] = token.start()
+            if what in ("{", "["):
+                path.append(None if what == "{" else 0)
+
+
+def _forget(found: Positions, path: Path) -> None:
+    """Takes out what stood under a key that is there again: the last one counts."""
+    for known in (found.keys, found.values):
+        for below in [one for one in known if one[: len(path)] == path]:
+            del known[below]
+
+
+def _whole(path: Sequence[str | int | None]) -> Path:
+    return tuple(part for part in path if part is not None)
+
+
+class _Toml:
+    def __init__(self, found: Positions) -> None:
+        self._found = found
+        self._text = found.text
+        self._at = 0
+        self._arrays: dict[Path, int] = {}
+
+    def document(self) -> None:
+        self._found.values[()] = 0
+        table: Path = ()
+        while self._skip(_TOML_BLANK) < len(self._text):
+            if self._text[self._at] == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+
+    def _header(self) -> Path:
+        start = self._at
+        many = self._text.startswith("[[", start)
+        self._at += 2 if many else 1
+        names = self._names()
+        self._at += 2 if many else 1
+        path: Path = ()
+        for index, (name, at) in enumerate(names):
+            path = (*path, name)
+            self._found.keys.setdefault(path, at)
+            self._found.values.setdefault(path, start)
+            if many and index == len(names) - 1:
+                self._arrays[path] = self._arrays.get(path, 0) + 1
+            if path in self._arrays:
+                path = (*path, self._arrays[path] - 1)
+        # A table may be opened implicitly first, by one inside it.
+        self._found.values[path] = start
+        return path
+
+    def _pair(self, table: Path) -> None:
+        path = table
+        names = self._names()
+        for name, at in names:
+            path = (*path, name)
+            self._found.keys.setdefault(path, at)
+            self._found.values.setdefault(path, at)
+        self._at += 1  # =
+        self._value(path)
+
+    def _value(self, path: Path) -> None:
+        start = self._skip(_TOML_SPACE)
+        self._found.values[path] = start
+        opening = self._text[start]
+        if opening in "[{":
+            self._at += 1
+            index = 0
+            while self._text[self._skip(_TOML_BLANK)] not in "]}":
+                if opening == "[":
+                    self._value((*path, index))
+                else:
+                    self._pair(path)
+                index += 1
+                if self._text[self._skip(_TOML_BLANK)] == ",":
+                    self._at += 1
+            self._at += 1
+        else:
+            token = _TOML_STRING.match(self._text, start) or _TOML_SCALAR.match(self._text, start)
+            self._at = token.end() if token else start + 1
+
+    def _names(self) -> list[tuple[str, int]]:
+        names: list[tuple[str, int]] = []
+        while True:
+            start = self._skip(_TOML_SPACE)
+            token = _TOML_KEY.match(self._text, start)
+            if token is None:
+                return names
+            self._at = token.end()
+            word = token[0]
+            names.append((tomllib.loads(f"k = {word}")["k"] if word[0] in "\"'" else word, start))
+            if self._text[self._skip(_TOML_SPACE)] != ".":
+                return names
+            self._at += 1
+
+    def _skip(self, pattern: re.Pattern[str]) -> int:
+        found = pattern.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+        return self._at

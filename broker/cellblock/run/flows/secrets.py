@@ -12,11 +12,10 @@ import msgspec
 
 from cellblock.base.errors import CallDenied, CellblockError, Fault
 from cellblock.base.json import mapped
-from cellblock.base.raw_json import LIGHT_BYTES
+from cellblock.base.raw_json import LIGHT_BYTES, is_small
 from cellblock.base.redaction import REDACTED, pattern_of
 from cellblock.base.secret_values import secrets_of
 from cellblock.base.settings.server import ServerConfig
-from cellblock.base.weight import is_small
 from cellblock.run.payload import encode
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.upstream.wire.repair import CARRIED, carried

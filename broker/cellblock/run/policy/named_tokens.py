@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.policy import NAMED, Grant
-from cellblock.base.shelf import Stamp
-from cellblock.base.store import Store
+from cellblock.base.store import Stamp, Store
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock_worker.base.folders import InTheWay
 from cellblock_worker.base.private_files import OpenToOthers

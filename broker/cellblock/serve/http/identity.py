@@ -15,8 +15,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata
 from pydantic import ValidationError
 
 from cellblock.base.settings.policy import PROVEN
-from cellblock.base.settings.secret_places import secret_of
-from cellblock.base.settings.sections import OAuthSettings
+from cellblock.base.settings.sections import OAuthSettings, secret_of
 from cellblock.base.store import Store
 from cellblock.serve.http.oauth import JwtVerifier
 from cellblock.tools.upstream.auth.asserted import identity_in

@@ -14,8 +14,8 @@ from pydantic_core import SchemaSerializer, SchemaValidator, ValidationError
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_array, is_object
+from cellblock.base.raw_json import is_small, weight_of
 from cellblock.base.redaction import safe_text
-from cellblock.base.weight import is_small, weight_of
 from cellblock.tools.schemas.boxing import BOX_FIELD, BOX_KEY, boxed_field
 from cellblock.tools.schemas.validation import InputValidator
 

@@ -4,20 +4,27 @@ The checker is native code that cannot be stopped and runs on the event loop, an
 upstream server) and the value (from a script) may be made to exhaust it: references that double at each of 24
 levels fit in 2 KB and take 2**24 steps. So the work is bounded first, for each depth of the value: every schema
 object costs what its own keywords cost, plus what it applies in place, plus the dearest it applies one level down.
+
+A `pattern` is hostile until shown otherwise, too. The automaton engine matches in time proportional to text x states
+and knows no lookaround or back-reference; a pattern that it cannot take is left unchecked, as a backtracking engine has
+no bound that holds (a step limit is per start position: `(?=a)(a+)+$` with a limit of 10,000 steps still takes 3 s on
+100 KB).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import chain, islice
 from math import isqrt
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+import jsonschema_rs
+
 from cellblock.base.json import inside, is_array, is_object, pointer_steps
-from cellblock.tools.schemas import patterns
 from cellblock.tools.schemas.keywords import Applies, subschemas
 
 MAX_VALUES: Final = 200_000
@@ -315,9 +322,9 @@ class SchemaCost:
     def _automaton(self, pattern: str) -> int:
         if pattern not in self._patterns:
             self._patterns.add(pattern)
-            if len(self._patterns) > MAX_PATTERNS or not patterns.is_usable(pattern):
+            if len(self._patterns) > MAX_PATTERNS or not is_usable(pattern):
                 self.unusable.add(pattern)
-        return 0 if pattern in self.unusable else patterns.states(pattern) * _STATE_STEPS
+        return 0 if pattern in self.unusable else states(pattern) * _STATE_STEPS
 
     def _sorted(self) -> list[int]:
         """Gives the schema objects, each after those that it applies in place."""
@@ -368,3 +375,63 @@ def _count(value: Any) -> int:
     if len(levels) > MAX_SCHEMA_DEPTH:
         raise NotCheckable(f"it is nested over {MAX_SCHEMA_DEPTH} levels deep")
     return sum(level.values for level in levels)
+
+
+MAX_CHARS: Final = 1000
+"""Sets the longest pattern, in characters."""
+MAX_STATES: Final = 4000
+"""Sets the most automaton states, as `states` estimates them."""
+PATTERN_OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=256 * 1024)
+"""Holds the automaton engine; a compiled pattern takes at most 256 KiB."""
+
+_TOKEN: Final = re.compile(
+    r"\\[pP]\{[^}]{0,64}+\}|\\.|\[\^?[^\]\\]*+(?:\\.[^\]\\]*+)*+(?:\]|\\?\Z)|\{\d+(?:,\d*)?\}|.", re.DOTALL
+)
+_WIDE: Final = 10  # `.` and negated classes are a small automaton over UTF-8 bytes
+_UNICODE: Final = 300
+
+
+def states(pattern: str) -> int:
+    """Estimates how many automaton states a pattern needs; repeats with counts multiply."""
+    groups: list[int] = [0]
+    last = 0
+    for token in _TOKEN.findall(pattern):
+        if token == "(":
+            groups.append(0)
+            last = 0
+        elif token == ")" and len(groups) > 1:
+            last = groups.pop() + 1
+            groups[-1] += last
+        elif token[0] == "{" and len(token) > 1:
+            times = max(int(number) for number in re.findall(r"\d{1,6}", token))
+            groups[-1] += last * max(0, times - 1)
+            last *= times
+        else:
+            last = (
+                _UNICODE if token[:2] in (r"\p", r"\P") else _WIDE if token == "." or token[:2] == "[^" else 1
+            )
+            groups[-1] += last
+    return sum(groups)
+
+
+def is_usable(pattern: str) -> bool:
+    """Says whether a pattern can be matched in bounded time."""
+    return _checker(pattern) is not None
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Says whether a usable pattern is found in a text; False for one that is not usable."""
+    checker = _checker(pattern)
+    return checker is not None and checker.is_valid(text)
+
+
+@lru_cache(maxsize=256)
+def _checker(pattern: str) -> jsonschema_rs.Validator | None:
+    if len(pattern) > MAX_CHARS or states(pattern) > MAX_STATES:
+        return None
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            {"pattern": pattern}, pattern_options=PATTERN_OPTIONS, offline=True
+        )
+    except ValueError:
+        return None

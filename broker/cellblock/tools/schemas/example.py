@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cellblock.base.json import inside, is_array, is_object, pointer_steps
 from cellblock.base.kept import KeptByIdentity
-from cellblock.tools.schemas import patterns
+from cellblock.tools.schemas.cost import matches
 from cellblock.tools.schemas.validation import InputValidator
 
 MAX_EXAMPLE_CHARS: Final = 2_000
@@ -260,7 +260,7 @@ def _string(part: dict[str, Any], variant: int) -> str:
         hexes = [_HEX[:length] for length in (6, 8, 24, 32, 40)]
         letters = [letter * max(least, 1) for letter in "aA1"]
         tried = [known or "text", *_TEXTS, *_FORMATS.values(), *hexes, fixed, *letters]
-        texts = [text for text in tried if patterns.matches(pattern, text)]
+        texts = [text for text in tried if matches(pattern, text)]
     else:
         texts = [(known or f"text{variant + 1 if variant else ''}").ljust(least, "a")[:most]]
     for text in texts:

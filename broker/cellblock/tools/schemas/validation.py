@@ -15,8 +15,7 @@ import jsonschema_rs
 
 from cellblock.base.errors import shorten
 from cellblock.base.json import is_array, is_object
-from cellblock.tools.schemas import patterns
-from cellblock.tools.schemas.cost import Level, NotCheckable, SchemaCost, abridged, measured
+from cellblock.tools.schemas.cost import PATTERN_OPTIONS, Level, NotCheckable, SchemaCost, abridged, measured
 from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
 
 logger = logging.getLogger("cellblock.schemas")
@@ -299,7 +298,7 @@ class InputValidator:
             lambda: _CHECKERS[self._draft](
                 copied(self._schema),
                 validate_formats=False,
-                pattern_options=patterns.OPTIONS,
+                pattern_options=PATTERN_OPTIONS,
                 offline=True,
                 mask="the value",
             )

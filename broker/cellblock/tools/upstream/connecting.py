@@ -28,13 +28,12 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.dispatcher import Connection, Wire
-from cellblock.tools.upstream.http import HttpWire
+from cellblock.tools.upstream.http import HttpWire, SseWire
 from cellblock.tools.upstream.http_requests import http_client, tls_context
 from cellblock.tools.upstream.installs import POLL_SECONDS, Install, package_of
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
-from cellblock.tools.upstream.sse import SseWire
-from cellblock.tools.upstream.stderr_log import stderr_log
+from cellblock.tools.upstream.server_log import stderr_log
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import mcp_types as types
 from pydantic import BaseModel
 
-from cellblock.base.account import Account
+from cellblock.base.budget import Account
 from cellblock.base.questions import Round
 
 

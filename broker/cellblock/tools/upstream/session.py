@@ -35,9 +35,8 @@ from cellblock.tools.upstream.outstanding import Outstanding, Routing
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.resources import Entry, Resources
-from cellblock.tools.upstream.server_log import ServerLog, wanted_level
+from cellblock.tools.upstream.server_log import ServerLog, log_line, upstream_log, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
-from cellblock.tools.upstream.stderr_log import log_line, upstream_log
 from cellblock.tools.upstream.tool_list import ToolList
 from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.wire.results import ToolResult

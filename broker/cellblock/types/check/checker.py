@@ -19,9 +19,9 @@ from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.catalog.outputs import OutputsOf, stated_of
 from cellblock.types.check import compiler
 from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
+from cellblock.types.check.compiler import CompilerSession, SessionLost
 from cellblock.types.check.faults import Checked, Script, TypeFault, find_faults
 from cellblock.types.check.parsed import Tool
-from cellblock.types.check.session import CompilerSession, SessionLost
 from cellblock.types.check.verdict import CHARACTERS, MEMBER, judge
 
 logger = logging.getLogger("cellblock.typecheck")

@@ -1,24 +1,33 @@
-"""Finds the native TypeScript compiler, and starts its process: confined, with an empty environment.
+"""Finds the native TypeScript compiler, and owns one process of it: confined, with an empty environment. It holds a
+script and its declarations, for each of the two languages in a project.
 
 The compiler reads hostile text: the script, and what upstream servers say of their tools. Under bubblewrap its root
 holds the compiler, the declarations of the language and two settings files, read-only, without a network. Elsewhere
 the settings alone keep it from other files: it resolves no import and no reference (`noResolve`).
+
+The protocol is the language server protocol over JSON-RPC 2.0; a message is capped before anything is decoded.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import platform
 import resource
 import sys
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from cellblock.base.json import is_object
+from pydantic_core import from_json
+
+from cellblock.base.json import is_array, is_object
+from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
-from cellblock_worker.launch.launching import SpawnRequest
+from cellblock_worker.launch.deno_process import DenoProcess
+from cellblock_worker.launch.launching import Launcher, SpawnRequest
 
 
 def _folder() -> Path:
@@ -117,3 +126,299 @@ def limit(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_CPU, (CPU_BOUND_SECONDS, CPU_BOUND_SECONDS + 1))
     except ProcessLookupError:
         return
+
+
+logger = logging.getLogger("cellblock.typecheck")
+
+MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
+"""Bounds what may wait for a compiler that does not read: the largest script and declarations fit several times."""
+
+EXIT_BOUND_SECONDS: Final = 5.0
+"""Bounds the time from SIGKILL to the reaped process; it takes milliseconds."""
+
+
+MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
+"""Bounds a message of the compiler: a script within the checker's cap that has an error in every token gives about 6
+MB."""
+
+MAX_HEADER_BYTES: Final = 256
+"""Bounds a message's header, which is one `Content-Length: N` line, and perhaps a `Content-Type`."""
+
+_MAX_MEMBERS: Final = 500
+_FIELD_KINDS: Final = (5, 10)
+"""Holds `Field` and `Property` of the protocol's CompletionItemKind; data, not methods."""
+
+_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"content-length"
+
+
+class SessionLost(Exception):
+    """Tells that the compiler has died, was killed, or broke the protocol; the text says which."""
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """Writes one message with its header. `jsonrpc` is added. Text is escaped to ASCII, so any string can be
+    sent."""
+    body = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode()
+    return b"Content-Length: %d%s%s" % (len(body), _END, body)
+
+
+class Decoder:
+    """Turns bytes into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._length: int | None = None
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """Gives the messages that `data` completes.
+
+        Raises:
+            SessionLost: A header or body is malformed or too long; nothing more can be read.
+        """
+        self._buffer += data
+        messages: list[dict[str, Any]] = []
+        while True:
+            if self._length is None:
+                self._length = self._header()
+            if self._length is None or len(self._buffer) < self._length:
+                return messages
+            body = bytes(self._buffer[: self._length])
+            del self._buffer[: self._length]
+            self._length = None
+            try:
+                message = _read(body)
+            except (ValueError, RecursionError) as error:
+                raise SessionLost(f"a message is no JSON: {error}") from None
+            if not is_object(message):
+                raise SessionLost("a message is no object")
+            messages.append(message)
+
+    def _header(self) -> int | None:
+        end = self._buffer.find(_END, 0, MAX_HEADER_BYTES)
+        if end < 0:
+            if len(self._buffer) >= MAX_HEADER_BYTES:
+                raise SessionLost("a header does not end")
+            return None
+        header = bytes(self._buffer[:end])
+        del self._buffer[: end + len(_END)]
+        for line in header.split(b"\r\n"):
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == _LENGTH and value.strip().isdigit():
+                length = int(value)
+                if length > MAX_MESSAGE_BYTES:
+                    raise SessionLost(f"a message has {length} bytes, over {MAX_MESSAGE_BYTES}")
+                return length
+        raise SessionLost("a header has no length")
+
+
+def _read(body: bytes) -> object:
+    """Reads a message; of one that is too long for the loop, the beginning. Raises ValueError, RecursionError.
+
+    Only a report is so long, as it follows the script; what comes first in it is as in the script, and more than the
+    complaints that are looked at.
+    """
+    if len(body) <= LIGHT_BYTES:
+        return json.loads(body)
+    message = from_json(body[:LIGHT_BYTES].decode("utf-8", "ignore"), allow_partial=True)
+    report: object = message.get("result") if is_object(message) else None
+    items = report.get("items") if is_object(report) else None
+    if is_array(items) and items:
+        # It may lack its end.
+        items.pop()
+    return message
+
+
+class CompilerSession:
+    """Runs a language server. Implements `ProcessEvents`.
+
+    Args:
+        launch: How to start it; its descriptors are closed here.
+
+    Attributes:
+        checks: Counts the scripts that it was given.
+        lost: Why nothing more can be asked; None while it runs.
+
+    Raises:
+        OSError: It cannot be spawned.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self._wrapped = launch.wrapped
+        self.workspace_uri = launch.workspace_uri
+        self._decoder = Decoder()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._last_id = 0
+        self._open: dict[str, str] = {}
+        self._version = 0
+        self.checks = 0
+        self.lost: str | None = None
+        self._exited = asyncio.Event()
+        order = launch.order
+        try:
+            self._process = DenoProcess(Launcher(alone=True), order, self, max_unsent_bytes=MAX_UNSENT_BYTES)
+        finally:
+            for fd in order.fds:
+                os.close(fd)
+
+    @property
+    def pid(self) -> int:
+        """Gives the process id of the child; under bubblewrap, of the process that watches over the compiler."""
+        return self._process.pid
+
+    async def initialize(self) -> None:
+        """Makes the protocol's handshake, and sets the kernel's bounds, before any text of others is sent.
+        Raises SessionLost."""
+        capabilities: dict[str, Any] = {
+            "textDocument": {"diagnostic": {"relatedInformationSupport": False}},
+            "workspace": {"configuration": False},
+        }
+        params = {"processId": None, "rootUri": self.workspace_uri, "capabilities": capabilities}
+        await self.request("initialize", params)
+        worker = bubblewrap.inner_pid(self.pid) if self._wrapped else self.pid
+        if worker is None:
+            self.kill("it has no process to put bounds on")
+            raise SessionLost(self.lost)
+        limit(worker)
+        self.notify("initialized", {})
+
+    async def request(self, method: str, params: dict[str, Any]) -> Any:
+        """Sends a request to the compiler, and waits for the answer without a bound of its own. Raises SessionLost."""
+        if self.lost is not None:
+            raise SessionLost(self.lost)
+        self._last_id += 1
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[self._last_id] = answer
+        number = self._last_id
+        try:
+            self._send({"id": number, "method": method, "params": params})
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Sends a notification to the compiler, which has no answer. Nothing happens when it is lost."""
+        self._send({"method": method, "params": params})
+
+    async def diagnostics(self, code: str, declarations: str, typescript: bool) -> list[Any]:
+        """Gives the compiler's report on a script. Raises SessionLost."""
+        self.checks += 1
+        project = _project(typescript)
+        self._put(f"{project}/types.d.ts", declarations)
+        script = f"{project}/script.{project}"
+        self._put(script, code)
+        params = {"textDocument": {"uri": self._uri(script)}}
+        report: object = await self.request("textDocument/diagnostic", params)
+        items = report.get("items") if is_object(report) else None
+        if not is_array(items):
+            raise SessionLost("it gave no diagnostic report")
+        return items
+
+    async def names_at(self, position: tuple[int, int], typescript: bool) -> list[str]:
+        """Gives the names of what could stand at a place, data before methods."""
+        answer = await self._ask_at("textDocument/completion", position, typescript)
+        items = answer.get("items") if is_object(answer) else None
+        known = items[:_MAX_MEMBERS] if is_array(items) else []
+        known.sort(key=lambda item: item.get("kind") not in _FIELD_KINDS)
+        labels: list[object] = [item.get("label") for item in known]
+        return [label.removesuffix("?")[:100] for label in labels if isinstance(label, str)]
+
+    async def described_at(self, position: tuple[int, int], typescript: bool) -> str:
+        """Gives what the compiler says of the name at a place, with its type."""
+        return str(await self._ask_at("textDocument/hover", position, typescript))
+
+    def kill(self, why: str) -> None:
+        """Sends SIGKILL; whoever waits for an answer gets SessionLost. Harmless when it is gone."""
+        self._lose(why)
+        self._process.kill()
+
+    async def killed(self, why: str) -> None:
+        """Kills, and waits until the process is reaped, within `EXIT_BOUND_SECONDS`."""
+        self.kill(why)
+        try:
+            await asyncio.wait_for(self._exited.wait(), EXIT_BOUND_SECONDS)
+        except TimeoutError:
+            logger.warning("the TypeScript compiler %d is not reaped", self.pid)
+
+    # ---- what the process tells (ProcessEvents) ------------------------------------------------------
+
+    def on_output(self, data: bytes) -> None:
+        """Takes bytes of the compiler's stdout."""
+        if self.lost is not None:
+            return
+        try:
+            for message in self._decoder.feed(data):
+                self._hear(message)
+        except SessionLost as error:
+            self.kill(str(error))
+
+    def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
+        """Notes that the compiler is reaped."""
+        self._exited.set()
+        if self.lost is None:
+            said = self._process.stderr_tail.decode("utf-8", "replace").strip()[:300]
+            logger.info("the TypeScript compiler ended with code %d: %s", returncode, said)
+            self._lose(f"it ended with code {returncode}")
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _ask_at(self, method: str, position: tuple[int, int], typescript: bool) -> object:
+        project, (line, character) = _project(typescript), position
+        document = {"uri": self._uri(f"{project}/script.{project}")}
+        place = {"line": line, "character": character}
+        return await self.request(method, {"textDocument": document, "position": place})
+
+    def _put(self, name: str, text: str) -> None:
+        """Opens a document, or replaces its text when that is another one."""
+        held = self._open.get(name)
+        if held == text:
+            return
+        self._open[name] = text
+        self._version += 1
+        document = {"uri": self._uri(name), "version": self._version}
+        if held is None:
+            document |= {
+                "languageId": "javascript" if name.endswith(".js") else "typescript",
+                "text": text,
+            }
+            self.notify("textDocument/didOpen", {"textDocument": document})
+        else:
+            changes = {"textDocument": document, "contentChanges": [{"text": text}]}
+            self.notify("textDocument/didChange", changes)
+
+    def _uri(self, name: str) -> str:
+        return f"{self.workspace_uri}/{name}"
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self.lost is None and not self._process.write(encode(message)):
+            self.kill("it does not read")
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        number: object = message.get("id")
+        if "method" in message:
+            if number is not None:
+                # Everything that it asks is optional: registrations and settings.
+                params: object = message.get("params")
+                items = params.get("items") if is_object(params) else None
+                nothing = [None] * len(items) if is_array(items) else None
+                self._send({"id": number, "result": nothing})
+            return
+        answer = self._waiting.get(number) if isinstance(number, int) else None
+        if answer is None or answer.done():
+            return
+        error: object = message.get("error")
+        if error is not None:
+            answer.set_exception(SessionLost(f"it answered with an error: {str(error)[:300]}"))
+        else:
+            answer.set_result(message.get("result"))
+
+    def _lose(self, why: str) -> None:
+        if self.lost is None:
+            self.lost = why
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(SessionLost(self.lost))
+
+
+def _project(typescript: bool) -> str:
+    return "ts" if typescript else "js"

@@ -16,6 +16,7 @@ from cellblock.tools.catalog.modules import SERVERS_PREFIX
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.absent_globals import absent_hint, import_hint
 from cellblock.types.check.ambient import Got, imported_servers
+from cellblock.types.check.compiler import CompilerSession
 from cellblock.types.check.hints import (
     MAX_NAMED,
     WRAPPERS,
@@ -28,7 +29,6 @@ from cellblock.types.check.hints import (
     takes_any_key,
     wants_a_list,
 )
-from cellblock.types.check.session import CompilerSession
 from cellblock.types.check.verdict import (
     ADDED_TEXT,
     ARGUMENT,

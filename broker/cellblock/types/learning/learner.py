@@ -1,8 +1,9 @@
 """Learns what tools return: takes references to results, looks at them in a thread of its own, and keeps what it saw.
 
 Nothing here is in the way of a result: `offer` costs a dictionary look-up and an append, and what cannot be looked at
-in time is dropped. `offers` holds what waits and says when it is looked at, `sample` looks at one result, and `store`
-keeps what was seen.
+in time is dropped. A tool's results are all looked at until they show nothing new, then one of so many. A look waits
+while runs are at work, except for a small share of the time, or when someone asks. `sample` looks at one result, and
+`store` keeps what was seen.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import hashlib
 import logging
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from cellblock.base.kept import KeptByIdentity
@@ -24,7 +27,6 @@ from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
-from cellblock.types.learning.offers import Offer, Offers, Paces, Turns
 from cellblock.types.learning.sample import GivenOutput, observe, part_of
 from cellblock.types.learning.shape import LOCAL, SEVERAL
 from cellblock.types.learning.store import Memory
@@ -252,3 +254,138 @@ class Learner:
     def _validator(self, offer: Offer, schema: JsonSchema, which: str) -> InputValidator:
         label = f"{offer.server}.{offer.tool.tool_name} ({which})"
         return self._validators.get(schema, label=label).validator
+
+
+MAX_WAITING: Final = 256
+"""Bounds the results that may wait to be looked at; more are dropped."""
+
+MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
+"""Bounds the bytes of the results that wait: the memory that learning may hold."""
+
+GOLDEN_RATIO: Final = 0.618034
+"""Places the result, one of so many, that is looked at: in no step with shapes that take turns, all of which must be
+met."""
+
+BUSY_SHARE: Final = 0.01
+"""Bounds the share of the processor's time that looking takes while runs are at work, and no one waits for what is
+learnt."""
+
+MAX_PAUSE_SECONDS: Final = 5.0
+"""Sets the longest pause for that: a look during which Python happened to collect its garbage can take 60 ms."""
+
+TURN_SECONDS: Final = 0.1
+"""Separates two looks at whether runs are still at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An offer is one result that waits to be looked at."""
+
+    server: str
+    tool: ToolEntry
+    kind: ResultKind
+    body: bytes
+    by: str
+
+
+class Offers:
+    """Queues the results that wait, and never blocks whoever offers one; one thread takes them.
+
+    Attributes:
+        all_looked_at: Set by the taking thread once all that was offered is looked at.
+        all_written: Set by it once all that was offered is looked at and written.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Offer] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self.all_looked_at = threading.Event()
+        self.all_looked_at.set()
+        self.all_written = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, offer: Offer) -> bool:
+        """Adds a result; False where it is dropped."""
+        with self._lock:
+            if len(self._waiting) >= MAX_WAITING or self._bytes + len(offer.body) > MAX_WAITING_BYTES:
+                return False
+            self._bytes += len(offer.body)
+            self._waiting.append(offer)
+            self.all_written.clear()
+            self.all_looked_at.clear()
+        return True
+
+    def take(self) -> Offer | None:
+        """Takes the oldest result out; None when there is none."""
+        with self._lock:
+            if not self._waiting:
+                return None
+            offer = self._waiting.popleft()
+            self._bytes -= len(offer.body)
+            return offer
+
+    def tell(self, event: threading.Event, wanted: threading.Event | None = None) -> None:
+        """Sets `all_looked_at` or `all_written`, and clears what asks for it, unless another result waits by now."""
+        with self._lock:
+            if not self._waiting:
+                event.set()
+                if wanted is not None:
+                    wanted.clear()
+
+
+class Turns:
+    """Times the looks of one thread.
+
+    Attributes:
+        busy: Says whether runs are at work; called in that thread.
+        wanted: Set by whoever waits for what is learnt.
+    """
+
+    def __init__(self) -> None:
+        self.busy: Callable[[], bool] = lambda: False
+        self.wanted = threading.Event()
+        self._next = 0.0
+
+    def wait(self) -> None:
+        """Waits until there may be another look, at most `MAX_PAUSE_SECONDS` after the last one."""
+        while (left := self._next - time.monotonic()) > 0 and self.busy():
+            if self.wanted.wait(min(left, TURN_SECONDS)):
+                return
+
+    def took(self, seconds: float) -> None:
+        """Notes what a look has cost, in seconds of processor time."""
+        self._next = time.monotonic() + min(seconds / BUSY_SHARE, MAX_PAUSE_SECONDS)
+
+
+class Paces:
+    """Chooses which results of each tool are looked at.
+
+    Args:
+        stable_after: Results in a row that show nothing new before a tool counts as stable.
+        sample_every: Results of a stable tool of which one is looked at.
+    """
+
+    def __init__(self, stable_after: int, sample_every: int) -> None:
+        self._stable_after = stable_after
+        self._sample_every = sample_every
+        self._unchanged: Counter[tuple[str, str]] = Counter()
+        self._passed: Counter[tuple[str, str]] = Counter()
+
+    def wants(self, server: str, tool: str) -> bool:
+        """Says whether the next result of a tool is to be looked at, and counts it."""
+        if self._unchanged[server, tool] < self._stable_after:
+            return True
+        turn, place = divmod(self._passed[server, tool], self._sample_every)
+        self._passed[server, tool] += 1
+        return place == int(turn * GOLDEN_RATIO % 1 * self._sample_every)
+
+    def unchanged(self, server: str, tool: str, results: int) -> None:
+        """Counts results of a tool that showed nothing new."""
+        self._unchanged[server, tool] += results
+
+    def changed(self, server: str, tool: str) -> None:
+        """Begins to look at all results of a tool again."""
+        self._unchanged.pop((server, tool), None)

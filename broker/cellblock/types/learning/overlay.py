@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import FlowLabel
-from cellblock.base.settings.positions import find_positions
+from cellblock.base.settings.syntax import find_positions
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Example, Given
 

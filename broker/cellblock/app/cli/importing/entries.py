@@ -29,9 +29,9 @@ from cellblock.app.config.formats import (
 )
 from cellblock.app.config.references import literal, translated, variable
 from cellblock.base.json import is_array, is_object, mapped
-from cellblock.base.settings.positions import Path as KeyPath
 from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.server import SERVER_KEYS
+from cellblock.base.settings.syntax import Path as KeyPath
 
 
 @dataclass(slots=True)

@@ -21,8 +21,7 @@ from mcp.client.auth.utils import issuers_match, validate_authorization_response
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, ValidationError
 
-from cellblock.base.shelf import Shelf
-from cellblock.base.store import Store
+from cellblock.base.store import Shelf, Store
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, Refused
 from cellblock.tools.upstream.auth.exchange import (
     TOKEN_SECONDS,

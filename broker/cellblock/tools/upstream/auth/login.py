@@ -16,8 +16,7 @@ from cellblock.base.browser import open_privately
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.shelf import Stamp
-from cellblock.base.store import Store
+from cellblock.base.store import Stamp, Store
 from cellblock.base.threads import start_daemon
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, login_hint
 from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS, revoke

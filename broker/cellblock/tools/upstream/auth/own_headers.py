@@ -11,8 +11,7 @@ import httpx2
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.server import OWN_SECRET, ServerConfig
-from cellblock.base.shelf import Stamp
-from cellblock.base.store import Store
+from cellblock.base.store import Stamp, Store
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.definitions import file_stem
 

@@ -12,7 +12,7 @@ from mcp.shared.auth import OAuthToken
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import ServerAuthSettings
-from cellblock.base.shelf import Stamp
+from cellblock.base.store import Stamp
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
 from cellblock.tools.upstream.auth.exchange import (

@@ -22,8 +22,7 @@ from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
 from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
 from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.shelf import NotShared, Stamp
-from cellblock.base.store import Store
+from cellblock.base.store import NotShared, Stamp, Store
 from cellblock.base.threads import start_daemon
 from cellblock.tools.upstream.auth.errors import LoginStoreError
 from cellblock.tools.upstream.auth.record import LoginRecord

@@ -35,7 +35,7 @@ from cellblock.serve.mcp.use import add_uses
 from cellblock.serve.service import Owner
 from cellblock.tools.upstream.auth.store import AUTH_DIR, MAX_BYTES
 from cellblock.tools.upstream.pins import Pins, PinStore
-from cellblock.tools.upstream.stderr_log import stderr_log
+from cellblock.tools.upstream.server_log import stderr_log
 from cellblock.types.learning.store import TABLES, Observations
 from cellblock_worker.base.folders import Contents, InTheWay
 from support.foreign_things import DATABASE_ENDINGS, FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, is_ours

@@ -9,8 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from cellblock.base.budget import Budget, OverBudget
-from cellblock.base.raw_json import LIGHT_BYTES, LIGHT_CONTAINERS, is_deeper, is_light
-from cellblock.base.weight import is_small
+from cellblock.base.raw_json import LIGHT_BYTES, LIGHT_CONTAINERS, is_deeper, is_light, is_small
 
 
 @pytest.mark.parametrize(

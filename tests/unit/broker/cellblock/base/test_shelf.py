@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from cellblock.base.shelf import NotShared, Shelf
 from cellblock.base.state_keys import StateKeys
+from cellblock.base.store import NotShared, Shelf
 from cellblock.fleet import shared_rows
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_rows import SharedRows, SharedShelf

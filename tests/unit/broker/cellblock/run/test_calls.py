@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from cellblock.base.account import Account
+from cellblock.base.budget import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.run import payload

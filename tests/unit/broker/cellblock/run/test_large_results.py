@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.account import Account
+from cellblock.base.budget import Account
 from cellblock.run import large_results
 from cellblock.run.large_results import LargeResult, UnreadableResult, read_result
 from support.loop_steps import longest_step

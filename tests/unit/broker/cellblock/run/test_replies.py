@@ -12,7 +12,7 @@ import pytest
 from pydantic_core import to_json
 from starlette.types import Message
 
-from cellblock.base.account import Account
+from cellblock.base.budget import Account
 from cellblock.base.errors import (
     MAX_MESSAGE_CHARS,
     CallDenied,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 import psutil
 import pytest
 
-from cellblock.base.account import Account
 from cellblock.base.admission import Admission, QueueBound
+from cellblock.base.budget import Account
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.run.policy.asking import Caller
 from cellblock.script import parsing

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellblock.base.settings.positions import Path, find_positions
-from cellblock.base.settings.syntax import Position, SyntaxFault, parse, position_at, without_comments
+from cellblock.base.settings.syntax import (
+    Path,
+    Position,
+    SyntaxFault,
+    find_positions,
+    parse,
+    position_at,
+    without_comments,
+)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from cellblock.serve.mcp.manual import (
     PURPOSE,
     RULES,
     by_use,
+    left_out,
     listed_within,
     opening,
     rows_within,
@@ -214,14 +215,6 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
     assert "function tool_19(" not in await told("another")
 
 
-async def test_what_was_observed_is_in_it(tmp_path: Path) -> None:
-    service = Naming(tmp_path, server("a", "one"))
-    service.seen = ToolOutput("observed", "Observed from 3 results.", text=True)
-    async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
-        text = (await brought(client, "a//one()"))["a"]
-    assert "): Promise<string>;" in text
-
-
 async def test_the_memory_of_clients_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_reference, "MAX_KEPT", 3)
     service = Naming(tmp_path, server("a", "one"))
@@ -255,6 +248,22 @@ def test_a_usual_catalog_is_told_whole() -> None:
     rows = ["- time: now, convert", f"- files: {', '.join(functions['files'])}", "- empty: none"]
     assert text.splitlines()[-4:] == [*rows, "Not connected: wiki."]
     assert len(text) <= OPENING_CHARS
+
+
+def test_how_to_log_in_is_told_where_nothing_else_is_known() -> None:
+    catalog = replace(
+        catalog_of({"time": ["now"]}, "wiki", "gone"), logins={"wiki": "log in at https://c/wiki"}
+    )
+    text = opening(catalog)
+    told = ["Need a login of your user's own: wiki (log in at https://c/wiki).", "Not connected: gone."]
+    assert text.splitlines()[-2:] == told and left_out(catalog) == []
+    # With many of them their ids are worth more.
+    names = [f"s{number}" for number in range(9)]
+    catalog = replace(
+        catalog_of({}, *names), logins=dict.fromkeys(names, "log in at https://cellblock.example/")
+    )
+    assert opening(catalog).splitlines()[-1] == f"Need a login of your user's own: {', '.join(names)}."
+    assert left_out(catalog) == []
 
 
 @pytest.mark.parametrize("seed", mostly(range(8), range(24)))

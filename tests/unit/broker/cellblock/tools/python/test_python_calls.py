@@ -19,7 +19,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl
 
 from cellblock import tool
-from cellblock.base.account import Account
+from cellblock.base.budget import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.tools.python.python_calls import LONG_STEP_SECONDS, PythonCalls
 from cellblock.tools.python.python_tools import read_tool

@@ -15,9 +15,8 @@ from pydantic import BaseModel, EmailStr, NameEmail, networks
 
 from cellblock import tool
 from cellblock.base.errors import ConfigError
-from cellblock.tools.python.python_tools import read_tool
+from cellblock.tools.python.python_tools import load_tools, read_tool
 from cellblock.tools.python.tool_mark import mark_of
-from cellblock.tools.python.tool_modules import load_tools
 
 Call = Callable[..., Awaitable[Any]]
 

@@ -31,7 +31,7 @@ from pydantic import (
 
 from cellblock import tool
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.weight import weight_of
+from cellblock.base.raw_json import weight_of
 from cellblock.tools.python import tool_results
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_results import STEP_WEIGHT, Values

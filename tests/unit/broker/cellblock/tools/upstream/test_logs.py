@@ -11,8 +11,16 @@ import pytest
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
-from cellblock.tools.upstream.server_log import BURST, MAX_CHARS, ServerLog, wanted_level
-from cellblock.tools.upstream.stderr_log import CAP_BYTES, last_said, stderr_log, upstream_log
+from cellblock.tools.upstream.server_log import (
+    BURST,
+    CAP_BYTES,
+    MAX_CHARS,
+    ServerLog,
+    last_said,
+    stderr_log,
+    upstream_log,
+    wanted_level,
+)
 
 NAME = "cellblock.tools.upstream.messages"
 

@@ -23,8 +23,7 @@ from cellblock.types.check import checker as module
 from cellblock.types.check import compiler, faults
 from cellblock.types.check.ambient import Declarations
 from cellblock.types.check.checker import TypeChecker
-from cellblock.types.check.parsed import ParsedScript
-from cellblock.types.check.session import (
+from cellblock.types.check.compiler import (
     MAX_HEADER_BYTES,
     MAX_MESSAGE_BYTES,
     CompilerSession,
@@ -32,6 +31,7 @@ from cellblock.types.check.session import (
     SessionLost,
     encode,
 )
+from cellblock.types.check.parsed import ParsedScript
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 from support.processes import gone
 from support.waits import until, within

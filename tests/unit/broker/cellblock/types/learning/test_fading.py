@@ -11,10 +11,9 @@ import pytest
 
 from cellblock.base.store import opened_file
 from cellblock.types.learning.observation import MAX_WINDOW, NOT_FADING, WINDOW, Observation, ToolKey
-from cellblock.types.learning.record import decoded, encoded
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.shape import shape_of
-from cellblock.types.learning.store import TABLES, Observations
+from cellblock.types.learning.store import TABLES, Observations, decoded, encoded
 
 A: dict[str, Any] = {"title": "x", "due": None, "rows": [{"n": 1}]}
 B: dict[str, Any] = {"name": "x", "id": 1, "rows": []}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellblock.types.learning.record import decode_shape, encode_shape
 from cellblock.types.learning.render import changes, to_schema
 from cellblock.types.learning.shape import ANYTHING, NOTHING, bounded, join, refreshed, shape_of
+from cellblock.types.learning.store import decode_shape, encode_shape
 
 KEYS = st.sampled_from(
     [

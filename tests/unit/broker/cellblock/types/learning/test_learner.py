@@ -16,7 +16,6 @@ from cellblock.base.store import LocalStore, opened_file
 from cellblock.tools.catalog.model import Given, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.types.learning import learner as module
-from cellblock.types.learning import offers
 from cellblock.types.learning.learner import Learner
 from cellblock.types.learning.observation import Observation
 from cellblock.types.learning.render import to_schema
@@ -217,7 +216,7 @@ async def test_without_a_store_it_learns_for_this_process(
 
 
 async def test_what_comes_too_fast_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers, "MAX_WAITING_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 100)
     made = Learner(SchemaSettings(), None)  # its thread does not run yet
     for _ in range(10):
         made.offer("files", TOOL, "value", b" " * 39 + b"1")
@@ -311,8 +310,8 @@ async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_see
 
 
 async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers, "BUSY_SHARE", 1e-9)
-    monkeypatch.setattr(offers, "MAX_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "BUSY_SHARE", 1e-9)
+    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 3600.0)
     busy = True
     made = Learner(SchemaSettings(), None)
     made.make_way_for(lambda: busy)

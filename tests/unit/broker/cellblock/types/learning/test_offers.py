@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from cellblock.types.learning import offers as module
-from cellblock.types.learning.offers import Turns
+from cellblock.types.learning import learner as module
+from cellblock.types.learning.learner import Turns
 
 BOUND = 30.0
 

@@ -19,8 +19,7 @@ from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, 
 from cellblock.tools.catalog.outputs import ResultKind as Kind
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.discovery import Discovery
-from cellblock.types.learning.learner import Learner, mark_of
-from cellblock.types.learning.offers import Offer
+from cellblock.types.learning.learner import Learner, Offer, mark_of
 from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
 from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file, read_overlay
 from cellblock.types.typescript import declare_server
@@ -62,17 +61,6 @@ class World:
 
 def tool(name: str = "t", **fields: Any) -> ToolEntry:
     return ToolEntry(name, name, input_schema={"type": "object"}, **fields)
-
-
-async def test_what_was_observed_shows_in_discovery_with_its_provenance() -> None:
-    world = await World(tool()).saw((0, "value", {"rows": ROWS}), (0, "value", {"rows": []}))
-    schema = world.schema()
-    assert schema["description"].startswith("Observed from 2 results, 20")
-    assert schema["description"].endswith("; not declared by the server.")
-    assert schema["properties"]["rows"]["items"]["required"] == ["id", "name"]
-    listed = Discovery(world.catalog, world.outputs).answer("listTools", ["files", {"detail": "full"}])
-    assert listed[0]["outputSchema"] == schema
-    assert "outputSchema" not in Discovery(world.catalog, world.outputs).answer("listTools", ["files"])[0]
 
 
 async def test_what_clients_cache_never_changes_by_it() -> None:

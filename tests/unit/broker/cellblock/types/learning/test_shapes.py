@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from cellblock.types.learning.record import decode_shape, encode_shape
 from cellblock.types.learning.render import changes, to_schema
 from cellblock.types.learning.shape import (
     ANYTHING,
@@ -16,6 +15,7 @@ from cellblock.types.learning.shape import (
     join,
     shape_of,
 )
+from cellblock.types.learning.store import decode_shape, encode_shape
 from support.nesting import nested
 
 

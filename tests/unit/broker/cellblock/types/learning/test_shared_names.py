@@ -3,8 +3,8 @@
 import pytest
 
 from cellblock.types.learning import shape
-from cellblock.types.learning.record import decode_shape, encode_shape
 from cellblock.types.learning.shape import shape_of
+from cellblock.types.learning.store import decode_shape, encode_shape
 
 
 @pytest.mark.parametrize("enough", [2, 3])
