@@ -28,9 +28,6 @@ On a terminal the others use colour, which
 [`NO_COLOR`](https://no-color.org) turns off and `FORCE_COLOR` on. `cellblock COMMAND --help` says what this page says.
 """
 
-EVERYWHERE: Final = ("- `--config FILE`: mcp", "- `--state-dir DIR`: where logs")
-"""Begins the lines of arguments that nearly all commands take."""
-
 
 def render() -> str:
     """The whole page."""
@@ -55,7 +52,9 @@ def render() -> str:
         parts += [f"## cellblock {path}\n", f"{command.description}\n"]
         if own := [one for one in rows[path] if one not in shared]:
             parts.append("\n".join(own) + "\n")
-        if also := [name_of(one) for one in rows[path] if one in shared and not one.startswith(EVERYWHERE)]:
+        # Nearly all commands take the configuration and the state directory.
+        told = [one for one in rows[path] if not one.startswith(("- `--config FILE`: mcp", "- `--state-dir"))]
+        if also := [name_of(one) for one in told if one in shared]:
             parts.append(f"{'Also' if own else 'Arguments:'} {', '.join(map(short, also))}.\n")
         examples = (f"{line}  # {meaning}" for line, meaning in HELP[path].examples)
         parts.append("```bash\n" + "\n".join(examples) + "\n```\n")
@@ -95,12 +94,11 @@ def row(action: argparse.Action) -> str:
 def main() -> int:
     """Writes or compares."""
     text = render()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            sys.stderr.write("docs/cli.md is not current: run scripts/gen_cli_docs\n")
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(text, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        sys.stderr.write("docs/cli.md is not current: run scripts/gen_cli_docs\n")
+        return 1
     return 0
 
 

@@ -86,12 +86,11 @@ def render() -> str:
 def main() -> int:
     """Writes or compares. Returns the exit code."""
     text = render()
-    if "--check" in sys.argv[1:]:
-        if TARGET.read_text() != text:
-            sys.stderr.write(f"{TARGET.name} is stale: run scripts/gen_protocol\n")
-            return 1
-        return 0
-    TARGET.write_text(text)
+    if "--check" not in sys.argv[1:]:
+        TARGET.write_text(text)
+    elif TARGET.read_text() != text:
+        sys.stderr.write(f"{TARGET.name} is stale: run scripts/gen_protocol\n")
+        return 1
     return 0
 
 

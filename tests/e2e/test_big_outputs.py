@@ -7,7 +7,6 @@ import signal
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from support.commands import cellblock
 from support.entries import write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.params import mostly
-from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
 
 KIB = 1024
@@ -215,25 +213,6 @@ async def test_other_sessions_and_principals_cannot_read(served: tuple[Daemon, P
         assert "".join(await pages_of(one, link.uri)).startswith('[{"id":0')
         async with client_of("connect", "legacy", running, config) as relayed:
             assert "not kept for this connection" in await gone(relayed, link.uri)
-
-
-async def test_a_team_member_cannot_read_what_another_one_made(tmp_path: Path) -> None:
-    """Without sessions too, where the tokens are all that tells one from the other."""
-    issuer = Issuer()
-    try:
-        oauth = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}
-        async with daemon(
-            tmp_path, http={"oauth": oauth}, token=issuer.token(sub="ann"), **SECTION
-        ) as running:
-            of_bob = replace(running, token=issuer.token(sub="bob"))
-            async with running.client() as ann, of_bob.client() as bob:
-                (link,) = links_of(await run(ann, LARGE))
-                assert "not kept for this connection" in await gone(bob, link.uri)
-                assert (await within(bob.list_resources())).resources[1:] == []
-            async with running.client() as again:
-                assert len("".join(await pages_of(again, link.uri)).encode()) == link.size
-    finally:
-        issuer.close()
 
 
 async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from support.commands import cellblock, piped
 from support.http_daemon import INITIALIZE, TOOL, Daemon, daemon
 from support.waits import until, within
 
-MODES = ("auto", "legacy")
 NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
@@ -23,19 +21,28 @@ def arguments(running: Daemon) -> list[str]:
     return ["connect", "--url", running.url, "--state-dir", str(running.folder / "s"), "--no-start"]
 
 
-@asynccontextmanager
-async def connected(running: Daemon, mode: str) -> AsyncIterator[Client]:
-    parameters = StdioServerParameters(command=str(forked_cellblock()), args=arguments(running))
-    async with Client(parameters, mode=mode) as client:
-        yield client
+def over_http(running: Daemon) -> list[str]:
+    """As to another user's daemon, whose socket is not in this state directory."""
+    other = str(running.folder / "other")
+    return [
+        "connect",
+        "--url",
+        running.url,
+        "--token-file",
+        str(running.folder / "s" / "token"),
+        "--state-dir",
+        other,
+    ]
 
 
+@pytest.mark.parametrize("words", [arguments, over_http])
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
 async def test_an_editor_sees_the_daemon_as_if_it_were_its_own(
-    served: Daemon, mode: str, version: str
+    served: Daemon, words: Callable[[Daemon], list[str]], mode: str, version: str
 ) -> None:
     """Tool lists, calls, errors, resources and cancellation; and the upstream session is the one of all."""
-    async with connected(served, mode) as client:
+    parameters = StdioServerParameters(command=str(forked_cellblock()), args=words(served))
+    async with Client(parameters, mode=mode) as client:
         assert client.protocol_version == version
         (tool,) = (await within(client.list_tools())).tools
         assert tool.name == TOOL
@@ -112,38 +119,6 @@ async def test_a_daemon_that_stops_answers_what_it_ends_and_takes_its_socket_awa
         assert told["id"] == 2 and "The daemon is stopping" in json.dumps(told)
         await within(running.process.wait())
         assert list((tmp_path / "s" / "daemons").iterdir()) == []
-
-
-def over_http(running: Daemon) -> list[str]:
-    """As to another user's daemon, whose socket is not in this state directory."""
-    other = str(running.folder / "other")
-    return [
-        "connect",
-        "--url",
-        running.url,
-        "--token-file",
-        str(running.folder / "s" / "token"),
-        "--state-dir",
-        other,
-    ]
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_another_users_daemon_is_reached_over_http(served: Daemon, mode: str) -> None:
-    parameters = StdioServerParameters(command=str(forked_cellblock()), args=over_http(served))
-    async with Client(parameters, mode=mode) as client:
-        (tool,) = (await within(client.list_tools())).tools
-        assert tool.name == TOOL
-        result = await within(client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 7;"}), 60)
-        assert result.structured_content is not None and result.structured_content["result"] == 7
-        calls = served.recorded(event="cancelled")
-        call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
-        begun = served.recorded(tool="never")
-        await until(lambda: served.recorded(tool="never") > begun, "the script is in its call")
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await within(call)
-        await until(lambda: served.recorded(event="cancelled") > calls, "a cancel notification upstream")
 
 
 @pytest.mark.parametrize("token", ["wrong", "none", "unreadable"])

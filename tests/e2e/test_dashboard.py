@@ -36,8 +36,15 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
     tool = {"name": ATTACK, "description": ATTACK, "inputSchema": {"type": "object"}}
     definitions = folder / "definitions.json"
     definitions.write_text(json.dumps({"pages": [[tool]]}))
-    servers = {HOSTILE_SERVER: plain_server("--definitions", definitions)}
-    section = {"dashboard": {"show_scripts": True}, "journal": "failed", "auth": {"keyring": "off"}}
+    servers = {
+        HOSTILE_SERVER: plain_server("--definitions", definitions),
+        "mine/x": {"url": "https://mine.example/mcp", "login": "each"},
+    }
+    section: dict[str, Any] = {
+        "dashboard": {"show_scripts": True},
+        "journal": "failed",
+        "auth": {"keyring": "off"},
+    }
     async with daemon(folder, servers=servers, **section) as running:
         yield running
 
@@ -55,11 +62,21 @@ async def page(chromium: Any) -> AsyncIterator[Any]:
     context.set_default_timeout(BOUND_MS)
     made = await context.new_page()
     wrong: list[str] = []
-    made.on("pageerror", lambda error: wrong.append(f"error {error}"))
-    made.on("console", lambda said: wrong.append(f"console {said.text}") if said.type == "error" else None)
     ours = re.compile(r"https?://127\.0\.0\.1:|file:.*/open\.html$")
-    made.on("request", lambda asked: None if ours.match(asked.url) else wrong.append(asked.url))
-    made.on("dialog", lambda dialog: wrong.append("dialog"))
+
+    def said(one: Any) -> None:
+        if one.type == "error":
+            wrong.append(f"console {one.text}")
+
+    def asked(one: Any) -> None:
+        if not ours.match(one.url):
+            wrong.append(one.url)
+
+    def failed(one: Any) -> None:
+        wrong.append(f"error or dialog {one}")
+
+    for name, heard in {"pageerror": failed, "console": said, "request": asked, "dialog": failed}.items():
+        made.on(name, heard)
     yield made
     await context.close()
     assert [line for line in wrong if not line.startswith("data:")] == []
@@ -133,12 +150,16 @@ async def test_who_decides_sees_who_is_logged_in_where(served: Daemon, page: Any
         await login.save(record.with_tokens(tokens) if person != "token:ci" else record)
     await signed_in(served, page)
     rows = page.locator("#logins tr")
-    await rows.nth(2).wait_for()
+    await rows.nth(3).wait_for()
     shown = [" | ".join(await row.locator("td").all_inner_texts()) for row in await rows.all()]
     assert shown == [
         "notes | all | logged in | 2 h ago | now | read",
         f"notes | oauth:ann | logged in | 2 h ago | now | read {ATTACK}",
         "notes | token:ci | ended | 2 h ago | – | –",
+        "mine/x | user of this machine | no login | – | – | –",
+    ]
+    assert [await row.get_attribute("href") for row in await page.locator("#logins a").all()] == [
+        "/login/mine%2Fx"
     ]
     for width in (390, 1440):
         await page.set_viewport_size({"width": width, "height": 900})
@@ -147,12 +168,13 @@ async def test_who_decides_sees_who_is_logged_in_where(served: Daemon, page: Any
     answer = await page.request.get(f"{page.url.partition('/dashboard')[0]}/dashboard/logins")
     assert await answer.json() == {"logins": []}
     listed = await served.ask("GET", "/dashboard/logins", headers=served.auth)
-    assert len(json.loads(listed.body)["logins"]) == 3 and b"s3cr3t" not in listed.body
+    assert len(json.loads(listed.body)["logins"]) == 4 and b"s3cr3t" not in listed.body
 
 
 async def test_it_says_that_processes_are_reused_and_what_that_means(tmp_path: Path, page: Any) -> None:
     async with daemon(tmp_path, pool={"reuse": "principal"}) as reusing:
         async with reusing.client() as client:
+            reused = 0
             for _ in range(100):
                 result: Any = await within(client.call_tool(TOOL, {"code": "1"}), 60)
                 if reused := result.structured_content["usage"]["reused"]:

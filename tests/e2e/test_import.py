@@ -278,19 +278,6 @@ def test_a_list_of_servers_that_are_off_is_named_when_it_cannot_be_read(home: Pa
     assert str(settings) in json.loads(done.stdout)["unreadable"]
 
 
-def test_a_key_that_the_file_says_is_anothers_is_no_slip(home: Path) -> None:
-    client = home / ".cursor/mcp.json"
-    client.write_text(json.dumps({"mcpServers": {"slow": {"command": "slow", "argss": "fast"}}}))
-    file = home / ".config/cellblock/cellblock.json"
-    file.parent.mkdir(parents=True)
-    for ignored, fate in (([], "unusable"), (["argss"], "added")):
-        file.write_text(json.dumps({"cellblock": {"ignored_server_keys": ignored}}))
-        done = run_import(home, "--yes", "--json", "--from", "cursor")
-        assert done.returncode == 0, done.stderr
-        assert fates(json.loads(done.stdout)) == {("cursor", "slow"): fate}
-    assert json.loads(file.read_text())["mcpServers"]["slow"] == {"command": "slow"}
-
-
 def test_all_that_is_agreed_to_is_shown_and_does_nothing_to_the_terminal(home: Path) -> None:
     project = home.parent / "project"
     copies = "\x1b]52;c;ZXZpbA==\x07"

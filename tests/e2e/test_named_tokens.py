@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from support.commands import Said, cellblock, in_this_process, piped
-from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon, opened
+from support.commands import Said, cellblock, in_this_process
+from support.http_daemon import MCP_HEADERS, TOOL, daemon, opened
 from support.waits import within
 
 ECHO = (
@@ -84,17 +84,6 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
         assert (await bob.ask("GET", "/metrics", headers=bob.auth)).status == 200
     lines = [json.loads(line) for line in (tmp_path / "s" / "audit.jsonl").read_text().splitlines()]
     assert {line["client"].split()[1] for line in lines if line["event"] == "call"} == {"token:ann"}
-
-
-async def test_connect_shows_one(tmp_path: Path) -> None:
-    async with daemon(tmp_path) as running:
-        file = tmp_path / "mine"
-        file.touch(0o600)
-        file.write_text((await asyncio.to_thread(token, tmp_path, "create", "ci", "--expires", "1h")).out)
-        async with piped("connect", "--url", running.url, "--token-file", file) as relay:
-            relay.send(INITIALIZE)
-            assert (await relay.answer())["result"]["serverInfo"]["name"] == "cellblock"
-            assert await relay.end() == 0
 
 
 def test_what_is_said_of_them(tmp_path: Path) -> None:

@@ -186,28 +186,6 @@ async def test_clients_of_other_names_have_other_grants(tmp_path: Path) -> None:
         assert bad.is_error and "tols" in bad.model_dump_json()
 
 
-async def test_over_http_a_client_is_who_its_token_says(tmp_path: Path) -> None:
-    """What a client says it is called does not count there."""
-    async with (
-        daemon(
-            tmp_path,
-            policy={
-                "clients": {"token": {"tools": ["plain.echo"]}, "stdio:boss": {}},
-                "default": {"tools": []},
-            },
-        ) as running,
-        over_http(running) as transport,
-        asking(transport, "legacy", name="boss") as asked,
-    ):
-        text = (await within(asked.client.list_tools())).model_dump_json()
-        assert "echo(" in text and "give(" not in text
-        script = """
-            import * as plain from "@codemode/servers/plain";
-            globalThis.__codemode_result__ = Object.keys(plain);
-        """
-        assert (await asked.run(script))["result"] == ["__meta__", "echo"]
-
-
 async def test_each_subject_of_an_authorization_server_has_its_own_grants(tmp_path: Path) -> None:
     issuer = Issuer()
     try:

@@ -1,7 +1,7 @@
 """The TypeScript reference clients against `cellblock serve`, over stdio and over HTTP with the token.
 
 Both generations of the client: `@modelcontextprotocol/sdk`, and `@modelcontextprotocol/client`, which can speak both
-eras of the protocol. The Python SDK's client is in `test_mcp_client.py` and `test_approval_and_progress.py`, the
+eras of the protocol. The Python SDK's client is in `tests/conformance` and `test_approval_and_progress.py`, the
 inspector in `test_inspector.py`.
 """
 

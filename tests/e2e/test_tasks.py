@@ -210,22 +210,6 @@ async def test_a_script_that_fails_is_completed_and_a_cancelled_task_calls_nothi
         assert served.recorded(tool="give") == 1
 
 
-async def test_a_task_that_goes_on_is_cancelled(tmp_path: Path) -> None:
-    code = """
-import { give, never } from "@codemode/servers/plain";
-await give({ path: "a" });
-await never({ text: "under way" });
-"""
-    async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served)
-        name = (await ann.task(code))["taskId"]
-        await ann.says(name, question_1="accept")
-        await until(lambda: served.recorded(tool="never"), "it goes on")
-        assert (await ann.told(name))["status"] == "working"
-        await ann.told(name, "cancel")
-        assert (await ann.until_status(name, "cancelled"))["taskId"] == name
-
-
 EARLY: dict[str, Any] = {"cellblock.serve.mcp.run_tool.LONG_SECONDS": 0.5}
 AT_WORK: dict[str, Any] = {**SECTION, "policy": {}}
 

@@ -128,18 +128,6 @@ async def test_a_host_that_hangs_cannot_hold_a_run_past_its_deadline(
     await works(broker)
 
 
-async def test_a_worker_that_is_killed_in_its_run_is_reported(broker: Broker) -> None:
-    endless = await begun(broker, ENDLESS)
-    host = host_of(broker)
-    worker = await busiest(broker)
-    worker.kill()
-    response = await within(endless)
-    error_of(response, "WORKER_CRASHED")
-    assert [entry.message for entry in response.logs] == ["running"]
-    assert alive(host)
-    await works(broker)
-
-
 @pytest.mark.thorough
 async def test_a_worker_that_is_stopped_in_its_run_is_still_killed_at_its_timeout(broker: Broker) -> None:
     endless = await begun(broker, ENDLESS, limits={"timeoutMs": 1500})

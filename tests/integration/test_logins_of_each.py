@@ -15,6 +15,8 @@ from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import persons
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.lifecycle import State
+from cellblock.tools.upstream.pin_review import Reviewer
+from cellblock.tools.upstream.pins import PinStore
 from support.brokers import ready
 from support.entries import http_server, settings
 from support.oauth_world import World, world
@@ -34,7 +36,10 @@ async def team(
     folder: Path, *people: str, login: str = "each", **options: Any
 ) -> AsyncGenerator[tuple[World, Broker]]:
     """A broker for three principals, of whom these have logged in."""
-    policy = {"clients": {one: {} for one in PEOPLE}, "reuse": dict.fromkeys(PEOPLE, "principal")}
+    policy: dict[str, Any] = {
+        "clients": {one: {} for one in PEOPLE},
+        "reuse": dict.fromkeys(PEOPLE, "principal"),
+    }
     async with world(folder, policy=policy, **options) as place:
         place.entry = {"login": login}
         for one in people:
@@ -99,6 +104,32 @@ async def test_a_tool_that_others_do_not_have_is_approved_with_the_login_of_who_
         said = await place.run("pins", "approve", "notes", "--all", "--principal", "team:bob")
         assert "approved: only_bob" in said.out, said
         assert succeeded(await within(broker.run(use, client="team:bob"))) == "bob"
+
+
+def pinned(place: World) -> list[str]:
+    """The tools that are shown before a server is connected."""
+    made = place.settings
+    reviewer = Reviewer(made.cellblock.pins, PinStore(LocalStore(made.state_dir)))
+    return [tool.name for tool in reviewer.pinned("notes", made.servers["notes"])]
+
+
+async def test_tools_that_persons_had_are_shown_to_nobody_where_all_share_a_login_now(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice") as (place, broker):
+        await within(broker.run(WHOAMI, client="team:alice"))
+        said = await place.run("auth", "status", "notes")
+        assert said.out.startswith("notes: no login of your own; 1 login of others (cellblock auth list)"), (
+            said
+        )
+        await broker.__aexit__(None, None, None)
+        place.entry = {}
+        # Pins are what is known of it until it is connected.
+        assert pinned(place) == []
+        async with ready(place.settings) as other:
+            await place.log_in()
+            await until(lambda: "notes" in other.catalog.servers, "it is connected")
+            assert succeeded(await within(other.run(WHOAMI))) == "alice"
+        # Since then they are a list that all see.
+        assert "whoami" in pinned(place)
 
 
 async def test_tools_that_the_entry_makes_public_are_seen_before_a_login(tmp_path: Path) -> None:
@@ -239,7 +270,7 @@ async def test_headers_hold_each_persons_own_secret_as_it_is_now(tmp_path: Path)
     show = (
         'import { headers } from "@codemode/servers/keyed"; export default await headers({ name: "x-key" });'
     )
-    policy = {"clients": {one: {} for one in PEOPLE}}
+    policy: dict[str, Any] = {"clients": {one: {} for one in PEOPLE}}
     with http_server("--tools", "1") as url:
         made = settings(tmp_path / "state", {"keyed": {"url": url, **headers}}, policy=policy)
         store = LocalStore(made.state_dir)

@@ -95,23 +95,6 @@ async def brokers(postgres_url: str, tmp_path: Path) -> AsyncIterator[tuple[Brok
         yield one, other
 
 
-async def test_a_run_that_one_broker_has_parked_goes_on_in_another(
-    brokers: tuple[Broker, Broker], tmp_path: Path
-) -> None:
-    one, other = brokers
-    response = await within(one.run(SCRIPT, durable=True))
-    assert response.parked, response
-    (waiting,) = await other.parked()
-    assert waiting.id == response.usage.run_id
-    response = await within(other.resume(waiting.id, "accepted"))
-    assert response.result == [1, 20] and response.usage.resumed == 1, response
-    assert MADE == {"read 1": 1, "write 2": 1}
-    assert await one.parked() == []
-    for folder in ("a", "b"):
-        assert not (tmp_path / folder / "journals.sqlite3").exists()
-        assert not (tmp_path / folder / "journals.key").exists()
-
-
 async def test_what_one_broker_has_seen_of_a_tool_another_knows(brokers: tuple[Broker, Broker]) -> None:
     one, other = brokers
     server = other.catalog.servers["local"]

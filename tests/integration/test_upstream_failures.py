@@ -3,7 +3,6 @@
 import json
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from cellblock import Broker
 from support.brokers import ready
 from support.entries import ledger, plain_server, settings
-from support.processes import command_line, gone
 from support.responses import error_of, succeeded
 from support.retries import retrying
 from support.waits import until, within
@@ -242,18 +240,3 @@ async def test_a_server_that_fails_to_start_is_retried_with_backoff(
     # After the first it is started again at once, to hear `initialize` first.
     assert len(failed) == 2
     assert failed[1] - failed[0] >= 0.1
-
-
-async def test_closing_the_broker_ends_the_servers(tmp_path: Path) -> None:
-    """With one server connected and one in its pause before a retry."""
-    servers: dict[str, Any] = {
-        "plain": plain_server(),
-        "absent": {"command": str(tmp_path / "no-such-program")},
-    }
-    before = set(psutil.Process().children(recursive=True))
-    started = time.monotonic()
-    async with ready(settings(tmp_path / "state", servers)):
-        children = set(psutil.Process().children(recursive=True)) - before
-        assert any("plain_server" in " ".join(command_line(child)) for child in children)
-    await gone(children)
-    assert time.monotonic() - started < 15

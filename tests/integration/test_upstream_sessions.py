@@ -56,30 +56,6 @@ async def test_tools_are_listed_to_the_last_page(tmp_path: Path, tools: int, pag
         assert succeeded(await within(broker.run(code))) == last
 
 
-@pytest.mark.parametrize("entry", [plain_server(), sdk_server()], ids=["handshake era", "2026-07-28"])
-async def test_a_changed_tool_list_is_there_for_the_next_run(tmp_path: Path, entry: dict[str, Any]) -> None:
-    """Sections 8.1 and 8.2: the next run sees the new tool, the one in flight keeps the set it started with."""
-    async with ready(settings(tmp_path, {"growing": entry})) as broker:
-        code = """
-            import * as growing from "@codemode/servers/growing";
-            import { listTools } from "@codemode/discovery";
-            const before = (await listTools("growing")).length;
-            await growing.grow({ name: "added_later" });
-            await growing[SLOW]({ ms: 500 });
-            const after = (await listTools("growing")).length;
-            globalThis.__codemode_result__ = { before, after, bound: "added_later" in growing };
-        """.replace("SLOW", '"wait" in growing ? "wait" : "sleep"')
-        result = succeeded(await within(broker.run(code)))
-        assert result["before"] == result["after"]
-        assert result["bound"] is False
-        # At once: a list that was announced as changed is read before the run that imports it.
-        use = """
-            import { added_later } from "@codemode/servers/growing";
-            globalThis.__codemode_result__ = await added_later({});
-        """
-        assert succeeded(await within(broker.run(use))) in ("added_later", "{}")
-
-
 async def test_a_server_gets_its_env_and_none_of_the_brokers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import importlib
+import logging
 import os
 import secrets
 import shutil
@@ -25,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from cellblock.base import count_rows
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
-from cellblock.base.settings.settings import CellblockSettings, Settings
+from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.store import LocalStore, Tables
+from cellblock.base.store import LocalStore, Store, Tables
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.flows.rules import OnAlways
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import RunOwner
+    from cellblock.record.scripts.library import Library
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
     from cellblock.types.learning.learner import Learner
@@ -163,6 +165,13 @@ def store_of(settings: Settings) -> LocalStore | SharedState:
     return SharedState(PostgresServer(state.url), state.keys)
 
 
+def library_of(settings: Settings, store: Store) -> Library:
+    """Returns what knows the kept scripts of a configuration."""
+    from cellblock.record.scripts.library import Library
+
+    return Library(store, settings.cellblock.auth, settings.cellblock.scripts.dir)
+
+
 def policy_of(
     settings: Settings, tokens: NamedTokens, counts: Counts, on_always: OnAlways | None = None
 ) -> Policy:
@@ -202,6 +211,42 @@ def host_terms(section: CellblockSettings) -> Terms:
     )
 
 
+def start_watchers(
+    audit: Audit,
+    traces: str | None,
+    state_dir: Path,
+    events: RunEvents,
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    """Adds the watchers; each is closed with `stack`, off the loop and within its bound.
+
+    Raises:
+        ConfigError: A file cannot be written, or a package is missing.
+    """
+    from cellblock.observe.libraries import tame_libraries
+
+    # In an embedder's process, too.
+    tame_libraries()
+    if logging.getLogger("cellblock.run").isEnabledFor(logging.INFO):
+        from cellblock.observe.logs import RunLog
+
+        events.add(RunLog())
+    if "calls" in audit:
+        from cellblock.observe.audit import AuditLog
+
+        log = AuditLog(audit, state_dir)
+        stack.push_async_callback(asyncio.to_thread, log.close)
+        events.add(log)
+    if traces is not None:
+        from importlib.metadata import version
+
+        from cellblock.observe.traces import Tracer, make_exporter
+
+        tracer = Tracer(make_exporter(traces), version("cellblock"))
+        stack.push_async_callback(asyncio.to_thread, tracer.close)
+        events.add(tracer)
+
+
 async def start_reach(
     settings: Settings,
     store: LocalStore | SharedState,
@@ -223,7 +268,6 @@ async def start_reach(
     await _imported(FIRST)
     import zmq
 
-    from cellblock.observe.watchers import start_watchers
     from cellblock.pool.start import Workers
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper

@@ -11,6 +11,7 @@ from cellblock.pool.pool import Pool
 from cellblock.tools.catalog.naming import LOCAL_SERVER
 from cellblock.tools.catalog.outputs import OutputLookup
 from cellblock.tools.upstream.registry import Registry
+from cellblock.tools.upstream.server_logins import can_log_in
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.login import HeldLogin
@@ -106,7 +107,17 @@ class BrokerFacts:
         self._logins = await held_logins(self._store, self._settings.auth, self._logins)
         personal = self._registry.persons.servers
         rows = [one.status() for one in self._logins[:MAX_LOGINS]]
-        return [{**row, "isShared": not row["principal"] and row["server"] not in personal} for row in rows]
+        known = {one.server for one in self._logins if one.person == ""}
+        # One's own is shown before it is there, too: with the way to its page.
+        rows += [{"server": name, "principal": "", "state": "none"} for name in personal if name not in known]
+        return [
+            {
+                **row,
+                "isShared": not row["principal"] and row["server"] not in personal,
+                "hasPage": row["server"] in personal and can_log_in(personal[row["server"]]),
+            }
+            for row in rows
+        ]
 
     def knowledge(self) -> list[Data]:
         """Returns, for each server, how many of its tools have an output type, and from whom."""

@@ -194,7 +194,7 @@ async def _tools_of(
             raise ConfigError(f"Server {server} is not connected: {whose}.", hint=hint)
         if session is None or session.facts is None:
             reason = "it is disabled" if session is None else session.reason
-            from cellblock.app.cli.doctor import with_fix
+            from cellblock.app.cli.fixes import with_fix
 
             why = with_fix(config, reason, upstream_log(log_dir, server))
             raise ConfigError(f"Server {server} is not connected: {why}", hint="")

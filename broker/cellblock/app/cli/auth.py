@@ -18,7 +18,7 @@ from cellblock.app.cli.streams import say, write_json
 from cellblock.app.config.load import parse_source, read_source
 from cellblock.app.config.named_secrets import NAME, NAME_RULE, NamedSecrets
 from cellblock.app.config.references import MAX_FILE_BYTES, names_in
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import ConfigError, counted
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import check_clients, person_of
 from cellblock.base.settings.problems import dotted
@@ -107,7 +107,12 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
         names = [
             name for name, config in settings.servers.items() if can_log_in(config) and config.missing is None
         ]
-    found = [await status_of(_target(settings, name)) for name in names]
+    found: list[dict[str, Any]] = []
+    for name in names:
+        found.append(await status_of(_target(settings, name)))
+        if settings.servers[name].is_personal:
+            held = await held_logins(store_to_read(settings), settings.cellblock.auth)
+            found[-1]["othersLoggedIn"] = sum(one.server == name and bool(one.person) for one in held)
     if parsed.json:
         write_json(found)
     else:
@@ -124,7 +129,11 @@ def _target(settings: Settings, server: str) -> LoginTarget:
 
 def _line(status: dict[str, Any]) -> str:
     name = whose_login(status["server"], status.get("principal") or "")
-    parts = [f"{name}: {'no login' if status['state'] == 'none' else status['state']}"]
+    others: int | None = status.get("othersLoggedIn")
+    whose = "" if others is None else " of your own" if status["state"] == "none" else ", you"
+    parts = [f"{name}: {'no login' if status['state'] == 'none' else status['state']}{whose}"]
+    if others is not None:
+        parts.append(f"{counted(others, 'login')} of others (cellblock auth list)")
     if status.get("since"):
         parts.append(f"since {time.strftime('%Y-%m-%d %H:%M', time.localtime(status['since']))}")
     if status.get("issuer"):

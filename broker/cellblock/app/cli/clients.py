@@ -234,7 +234,7 @@ def _plan(
     found = find_servers(names, project).servers
     here = [one for one in found if real_path(one.file) in files and (one.file, one.name) not in declined]
     kept = NamedSecrets().get
-    return make_plan(here, target.servers, secrets=secrets, kept=kept, ignored=target.ignored)
+    return make_plan(here, target.servers, secrets=secrets, kept=kept)
 
 
 def _is_ours(entry: object) -> bool:
@@ -329,9 +329,7 @@ def import_servers(parsed: argparse.Namespace) -> int:
     search = find_servers(parsed.clients or CLIENT_NAMES, project)
     for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
         raise ConfigError(f"{file} is a client's own file.", hint="Give --config with another one.")
-    planned = partial(
-        make_plan, search.servers, target.servers, kept=NamedSecrets().get, ignored=target.ignored
-    )
+    planned = partial(make_plan, search.servers, target.servers, kept=NamedSecrets().get)
     place: Place = "file" if parsed.copy_secrets else parsed.secrets or "environment"
     if not parsed.dry_run and (declined := _declined(planned(secrets=place), parsed)):
         search.servers[:] = [one for one in search.servers if (one.file, one.name) not in declined]

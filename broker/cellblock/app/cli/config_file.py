@@ -24,7 +24,7 @@ from cellblock.app.config.edit import (
     object_in,
     text_of,
 )
-from cellblock.app.config.formats import SERVERS_KEY, ignored_keys, normal, value_at
+from cellblock.app.config.formats import SERVERS_KEY, normal, value_at
 from cellblock.base.errors import ConfigError
 from cellblock.base.secret_values import looks_secret
 from cellblock.base.settings.problems import ConfigProblems, Problem, Source
@@ -173,8 +173,6 @@ class OwnFile(ConfigFile):
         known = normal(self.data)
         self.servers: Final = known.entries()
         """Holds the entries of the servers that the file has already."""
-        self.ignored: Final = ignored_keys(known)
-        """Holds the keys of entries that the file says are another program's."""
         self._origins = known.origins
         self._known = set(map(_key, self._problems()))
 

@@ -205,7 +205,7 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
     Raises:
         ConfigError: There is no such server.
     """
-    from cellblock.app.cli.doctor import fix_of
+    from cellblock.app.cli.fixes import fix_of
     from cellblock.tools.upstream.lifecycle import FIRST_TRY
     from cellblock.tools.upstream.server_log import upstream_log
 

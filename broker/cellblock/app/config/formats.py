@@ -309,10 +309,6 @@ FOREIGN_KEYS: Final = SILENT_KEYS | frozenset(
 ours."""
 
 
-IGNORED_KEY: Final = "ignored_server_keys"
-"""Names the setting that names further keys of other programs."""
-
-
 def slips(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, str]:
     """Returns the keys of an entry that are near misses of known ones, each with the one that was probably meant."""
     found: dict[str, str] = {}
@@ -332,12 +328,6 @@ def places_of_slipped_transports(made: Normal, known: Sequence[str]) -> set[KeyP
     }
 
 
-def ignored_keys(made: Normal) -> frozenset[str]:
-    """Returns the keys that the configuration says are another program's. Read before the section is validated."""
-    ignored = made.section.get(IGNORED_KEY) if is_object(made.section) else None
-    return frozenset(map(str, ignored)) if is_array(ignored) else frozenset()
-
-
 def slip_hint(meant: str) -> str:
     return f"Did you mean {meant}? Rename it, or take it out."
 
@@ -345,11 +335,10 @@ def slip_hint(meant: str) -> str:
 def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
     """Returns what is wrong with the keys of the servers' entries, and with those that the entries stand under.
 
-    Those that nobody is known to read are errors: what they were to say would be left unsaid. A user who knows who
-    reads one names it in `cellblock.ignored_server_keys`.
+    A near miss of a known key is an error: what it was to say would be left unsaid. One that nobody is known to read is
+    a warning: an editor may have added it since this version.
     """
     found: list[Problem] = []
-    ignored = ignored_keys(made)
     for name, entry in made.entries().items():
         origin = made.origins.get(name, (SERVERS_KEY, name))
         if not name.strip():
@@ -362,8 +351,6 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
             message = "there is no such program: arguments go into args, and no shell reads this"
             found.append(Problem((*origin, "command"), message, hint, "warning"))
         for key in entry:
-            if key in ignored:
-                continue
             path = (*origin, key)
             if key in wrong:
                 found.append(Problem(path, "unknown key", slip_hint(wrong[key]), at_key=True))
@@ -371,11 +358,8 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
                 message, hint = "this sandbox of the server is not put up", "Start it in one of your own."
                 found.append(Problem(path, message, hint, "warning", at_key=True))
             elif not _is_other(key, known):
-                hint = (
-                    f"Keys here: {', '.join(known)}. If another program reads it, name it in "
-                    f"cellblock.{IGNORED_KEY}; notes begin with _ or //."
-                )
-                found.append(Problem(path, "unknown key", hint, at_key=True))
+                hint = f"Keys here: {', '.join(known)}. Notes begin with _ or //."
+                found.append(Problem(path, "unknown key", hint, "warning", at_key=True))
     return found
 
 

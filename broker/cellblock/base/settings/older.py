@@ -150,6 +150,7 @@ class AlwaysIs(NamedTuple):
 
 
 REMOVED: Final[Mapping[str, str | AlwaysIs]] = {
+    "ignored_server_keys": "a key that nobody is known to read is a warning",
     "pool.realtime": "no process has real-time priority",
     "max_code_bytes": "Cellblock uses 1,048,576",
     "typecheck_hold_ms": "Cellblock uses typecheck_timeout_ms, else 30",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.context import CallNext, HandlerResult
@@ -16,6 +17,7 @@ from cellblock.serve.mcp.use import UseLog
 from cellblock.serve.service import Context, Owner, OwnerOf, RunService, client_name
 from cellblock.serve.splices import Splices
 from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.catalog.outputs import OutputLookup
 
 if TYPE_CHECKING:
     from cellblock.serve.kept_outputs import KeptOutputs
@@ -61,6 +63,19 @@ class Front:
     def principal_of(self, context: Context) -> str:
         """Says for whom a request is."""
         return self.owner_of(context).principal
+
+    async def about_to_answer(self, context: Context) -> str:
+        """Waits a moment for servers that still start, and says for whom the request is."""
+        principal = self.principal_of(context)
+        await self.service.about_to_answer(principal)
+        return principal
+
+    def lookups(self, principal: str) -> tuple[OutputLookup, OutputLookup]:
+        """Returns what says what a principal knows of a tool's output, and what has been observed of it."""
+        service = self.service
+        return partial(service.output_of, principal=principal), partial(
+            service.observed_of, principal=principal
+        )
 
     def catalog(self, context: Context) -> Catalog:
         """Returns what the client of a request may import now."""

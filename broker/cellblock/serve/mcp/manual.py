@@ -73,6 +73,9 @@ STARTING: Final = "Still starting (a script that imports one waits for it)"
 RESOURCES_ALONE: Final = "With resources and no functions (readResource of @codemode/discovery)"
 """Marks servers of which a script can read resources alone."""
 
+LOGINS: Final = "Need a login of your user's own"
+"""Marks servers of which nothing is known before their user has logged in."""
+
 MORE_IDS: Final = "Their functions: listTools(id) of @codemode/discovery."
 
 HEADING: Final = 'Servers, as "@codemode/servers/<id>", and their functions:'
@@ -132,19 +135,23 @@ def left_out(catalog: Catalog) -> list[str]:
         if line.startswith("- "):
             shown.add(line[2:].split(" ")[0].removesuffix(":"))
         elif line != MORE_IDS:
-            shown.update(line.rpartition(": ")[2].removesuffix(".").split(", "))
+            ids = line.partition(": ")[2] or line
+            shown.update(one.partition(" (")[0] for one in ids.removesuffix(".").split(", "))
     return [server_id for server_id in {**catalog.servers, **catalog.unavailable} if server_id not in shown]
 
 
 def absent(catalog: Catalog, room: int) -> list[str]:
     """Returns lines for the servers that still start, those of which something is known first, for those with resources
-    alone, and for those that are not connected, with ids in `room` characters each."""
-    starting = catalog.who_starts
+    alone, those that need a login, with how where there is room, and those that are not connected, with ids in `room`
+    characters each."""
+    starting, logins = catalog.who_starts, catalog.logins.keys() & catalog.unavailable.keys()
+    how = [f"{server_id} ({catalog.logins[server_id]})" for server_id in sorted(logins)]
     lines = {
         STARTING_AS_KNOWN: [server_id for server_id in starting if server_id in catalog.servers],
         STARTING: [server_id for server_id in starting if server_id not in catalog.servers],
         RESOURCES_ALONE: [one.server_id for one in catalog.servers.values() if one.has_resources_alone],
-        "Not connected": [server_id for server_id in catalog.unavailable if server_id not in starting],
+        LOGINS: how if len(", ".join(how)) <= room else sorted(logins),
+        "Not connected": [one for one in catalog.unavailable if one not in starting and one not in logins],
     }
     return [f"{words}: {listed_within(ids, room)}." for words, ids in lines.items() if ids]
 

@@ -132,8 +132,7 @@ class ProxiedResources:
         Raises:
             MCPError: There is none.
         """
-        await self._service.about_to_answer(self._front.principal_of(context))
-        servers = self._front.whole_servers(self._front.principal_of(context), "resources")
+        servers = self._front.whole_servers(await self._front.about_to_answer(context), "resources")
         if len(servers) == 1 and len(uri) <= MAX_KEY_CHARS:
             return servers[0]
         for fresh in (False, True) if servers and len(uri) <= MAX_KEY_CHARS else ():
@@ -152,8 +151,7 @@ class ProxiedResources:
     # ---- inside ------------------------------------------------------------------------------------------
 
     async def _all(self, context: Context, kind: Kind, *, fresh: bool) -> list[Offered]:
-        await self._service.about_to_answer(self._front.principal_of(context))
-        servers = self._front.whole_servers(self._front.principal_of(context), CAPABILITIES[kind])
+        servers = self._front.whole_servers(await self._front.about_to_answer(context), CAPABILITIES[kind])
         lists = await asyncio.gather(
             *(self._service.registry.entries(server, kind, fresh=fresh) for server in servers)
         )

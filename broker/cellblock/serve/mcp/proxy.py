@@ -95,12 +95,9 @@ class Proxy:
         }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
-        await self._service.about_to_answer(self._front.principal_of(context))
+        outputs, observed = self._front.lookups(await self._front.about_to_answer(context))
         catalog = self._front.known_catalog(context)
         tools: list[types.Tool] = []
-        principal = self._front.principal_of(context)
-        outputs = partial(self._service.output_of, principal=principal)
-        observed = partial(self._service.observed_of, principal=principal)
         for one in self._tools(catalog).values():
             definition = mcp_definition(one, outputs, observed)
             if declared_schema(one.tool) is None and "outputSchema" in definition:
@@ -113,8 +110,7 @@ class Proxy:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        await self._service.about_to_answer(self._front.principal_of(context))
-        one = self._found(params.name, self._front.principal_of(context))
+        one = self._found(params.name, await self._front.about_to_answer(context))
         try:
             result: Any = await self._outcome(context, params)
         except (ScriptError, CellblockError) as error:

@@ -11,7 +11,6 @@ requests on to here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
@@ -41,7 +40,7 @@ from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.mcp.tool_name import TOOL_NAME, tool_name_for, tool_names
 from cellblock.serve.run_output import form_for, has_error, tool_result
-from cellblock.serve.service import Context, RunService, client_name, client_version
+from cellblock.serve.service import Context, client_name, client_version
 from cellblock.tools.catalog.model import Catalog
 from cellblock.types.discovery import DiscoveryCache
 from cellblock.types.lookup import NoSuchTool, declare_found, find_tools, inspect_tool, list_servers
@@ -139,7 +138,7 @@ class Surface:
         shown = front.service.front_config.shown
         self._names = tool_names(shown)
         self._marks_errors = shown.is_error == "diagnostics"
-        self._extended = ExtendedTools(front.service) if shown.profile == "extended" else None
+        self._extended = ExtendedTools(front) if shown.profile == "extended" else None
         self.changes: Final = ListChanges(front)
         self.handlers: Final[Mapping[str, Handler]] = {
             INITIALIZED: self.changes.greeted,
@@ -156,7 +155,7 @@ class Surface:
         }
 
     async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
-        await self._service.about_to_answer(self._front.principal_of(context))
+        await self._front.about_to_answer(context)
         catalog = self._front.known_catalog(context)
         await rendered_in_thread(catalog)
         owner = self._front.owner_of(context)
@@ -222,7 +221,7 @@ class Surface:
             return await self.changes.listen(stream, params)
 
     async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
-        await self._service.about_to_answer(self._front.principal_of(context))
+        await self._front.about_to_answer(context)
         kept = self._front.kept
         return types.ListResourcesResult(
             resources=[
@@ -243,7 +242,7 @@ class Surface:
         owner, uri, kept = self._front.owner_of(context), str(params.uri), self._front.kept
         if kept is not None and uri.startswith(PREFIX):
             return await read_resource(kept, owner, uri)
-        await self._service.about_to_answer(self._front.principal_of(context))
+        await self._front.about_to_answer(context)
         known = self._front.known_catalog(context)
         await rendered_in_thread(known)
         server = known.servers.get(server_of_uri(uri) or "")
@@ -347,8 +346,8 @@ TOOLS: Final = (
 class ExtendedTools:
     """Answers the three tools from what the broker knows when it is asked."""
 
-    def __init__(self, service: RunService) -> None:
-        self._service = service
+    def __init__(self, front: Front) -> None:
+        self._front = front
         self._discovery = DiscoveryCache()
         self._answers = {SEARCH: self._search, INSPECT: self._inspect, SERVERS: self._servers}
 
@@ -361,7 +360,7 @@ class ExtendedTools:
     ) -> types.CallToolResult:
         """Answers one of the three extended tools from what the client is granted. What is wrong is said in the
         result."""
-        await self._service.wait_until_learnt(LOOKED_BOUND_SECONDS)
+        await self._front.service.wait_until_learnt(LOOKED_BOUND_SECONDS)
         try:
             return self._answers[name](arguments, catalog, principal)
         except ValidationError as error:
@@ -375,16 +374,14 @@ class ExtendedTools:
         asked = _Search.model_validate(arguments)
         found = self._discovery.get_or_make(catalog)
         hits = find_tools(catalog, asked.query, server=asked.server, limit=asked.limit, discovery=found)
-        return _text(declare_found(hits, partial(self._service.output_of, principal=principal)))
+        return _text(declare_found(hits, self._front.lookups(principal)[0]))
 
     def _inspect(
         self, arguments: Mapping[str, Any], catalog: Catalog, principal: str
     ) -> types.CallToolResult:
         name = _Inspect.model_validate(arguments).tool_name
-        outputs = partial(self._service.output_of, principal=principal)
-        observed = partial(self._service.observed_of, principal=principal)
         try:
-            found = inspect_tool(catalog, name, outputs, observed, finder=SEARCH)
+            found = inspect_tool(catalog, name, *self._front.lookups(principal), finder=SEARCH)
         except NoSuchTool as error:
             return _text(f"[Tool not found] '{name}' is not available in {TOOL_NAME}\n{error.hint}")
         return _json(found)

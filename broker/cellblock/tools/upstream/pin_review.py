@@ -8,7 +8,7 @@ import logging
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cellblock.base.errors import first_few
@@ -91,7 +91,8 @@ class Reviewer:
 
     def pinned(self, server: str, config: ServerConfig) -> tuple[ToolDefinition, ...]:
         """Returns the tools of a server as they were last approved, but those that it listed no more, to be shown while
-        it starts; none where nothing is pinned for this command or URL, or pins are off. For a thread."""
+        it starts; none where nothing is pinned for this command or URL, where the lists were persons' own, or pins are
+        off. For a thread."""
         if value_for(server, self._reactions) == "off":
             return ()
         self._store.shelf.wait()
@@ -100,7 +101,7 @@ class Reviewer:
         except PinError:
             # The review says so, as soon as there is something to review.
             return ()
-        if pins is None or pins.origin != fingerprint(config):
+        if pins is None or pins.is_of_persons or pins.origin != fingerprint(config):
             return ()
         return tuple(pins.listed().values())
 
@@ -170,7 +171,7 @@ class Reviewer:
             raise PinError(
                 f"The pins of {server} could not be written yet.", hint="Wait until PostgreSQL is back."
             )
-        first = first_pins(fingerprint(config), tools)
+        first = replace(first_pins(fingerprint(config), tools), is_of_persons=_is_of_persons(config))
         if self._store.create(server, first):
             logger.info("upstream %s: %d tools are pinned", server, len(tools))
         return self._load(server)
@@ -202,7 +203,7 @@ class Reviewer:
             pins = self._pins(server, config, tools)
             if stamp is None or pins is None or pins.origin != fingerprint(config):
                 return
-            seen = pins.seen(tools, whole=whole)
+            seen = replace(pins.seen(tools, whole=whole), is_of_persons=_is_of_persons(config))
             if seen != pins and self._notes[server] < MAX_NOTES:
                 self._notes[server] += 1
                 self._store.replace(server, seen, only=stamp)
@@ -222,6 +223,10 @@ class Reviewer:
         if self._warnings.get(server) != warning:
             self._warnings[server] = warning
             logger.warning("upstream %s: %s", server, warning)
+
+
+def _is_of_persons(config: ServerConfig) -> bool:
+    return config.login == "each"
 
 
 def _is_local(config: ServerConfig) -> bool:

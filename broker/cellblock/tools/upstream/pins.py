@@ -59,11 +59,13 @@ class Pins:
         origin: The fingerprint of its command or URL.
         tools: By name; those that it has had at any time, so that none comes back as another.
         gone: Names of those that it did not list any more when it was last seen.
+        is_of_persons: Whether they are from lists that several persons have: nobody may see them all.
     """
 
     origin: str
     tools: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
     gone: frozenset[str] = frozenset()
+    is_of_persons: bool = False
 
     def differences(self, origin: str, tools: Iterable[ToolDefinition]) -> dict[str, Difference]:
         """Returns the listed tools that are not as pinned. A pinned tool that is not listed is no difference."""
@@ -84,7 +86,8 @@ class Pins:
         """Returns the pins with these tools as they are now; pins of another command or URL are dropped."""
         kept = dict(self.tools) if origin == self.origin else {}
         pinned = {tool.name: tool for tool in tools}
-        return Pins(origin, {**kept, **pinned}, self.gone & kept.keys() - pinned.keys())
+        gone = self.gone & kept.keys() - pinned.keys()
+        return Pins(origin, {**kept, **pinned}, gone, self.is_of_persons)
 
     def seen(self, tools: Iterable[ToolDefinition], *, whole: bool = True) -> Pins:
         """Returns the same pins, of a server that lists these tools now; `whole` says whether they are all that it
@@ -188,6 +191,7 @@ class PinStore:
             "origin": pins.origin,
             "tools": {name: _entry(pin) for name, pin in pins.tools.items()},
             "gone": sorted(pins.gone),
+            **({"ofPersons": True} if pins.is_of_persons else {}),
         }
         # ASCII: a lone surrogate in an upstream's text is no UTF-8.
         text = json.dumps(data, indent=1).encode("ascii")
@@ -250,4 +254,4 @@ def _read(data: Any, server: str) -> Pins:
     gone = data.get("gone", [])
     if not is_array(gone) or not all(name in tools for name in gone):
         raise ValueError("gone is no list of pinned tools")
-    return Pins(data["origin"], tools, frozenset(gone))
+    return Pins(data["origin"], tools, frozenset(gone), data.get("ofPersons") is True)

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -154,7 +154,6 @@ def make_plan(
     *,
     secrets: Place = "environment",
     kept: Callable[[str], str | None] = lambda _: None,
-    ignored: Collection[str] = (),
 ) -> Plan:
     """Decides what to do with each server that was found.
 
@@ -163,13 +162,12 @@ def make_plan(
         present: The entries that the configuration has already.
         secrets: What is written in place of values that look like secrets; `file`: they themselves.
         kept: Gives what the keyring has under a name already: another value gets another name.
-        ignored: Keys that the configuration says are another program's: none of them counts as a slip.
     """
     plan = Plan()
     hidden_in = Secrets("keyring", kept) if secrets == "keyring" else Secrets()
     taken: dict[str, tuple[Mapping[str, Any], str]] = {}
     for server in found:
-        entry = _usable(server, ignored)
+        entry = _usable(server)
         if isinstance(entry, Step):
             plan.steps.append(entry)
             continue
@@ -238,7 +236,7 @@ def _starts_cellblock(words: Sequence[str]) -> bool:
     return False
 
 
-def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:
+def _usable(server: Found) -> dict[str, Any] | Step:
     """Returns the keys that Cellblock reads, with paths as they are where the entry is, or why they are of no use."""
     raw: object = server.entry
     if not is_object(raw):
@@ -250,8 +248,7 @@ def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:
     if server.trouble:
         return Step(server, "unusable", server.trouble)
     for key, meant in slips(raw, SERVER_KEYS).items():
-        if key not in ignored:
-            return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")
+        return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")
     entry = {key: value for key, value in raw.items() if key in SERVER_KEYS}
     if (folder := server.project) is not None:
         # Whoever made the folder's name is no author of references.

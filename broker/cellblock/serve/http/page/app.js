@@ -190,10 +190,12 @@ async function showLogins(now) {
   byId("logins-error").hidden = !error;
   byId("logins-error").textContent = error;
   syncRows(byId("logins"), logins, (one) => `${one.server} ${one.principal} ${one.url}`, () => make("tr"), (row, one) => {
+    const place = row.querySelector("a") ?? make("a", { text: one.server });
+    if (one.hasPage) place.href = `/login/${encodeURIComponent(one.server)}`;
     const whose = one.principal || (one.isShared ? "all" : one.principal === null ? "–" : "user of this machine");
     const good = one.state === "logged in";
     const since = (seconds) => seconds ? ago(now - seconds) : "–";
-    cells(row, [one.server, [whose, "", whose], [one.state, good ? "ok-text" : "bad-text", one.problem ?? ""],
+    cells(row, [one.hasPage ? place : one.server, [whose, "", whose], [one.state === "none" ? "no login" : one.state, good ? "ok-text" : "bad-text", one.problem ?? ""],
       since(one.since), since(one.renewedAt), [one.scope ?? "–", "", one.scope ?? ""]]);
   });
 }

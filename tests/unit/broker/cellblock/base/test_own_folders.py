@@ -179,22 +179,6 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_a_living_brokers_folder_stays_and_a_killed_ones_goes(state_dir: Path) -> None:
-    process, held = start_holder(state_dir)
-    try:
-        first = SocketDir(state_dir)
-        assert first.path.parent == state_dir / "run"
-        assert (held / "hosts.sock").exists()
-        first.close()
-        assert (held / "hosts.sock").exists()
-    finally:
-        kill(process)
-    assert held.exists()
-    second = SocketDir(state_dir)
-    assert not held.exists() and second.path.exists()
-    second.close()
-
-
 def test_where_the_path_is_too_long_leftovers_are_found_too(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

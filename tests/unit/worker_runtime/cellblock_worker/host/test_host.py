@@ -16,7 +16,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from support.fake_worker import FakeWorkers
 from support.scripted_broker import RUN, StartHost, config
-from support.waits import until, within
+from support.waits import within
 
 ECHO = """
 ready()
@@ -194,26 +194,6 @@ async def test_boots_that_fail_are_reported_to_who_waits_and_not_spun(
         await broker.status(warm=1)
         broker.say(RUN, b"last", b"1")
         assert (await broker.end_of(b"last")).reason == "finished"
-
-
-async def test_a_worker_that_dies_while_warm_is_replaced(
-    start_host: StartHost, fake_workers: FakeWorkers
-) -> None:
-    fake_workers.run(ECHO)
-    others = psutil.Process().children()
-    started, broker = await start_host(warm=1)
-    await broker.status(warm=1)
-    (child,) = (
-        child
-        for child in psutil.Process().children()
-        if child not in others and child.pid != started.launcher.pid
-    )
-    others.append(psutil.Process(started.launcher.pid))
-    child.kill()
-    # Its replacement may be warm before the host's next status says that one was missing.
-    await until(lambda: set(psutil.Process().children()) - {*others, child}, "another worker")
-    broker.say(RUN, b"token", b"{}")
-    assert (await broker.end_of(b"token")).reason == "finished"
 
 
 async def test_malformed_messages_of_the_broker_are_dropped(

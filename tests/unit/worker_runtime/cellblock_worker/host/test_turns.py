@@ -53,32 +53,47 @@ def test_a_heavy_client_goes_behind_and_leaves_the_last_worker(turns: Turns) -> 
     assert token_of(turns.take(2, 0.0, keep=1)) == b"noisy"
 
 
-def test_as_many_workers_are_left_as_are_kept(turns: Turns) -> None:
-    turns.used(NOISY, 5.0, 0.0)
-    turns.join(run_of(NOISY, b"noisy"))
-    assert turns.take(2, 0.0, keep=2) is None
-    assert token_of(turns.take(3, 0.0, keep=2)) == b"noisy"
-
-
-def test_what_was_told_too_early_is_taken_back(turns: Turns) -> None:
-    turns.used(NOISY, 0.3, 0.0)
-    turns.used(NOISY, -0.31, 0.0)
-    turns.join(run_of(NOISY))
-    assert turns.take(1, 0.0, keep=1) == run_of(NOISY)
-
-
-def test_a_pool_of_one_serves_a_heavy_client(turns: Turns) -> None:
-    turns.used(NOISY, 5.0, 0.0)
-    turns.join(run_of(NOISY))
-    assert turns.take(1, 0.0, keep=0) == run_of(NOISY)
-
-
-def test_the_heavier_of_two_goes_last(turns: Turns) -> None:
-    turns.used(1, 5.0, 0.0)
-    turns.used(2, 1.0, 0.0)
-    turns.join(run_of(1, b"heavier"))
-    turns.join(run_of(2, b"heavy"))
-    assert token_of(turns.take(3, 0.0, keep=1)) == b"heavy"
+@pytest.mark.parametrize(
+    ("used", "waiting", "free", "keep", "taken"),
+    [
+        pytest.param([(NOISY, 5.0)], [(NOISY, 0.0)], 2, 2, None, id="as many workers are left as are kept"),
+        pytest.param([(NOISY, 5.0)], [(NOISY, 0.0)], 3, 2, NOISY, id="and no more"),
+        pytest.param([(NOISY, 5.0)], [(NOISY, 0.0)], 1, 0, NOISY, id="a pool of one serves a heavy client"),
+        pytest.param(
+            [(NOISY, 0.3), (NOISY, -0.31)], [(NOISY, 0.0)], 1, 1, NOISY, id="told too early, and taken back"
+        ),
+        pytest.param(
+            [(NOISY, 5.0), (QUIET, 1.0)],
+            [(NOISY, 0.0), (QUIET, 0.0)],
+            3,
+            1,
+            QUIET,
+            id="the heavier goes last",
+        ),
+        pytest.param(
+            [(NOISY, 1000.0)],
+            [(NOISY, -GIVE_WAY_SECONDS), (QUIET, 0.5 - GIVE_WAY_SECONDS)],
+            1,
+            1,
+            NOISY,
+            id="nobody gives way for ever",
+        ),
+    ],
+)
+def test_whose_run_is_next(
+    used: list[tuple[int, float]],
+    waiting: list[tuple[int, float]],
+    free: int,
+    keep: int,
+    taken: int | None,
+    turns: Turns,
+) -> None:
+    for lane, seconds in used:
+        turns.used(lane, seconds, 0.0)
+    for lane, since in waiting:
+        turns.join(run_of(lane, since=since))
+    found = turns.take(free, 0.0, keep=keep)
+    assert (None if found is None else found.run.lane) == taken
 
 
 def test_what_was_used_is_forgotten_by_half(turns: Turns) -> None:

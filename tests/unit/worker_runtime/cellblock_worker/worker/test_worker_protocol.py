@@ -36,6 +36,7 @@ VIOLATIONS = {
     "a key twice": "raw(encode_frame(bytes.fromhex('82a174a46e6f7465a174a66e6f74696365')))",
     "a pause": "frame(t='pause')",
     "a resume": "frame(t='resume')",
+    "a log entry over its cap": "frame(b'x' * 1037, t='log', level='log', ms=0)",
     "too many notices": "for _ in range(201): frame(b'{}', t='notice')",
 }
 
@@ -61,25 +62,33 @@ async def test_what_a_flood_costs_the_host_counts_as_the_runs_own(
     assert ended.reason == "cpu" and ended.cpu_ms >= 1000
 
 
-async def test_a_frame_that_comes_slowly_is_heard(fake_workers: FakeWorkers) -> None:
-    fake_workers.run(
-        """
-        ready()
-        read()
-        for byte in encode_frame(pack_header({"t": "done", "ms": 0}), b"1"):
-            raw(bytes([byte]))
-            time.sleep(0.001)
-        hang()
-        """
-    )
-    ended, _ = await run_one("1")
-    assert ended.reason == "finished"
+SLOWLY = """
+for byte in encode_frame(pack_header({"t": "done", "ms": 0}), b"1"):
+    raw(bytes([byte]))
+    time.sleep(0.001)
+hang()
+"""
 
 
-async def test_a_worker_that_dies_after_a_flood_of_logs_is_gone(fake_workers: FakeWorkers) -> None:
-    fake_workers.run(f"ready()\nread()\n{FLOOD}\nos._exit(3)")
-    ended, _ = await run_one("1", log_bytes=12)
-    assert ended.reason == "crashed"
+@pytest.mark.parametrize(
+    ("act", "ends"),
+    [
+        pytest.param(SLOWLY, ("finished", "", b""), id="a frame that comes slowly is heard"),
+        pytest.param(
+            f"{FLOOD}\nos._exit(3)", ("crashed", "exit code 3", b""), id="dead after a flood of logs"
+        ),
+        pytest.param(
+            "sys.stderr.write('last words')",
+            ("crashed", "exit code 0", b"last words"),
+            id="without an outcome exit code 0 is a crash",
+        ),
+    ],
+)
+async def test_how_a_run_ends(act: str, ends: tuple[str, str, bytes], fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\nread()\n{act}")
+    ended, owner = await run_one("1", log_bytes=12)
+    body = b"" if ended.outcome == "done" else owner.ended[0][1]
+    assert (ended.reason, ended.detail, body) == ends
 
 
 @pytest.mark.parametrize(
@@ -106,13 +115,6 @@ async def test_what_follows_the_end_is_not_heard(fake_workers: FakeWorkers) -> N
     ended, owner = await run_one("1")
     assert ended.reason == "finished"
     assert [header["t"] for header, _ in owner.said] == ["done"]
-
-
-async def test_exit_code_0_without_an_outcome_is_a_crash(fake_workers: FakeWorkers) -> None:
-    fake_workers.run("ready()\nread()\nsys.stderr.write('last words')")
-    ended, owner = await run_one("1")
-    assert (ended.reason, ended.detail) == ("crashed", "exit code 0")
-    assert owner.ended[0][1] == b"last words"
 
 
 async def test_a_worker_that_does_not_read_its_replies_is_killed(fake_workers: FakeWorkers) -> None:
@@ -161,10 +163,3 @@ async def test_a_boot_that_hangs_is_killed_at_its_bound(
     made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
     await owner.until("gone")
     assert not made.was_ready and made.state is State.GONE
-
-
-async def test_a_log_entry_over_its_cap_is_a_breach(fake_workers: FakeWorkers) -> None:
-    fake_workers.run("ready()\nread()\nframe(b'x' * 1037, t='log', level='log', ms=0)\nhang()")
-    ended, owner = await run_one("1", log_bytes=12)
-    assert (ended.reason, ended.detail) == ("protocol", "a body of 1037 bytes is over 1036")
-    assert owner.said == []

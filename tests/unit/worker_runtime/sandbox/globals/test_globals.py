@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 Run = Callable[..., list[tuple[str, Any]]]
 Sent = Callable[[str], list[Any]]
 
@@ -42,19 +44,6 @@ def test_timers(sent: Sent) -> None:
     ((kind, positive, order, waited),) = sent(agent)
     assert (kind, positive, waited) == ("number", True, True)
     assert sorted(map(str, order)) == ["True", "args", "huge", "nan"]
-
-
-def test_timers_survive_a_patched_world(sent: Sent) -> None:
-    agent = """
-    Map.prototype.set = Map.prototype.get = Map.prototype.delete = () => { throw new Error("patched"); };
-    Array.prototype[Symbol.iterator] = () => { throw new Error("patched"); };
-    Function.prototype.call = Function.prototype.apply = () => { throw new Error("patched"); };
-    Object.defineProperty(Object.prototype, "_onTimeout", { set() { throw new Error("patched"); } });
-    const stop = setTimeout(() => SEND("stopped"), 1);
-    clearTimeout(stop);
-    setTimeout((value) => SEND(value), 2, "ran");
-    """
-    assert sent(agent) == ["ran"]
 
 
 def test_uncaught_errors_reach_the_listeners_of_boot(run_agent: Run) -> None:
@@ -154,41 +143,6 @@ def test_narrowed_objects(sent: Sent) -> None:
     assert works == [True, True, True]
     assert routes == ["undefined", "function", True]
     assert timeout == [True, "TimeoutError"]
-
-
-def test_result_slot_cannot_become_a_getter(sent: Sent) -> None:
-    agent = """
-    const attempts = [
-      () => Object.defineProperty(globalThis, "__codemode_result__", { get() { return 1; } }),
-      () => { delete globalThis.__codemode_result__; },
-    ];
-    SEND(attempts.map((attempt) => {
-      try { attempt(); return "done"; } catch (error) { return error.name; }
-    }));
-    globalThis.__codemode_result__ = { ok: 1 };
-    SEND(globalThis.__codemode_result__);
-    """
-    assert sent(agent) == [["TypeError", "TypeError"], {"ok": 1}]
-
-
-def test_call_sites_are_not_handed_out(sent: Sent) -> None:
-    agent = """
-    let outcome = "set";
-    try { Error.prepareStackTrace = (_, sites) => sites; } catch (error) { outcome = error.name; }
-    const { captureStackTrace, stackTraceLimit } = Error;
-    SEND([outcome, typeof new Error("x").stack, typeof captureStackTrace, typeof stackTraceLimit]);
-    """
-    assert sent(agent) == [["TypeError", "string", "function", "number"]]
-
-
-def test_shared_memory_stays_out_of_reach(sent: Sent) -> None:
-    """A wasm module that exports its memory: neither class can be had from the instance."""
-    agent = """
-    const { m } = await import("data:application/wasm;base64,AGFzbQEAAAAFBAEDAQEHBQEBbQIA");
-    const text = Object.prototype.toString.call(m.buffer);
-    SEND([m.constructor === Object, m.buffer.constructor === Object, text]);
-    """
-    assert sent(agent) == [[True, True, "[object SharedArrayBuffer]"]]
 
 
 def test_import_meta(sent: Sent) -> None:
@@ -314,3 +268,57 @@ def test_the_crawl_would_find_a_leak(run_agent: Run) -> None:
     events = run_agent(CRAWL, before=COLLECT, after=leak)
     (found,) = [value for kind, value in events if kind == "found"]
     assert any("console.leak.deep.0" in line for line in found)
+
+
+CASES = {
+    "timers survive a patched world": (
+        """
+    Map.prototype.set = Map.prototype.get = Map.prototype.delete = () => { throw new Error("patched"); };
+    Array.prototype[Symbol.iterator] = () => { throw new Error("patched"); };
+    Function.prototype.call = Function.prototype.apply = () => { throw new Error("patched"); };
+    Object.defineProperty(Object.prototype, "_onTimeout", { set() { throw new Error("patched"); } });
+    const stop = setTimeout(() => SEND("stopped"), 1);
+    clearTimeout(stop);
+    setTimeout((value) => SEND(value), 2, "ran");
+        """,
+        ["ran"],
+    ),
+    "the result's slot cannot become a getter": (
+        """
+    const attempts = [
+      () => Object.defineProperty(globalThis, "__codemode_result__", { get() { return 1; } }),
+      () => { delete globalThis.__codemode_result__; },
+    ];
+    SEND(attempts.map((attempt) => {
+      try { attempt(); return "done"; } catch (error) { return error.name; }
+    }));
+    globalThis.__codemode_result__ = { ok: 1 };
+    SEND(globalThis.__codemode_result__);
+        """,
+        [["TypeError", "TypeError"], {"ok": 1}],
+    ),
+    "call sites are not handed out": (
+        """
+    let outcome = "set";
+    try { Error.prepareStackTrace = (_, sites) => sites; } catch (error) { outcome = error.name; }
+    const { captureStackTrace, stackTraceLimit } = Error;
+    SEND([outcome, typeof new Error("x").stack, typeof captureStackTrace, typeof stackTraceLimit]);
+        """,
+        [["TypeError", "string", "function", "number"]],
+    ),
+    "shared memory of a wasm module stays out of reach": (
+        """
+    const { m } = await import("data:application/wasm;base64,AGFzbQEAAAAFBAEDAQEHBQEBbQIA");
+    const text = Object.prototype.toString.call(m.buffer);
+    SEND([m.constructor === Object, m.buffer.constructor === Object, text]);
+        """,
+        [[True, True, "[object SharedArrayBuffer]"]],
+    ),
+}
+"""Maps what is shown to a script and to what it sends."""
+
+
+@pytest.mark.parametrize("shown", CASES)
+def test_what_a_script_cannot_break(shown: str, sent: Sent) -> None:
+    agent, said = CASES[shown]
+    assert sent(agent) == said

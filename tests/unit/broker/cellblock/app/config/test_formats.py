@@ -72,46 +72,50 @@ def test_windsurf_and_gemini_have_other_names_for_a_url() -> None:
     ]
 
 
-@pytest.mark.parametrize("key", ["type", "transport", "transportType"])
-@pytest.mark.parametrize(
-    ("said", "meant"),
-    [
-        ("sse", "sse"),
-        ("SSE", "sse"),
-        *((word, "http") for word in ("http", "streamable-http", "streamable_http", "streamableHttp")),
-    ],
-)
-def test_the_transport_of_a_url_is_read_as_clients_write_it(key: str, said: str, meant: str) -> None:
-    made = parse_settings({"mcpServers": {"a": {"url": "https://a.example", key: said}}})
-    assert made.servers["a"].type == meant
-
-
-def test_a_transport_that_is_said_alike_twice_or_is_of_a_command() -> None:
-    url = {"url": "https://a.example", "type": "streamable-http", "transport": "http"}
-    made = parse_settings({"mcpServers": {"a": url, "b": {"command": "b", "transport": "local"}}})
-    assert [made.servers[name].type for name in "ab"] == ["http", "stdio"]
+HTTP = ("http", "streamable-http", "streamable_http", "streamableHttp")
 
 
 @pytest.mark.parametrize(
     ("entry", "meant"),
     [
+        *(
+            ({"url": "https://a.example", key: said}, "http" if said in HTTP else "sse")
+            for key in ("type", "transport", "transportType")
+            for said in ("sse", "SSE", *HTTP)
+        ),
+        # Said alike twice, of a command, and what cannot be: it costs no server.
+        ({"url": "https://a.example", "type": "streamable-http", "transport": "http"}, "http"),
+        ({"command": "b", "transport": "local"}, "stdio"),
         ({"command": "x", "type": "http"}, "http"),
         ({"url": "https://x", "transport": "sse", "type": "http"}, "http"),
         ({"url": "https://x", "transport": "pigeon"}, None),
     ],
     ids=str,
 )
-def test_a_transport_that_cannot_be_costs_no_server(entry: dict[str, Any], meant: str | None) -> None:
+def test_a_transport_is_read_as_clients_write_it(entry: dict[str, Any], meant: str | None) -> None:
     assert parse_settings({"mcpServers": {"a": entry}}).servers["a"].type == meant
 
 
-def test_a_place_is_that_of_the_file() -> None:
+@pytest.mark.parametrize(
+    ("raw", "places"),
+    [
+        (
+            {"servers": {"a": {"command": 1}}, "mcp": {"servers": {"b": {"args": 1}}}},
+            {"servers.a.command", "mcp.servers.b.args"},
+        ),
+        # A misspelt command is told once.
+        (
+            {"mcpServers": {"a": {"comand": "x"}, "b": {"argss": []}}},
+            {"mcpServers.a.comand", "mcpServers.b.argss", "mcpServers.b"},
+        ),
+    ],
+    ids=["of the file", "a misspelt command"],
+)
+def test_problems_have_their_places(raw: dict[str, Any], places: set[str]) -> None:
     with pytest.raises(ConfigProblems) as caught:
-        parse_settings({"servers": {"a": {"command": 1}}, "mcp": {"servers": {"b": {"args": 1}}}})
-    assert {problem.place for problem in caught.value.problems} == {
-        "servers.a.command",
-        "mcp.servers.b.args",
-    }
+        parse_settings(raw)
+    assert {problem.place for problem in caught.value.problems} == places
+    assert len(caught.value.problems) == len(places)
 
 
 @pytest.mark.parametrize(
@@ -205,44 +209,26 @@ def test_a_sandbox_that_is_not_put_up_is_a_warning() -> None:
     assert place in settings.warnings[0]
 
 
-def test_a_key_that_nobody_is_known_to_read_is_an_error() -> None:
+def test_whose_jobs_can_run_code_as_the_brokers_user_is_a_choice() -> None:
+    def told(**ray: Any) -> tuple[str, ...]:
+        hosts = {"listen": "tcp://127.0.0.1:7070", "ray": ray}
+        return parse_settings({"cellblock": {"hosts": hosts}}).warnings
+
+    assert "cellblock.hosts.ray: whoever may run a job on the cluster" in told()[0]
+    assert told(command=[]) == told(command=["sudo", "-nu", "ray", "python"]) == ()
+
+
+def test_a_key_that_nobody_is_known_to_read_costs_itself_alone() -> None:
     ((severity, place, hint),) = problems_of(command="x", learntIn2027=True)
-    assert (severity, place) == ("error", "mcpServers.a.learntIn2027")
+    assert (severity, place) == ("warning", "mcpServers.a.learntIn2027")
     assert hint.startswith("Keys here: command, args, ")
-    assert "cellblock.ignored_server_keys" in hint
-    with pytest.raises(ConfigProblems, match="learntIn2027: unknown key"):
-        parse_settings({"mcpServers": {"a": {"command": "x", "learntIn2027": True}}})
-
-
-@pytest.mark.parametrize("key", ["learntIn2027", "argss"])
-def test_a_key_that_the_configuration_says_is_another_programs_is_left_alone(key: str) -> None:
-    raw = {
-        "mcpServers": {"a": {"command": "x", key: True}},
-        "cellblock": {"ignored_server_keys": ["other", key]},
-    }
-    assert entry_problems(normal(raw), SERVER_KEYS) == []
-    assert [*parse_settings(raw).servers] == ["a"]
-
-
-def test_a_list_of_ignored_keys_that_is_none_is_told_by_its_own_place() -> None:
-    raw = {"mcpServers": {"a": {"command": "x"}}, "cellblock": {"ignored_server_keys": {"b": 1}}}
-    with pytest.raises(ConfigProblems, match=r"cellblock\.ignored_server_keys"):
-        parse_settings(raw)
+    settings = parse_settings({"mcpServers": {"a": {"command": "x", "learntIn2027": True}}})
+    assert [*settings.servers] == ["a"] and place in settings.warnings[0]
 
 
 @pytest.mark.parametrize("key", ["_args", "//env", "$comment", "#command", "", "_comment"])
 def test_notes_and_keys_that_are_taken_out_are_left_alone(key: str) -> None:
     assert problems_of(**{"command": "x", key: []}) == []
-
-
-def test_a_misspelt_command_is_told_once() -> None:
-    with pytest.raises(ConfigProblems) as caught:
-        parse_settings({"mcpServers": {"a": {"comand": "x"}, "b": {"argss": []}}})
-    assert [problem.place for problem in caught.value.problems] == [
-        "mcpServers.a.comand",
-        "mcpServers.b.argss",
-        "mcpServers.b",
-    ]
 
 
 def test_the_place_is_that_of_the_file_and_entries_that_are_none_are_left_to_the_validation() -> None:

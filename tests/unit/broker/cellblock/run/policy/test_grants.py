@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cellblock.app.config.load import parse_settings
-from cellblock.base.errors import ConfigError, InvalidRequest, ServerNotFound, ToolNotFound
+from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.base.settings.policy import Grant, PolicySettings
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.run.flows import secrets
@@ -25,7 +25,6 @@ from cellblock.run.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
 from cellblock.run.request import read_request
 from cellblock.tools.catalog.model import Catalog, Effect, Given, ServerEntry, ToolEntry
 from cellblock.tools.schemas.validation import Allowance
-from cellblock.types.discovery import Discovery
 
 
 def server(server_id: str, **tools: dict[str, Any] | None) -> ServerEntry:
@@ -132,28 +131,6 @@ def test_a_request_never_widens_what_its_client_has(own: Grant, asked: Grant, ar
                         one.violation(entry.server_id, tool, arguments, Allowance(arguments))
                         for one in narrow.layers
                     )
-
-
-def test_what_is_not_granted_is_not_found_and_says_so() -> None:
-    catalog = granted({"tools": ["files.read", "off.*"]})
-    discovery = Discovery(catalog)
-    assert [info["serverId"] for info in discovery.answer("listServers", [])] == ["files"]
-    assert [tool["toolName"] for tool in discovery.answer("listTools", ["files"])] == ["read"]
-    assert discovery.answer("searchTools", ["delete send write", {}])["results"] == []
-    with pytest.raises(ToolNotFound, match="not grant it"):
-        discovery.answer("getTool", ["files", "delete"])
-    for name in ("mail", "empty", "down"):
-        with pytest.raises(ServerNotFound, match="not granted") as raised:
-            discovery.answer("describeServer", [name])
-        assert "cellblock.policy" in raised.value.hint
-    with pytest.raises(ServerNotFound, match="stopped"):
-        discovery.answer("describeServer", ["off"])
-    assert list(catalog.unavailable) == ["off"]
-    assert (catalog.id_of("Off!"), catalog.id_of("mail"), catalog.id_of("x")) == ("off", "mail", "x")
-    # Names that every object has are no tools, with a grant of everything as without.
-    for name in ("__proto__", "constructor", "toString"):
-        with pytest.raises(ToolNotFound):
-            Discovery(granted({"tools": ["files.*"]})).answer("getTool", ["files", name])
 
 
 def test_what_is_not_narrowed_stays_the_same_object() -> None:

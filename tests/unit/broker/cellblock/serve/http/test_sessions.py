@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from cellblock.serve.http.caller import Caller
-from cellblock.serve.http.refusal import Refused
 from cellblock.serve.http.sessions import NOT_HERE, SessionNames, Sessions
 
 
@@ -14,7 +13,6 @@ def caller(principal: str, program: str = "editor") -> Caller:
 
 
 ADA = caller("ada")
-EVE = caller("eve")
 
 
 def opened(sessions: Sessions, opener: Caller, key: bytes, now: float = 0.0) -> bool:
@@ -26,15 +24,6 @@ def opened(sessions: Sessions, opener: Caller, key: bytes, now: float = 0.0) -> 
     return True
 
 
-def test_a_principal_has_its_share_and_others_have_theirs() -> None:
-    sessions = Sessions(2, 60)
-    assert [opened(sessions, ADA, b"%d" % number) for number in range(3)] == [True, True, False]
-    assert not opened(sessions, caller("ada", "another"), b"x"), "another program is the same principal"
-    assert opened(sessions, EVE, b"e")
-    sessions.forget(b"0")
-    assert opened(sessions, ADA, b"9")
-
-
 def test_requests_that_are_opening_count() -> None:
     sessions = Sessions(2, 60)
     places = [sessions.reserve(ADA, 0), sessions.reserve(ADA, 0)]
@@ -43,17 +32,6 @@ def test_requests_that_are_opening_count() -> None:
     sessions.forget(places[0])
     assert sessions.reserve(ADA, 1000) is not None
     assert sessions.reserve(ADA, 1000) is None, "a place does not get too old"
-
-
-def test_a_session_is_its_owners() -> None:
-    sessions = Sessions(2, 60)
-    opened(sessions, ADA, b"key")
-    name = sessions.begin(b"key", ADA)
-    assert name is not None and "key" not in name
-    for other in (EVE, caller("ada", "another")):
-        with pytest.raises(Refused, match="404"):
-            sessions.begin(b"key", other)
-    assert sessions.begin(b"unknown", ADA) is None
 
 
 def test_an_idle_session_ends_as_the_sdks_does() -> None:

@@ -50,59 +50,77 @@ def reference(name: str, **beside: Any) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{name}", **beside}
 
 
-def test_definitions_are_inlined_with_what_stands_beside_the_reference() -> None:
-    schema = {
-        "properties": {"a": reference("A", description="own", default={}), "b": {"items": reference("B")}},
-        "$defs": {"A": {"type": "object", "description": "A's"}, "B": {"anyOf": [reference("A")]}},
-    }
-    assert inline_definitions(schema) == {
-        "properties": {
-            "a": {"type": "object", "description": "own", "default": {}},
-            "b": {"items": {"anyOf": [{"type": "object", "description": "A's"}]}},
-        }
-    }
+NODE = {"type": "object", "properties": {"below": {"items": reference("Node")}}}
 
 
-def test_recursive_definitions_stay_and_others_move_into_them() -> None:
-    schema = {
-        "properties": {"root": reference("Node"), "leaf": reference("Leaf")},
-        "$defs": {
-            "Node": {"properties": {"leaf": reference("Leaf"), "below": {"items": reference("Node")}}},
-            "Leaf": {"type": "string"},
-            "Unused": {"properties": {"again": reference("Unused")}},
-        },
-    }
-    assert inline_definitions(schema) == {
-        "properties": {"root": reference("Node"), "leaf": {"type": "string"}},
-        "$defs": {
-            "Node": {"properties": {"leaf": {"type": "string"}, "below": {"items": reference("Node")}}}
-        },
-    }
-
-
-def test_a_recursive_root_is_spelled_out() -> None:
-    """MCP wants `type: object` at the root."""
-    node = {"type": "object", "properties": {"below": {"items": reference("Node")}}}
-    assert inline_definitions({**reference("Node"), "$defs": {"Node": node}}) == {
-        **node,
-        "$defs": {"Node": node},
-    }
-
-
-def test_other_references_are_left_alone() -> None:
-    schema = {
-        "properties": {
-            "a": {"$ref": "https://example.com/x"},
-            "b": reference("Missing"),
-            "c": reference("A"),
-        },
-        "$defs": {"A": {"type": "string"}},
-    }
-    assert inline_definitions(schema)["properties"] == {
-        "a": {"$ref": "https://example.com/x"},
-        "b": reference("Missing"),
-        "c": {"type": "string"},
-    }
+@pytest.mark.parametrize(
+    ("schema", "inlined"),
+    [
+        pytest.param(
+            {
+                "properties": {
+                    "a": reference("A", description="own", default={}),
+                    "b": {"items": reference("B")},
+                },
+                "$defs": {"A": {"type": "object", "description": "A's"}, "B": {"anyOf": [reference("A")]}},
+            },
+            {
+                "properties": {
+                    "a": {"type": "object", "description": "own", "default": {}},
+                    "b": {"items": {"anyOf": [{"type": "object", "description": "A's"}]}},
+                }
+            },
+            id="with what stands beside the reference",
+        ),
+        pytest.param(
+            {
+                "properties": {"root": reference("Node"), "leaf": reference("Leaf")},
+                "$defs": {
+                    "Node": {
+                        "properties": {"leaf": reference("Leaf"), "below": {"items": reference("Node")}}
+                    },
+                    "Leaf": {"type": "string"},
+                    "Unused": {"properties": {"again": reference("Unused")}},
+                },
+            },
+            {
+                "properties": {"root": reference("Node"), "leaf": {"type": "string"}},
+                "$defs": {
+                    "Node": {
+                        "properties": {"leaf": {"type": "string"}, "below": {"items": reference("Node")}}
+                    }
+                },
+            },
+            id="recursive ones stay, and others move into them",
+        ),
+        # MCP wants `type: object` at the root.
+        pytest.param(
+            {**reference("Node"), "$defs": {"Node": NODE}},
+            {**NODE, "$defs": {"Node": NODE}},
+            id="a recursive root is spelled out",
+        ),
+        pytest.param(
+            {
+                "properties": {
+                    "a": {"$ref": "https://example.com/x"},
+                    "b": reference("Missing"),
+                    "c": reference("A"),
+                },
+                "$defs": {"A": {"type": "string"}},
+            },
+            {
+                "properties": {
+                    "a": {"$ref": "https://example.com/x"},
+                    "b": reference("Missing"),
+                    "c": {"type": "string"},
+                },
+            },
+            id="other references are left alone",
+        ),
+    ],
+)
+def test_definitions_are_inlined(schema: dict[str, Any], inlined: dict[str, Any]) -> None:
+    assert inline_definitions(schema) == inlined
 
 
 def test_definitions_that_double_at_every_step_stay() -> None:

@@ -92,20 +92,6 @@ async def test_the_introduction_of_a_server_without_tools_is_pinned(tmp_path: Pa
         assert names(one.review("s", CONFIG, offered)) == seen
 
 
-async def test_a_tool_that_is_listed_no_more_is_not_shown_as_known_and_stays_pinned(tmp_path: Path) -> None:
-    first = reviewer(tmp_path, "quarantine")
-    await first.prepare("s", CONFIG, tools(a="1", b="2"))
-    assert [tool.name for tool in first.pinned("s", CONFIG)] == ["a", "b"]
-    await first.prepare("s", CONFIG, tools(b="2"))
-    second = reviewer(tmp_path, "quarantine")
-    assert [tool.name for tool in second.pinned("s", CONFIG)] == ["b"]
-    back = tools(a="other", b="2")
-    await second.prepare("s", CONFIG, back)
-    assert names(second.review("s", CONFIG, back)) == (["b"], ["a"])
-    await second.prepare("s", CONFIG, tools(a="1", b="2"))
-    assert [tool.name for tool in reviewer(tmp_path, "quarantine").pinned("s", CONFIG)] == ["a", "b"]
-
-
 async def test_a_list_that_flaps_is_not_written_for_ever(tmp_path: Path) -> None:
     flapping = reviewer(tmp_path, "quarantine")
     stamps: set[object] = set()
@@ -199,21 +185,6 @@ def test_a_damaged_file_is_never_trusted_anew(tmp_path: Path) -> None:
     warned = reviewer(tmp_path, "warn").review("s", CONFIG, tools(a="1"))
     assert names(warned) == (["a"], []) and str(path) in warned.warnings[0]
     assert path.read_text() == "{"
-
-
-def test_a_changed_file_matters_only_while_something_is_open(tmp_path: Path) -> None:
-    store = PinStore(LocalStore(tmp_path))
-    watching = reviewer(tmp_path, "quarantine")
-    watching.review("s", CONFIG, tools(a="1"))
-    assert not watching.approved_meanwhile("s")
-    watching.review("s", CONFIG, tools(a="2"))
-    assert not watching.approved_meanwhile("s")
-    pins = store.load("s")
-    assert pins is not None
-    store.replace("s", pins.approving(pins.origin, tools(a="2")))
-    assert watching.approved_meanwhile("s")
-    assert names(watching.review("s", CONFIG, tools(a="2"))) == (["a"], [])
-    assert not watching.approved_meanwhile("s")
 
 
 def test_names_of_a_server_are_shown_without_what_a_terminal_acts_on(tmp_path: Path) -> None:
