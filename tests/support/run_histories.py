@@ -19,7 +19,7 @@ from cellblock.run.states import State
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
 from support.memory_keeper import AT_ONCE, MemoryKeeper, Park
-from support.run_model import ModelRun, Tools
+from support.run_model import FLOWS, ModelRun, Tools
 from support.virtual_time import VirtualTimeLoop
 
 ASKING = "elicits"
@@ -96,7 +96,7 @@ class History(RuleBasedStateMachine):
                 asking={ASKING: self.tools.elicits},
                 keeper=self.keeper,
                 pool={"queue_size": QUEUE},
-                policy={"default": {"approve": ["tools.asks"]}},
+                policy={"default": {"approve": ["tools.asks"]}, **FLOWS},
             )
 
         self.keeper = DurableKeeper(self._parks, AT_ONCE, before)

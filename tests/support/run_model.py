@@ -24,6 +24,18 @@ SLOW_SECONDS = 2.0
 REFUSED = "refused"
 """What a server gets where nobody can be asked."""
 
+TOOLS = ("echo", "slow", "hangs", "fails", "cancels", "asks", "elicits")
+
+EVERYBODY = frozenset(f"not:{tool}" for tool in TOOLS)
+FLOWS: dict[str, Any] = {
+    "flows": [{"then": "allow"}],
+    "labels": {
+        f"tools.{tool}": {"secrecy": sorted(EVERYBODY - {f"not:{tool}"}), "trust": "trusted"}
+        for tool in TOOLS
+    },
+}
+"""Labels that tell of a run which tools it has read, and rules that nothing comes of."""
+
 FORM = types.ElicitRequestFormParams(message="Who are you?", requested_schema={"type": "object"})
 
 
@@ -274,8 +286,26 @@ class ModelRun:
         settled_well = self.good and (self.lost or self.reason == "finished")
         assert response.ok == (settled_well or self.parked), (self, response)
         assert response.result == ("result" if settled_well else None)
+        self._check_label(response, tools)
         if self.calls and not response.ok:
             self._check_counts(response, tools)
+
+    def _check_label(self, response: RunResponse, tools: Tools) -> None:
+        """What a worker has got an answer of is in the label, over all parks and processes, and nothing that was not
+        called."""
+        assert response.label is not None, self
+        secrecy = response.label.secrecy
+        read = set[str]() if secrecy is None else {one.removeprefix("not:") for one in EVERYBODY - secrecy}
+        begun = {call for call in self.known if tools.begun[self.name, call]}
+        replied = self.answered | (set[int]() if self.hosted is None else self.hosted.replied)
+        assert {self.known[call] for call in begun & replied} <= read, (self, response)
+        called = {
+            tool
+            for (name, call), _ in tools.begun.items()
+            if name == self.name
+            for tool in [self.known.get(call)]
+        }
+        assert read <= called, (self, response)
 
     def _check_counts(self, response: RunResponse, tools: Tools) -> None:
         first = response.diagnostics[0].message

@@ -81,7 +81,9 @@ class Lease:
         self._pool.host_failed(self.host, why)
 
 
-RunMessage: TypeAlias = protocol.Run | protocol.Reply | protocol.Pause | protocol.Resume | protocol.Cancel
+RunMessage: TypeAlias = (
+    protocol.Run | protocol.Reply | protocol.Pause | protocol.Resume | protocol.Charge | protocol.Cancel
+)
 """Names the messages of one run to its host."""
 
 
@@ -181,6 +183,11 @@ class Pool:
     def booting(self) -> int:
         """Returns how many workers are being booted, as the hosts last said."""
         return sum(host.status.booting for host in self._hosts.values() if host.status)
+
+    @property
+    def queue_wait_ms(self) -> int:
+        """Returns how long a run waits for a place at most, in milliseconds."""
+        return self._settings.queue_wait_ms
 
     def check_room(self, client: str = DEFAULT_CLIENT) -> None:
         """Raises Overloaded when a run of `client` could neither start nor wait now: sooner than `acquire` would."""

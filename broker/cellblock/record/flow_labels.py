@@ -103,21 +103,33 @@ class FlowLabels:
     def all(self) -> list[Kept]:
         """Lists what is kept, of each reader. Blocks. Raises OSError."""
         self._shelf.refresh()
-        found = [self._kept(name) for name in self._shelf.names()]
-        return sorted((one for one in found if one is not None), key=lambda one: one.reader)
+        return sorted(self._by_name().values(), key=lambda one: one.reader)
 
     def reset(self, principal: str | None = None) -> list[str]:
         """Forgets what a principal's models have read, or everybody's. Returns whose that was. Blocks. Raises OSError,
         StoreError."""
         with self._store.lock(_LOCK, STORE_SECONDS):
             forgotten: list[str] = []
-            for one in self.all():
+            self._shelf.refresh()
+            for name, one in self._by_name().items():
                 if principal in (None, one.reader, one.reader.partition(" ")[0]):
-                    self._shelf.remove(_name(one.reader))
+                    self._shelf.remove(name)
                     forgotten.append(one.reader)
         return forgotten
 
     # ---- inside ------------------------------------------------------------------------------------------
+
+    def _by_name(self) -> dict[str, Kept]:
+        """Lists what is kept by the names of the shelf; what is damaged has no other name."""
+        found = dict[str, Kept]()
+        for name in self._shelf.names():
+            try:
+                kept = self._kept(name)
+            except ValueError:
+                kept = Kept(name, STRICTEST, 0.0, 0.0)
+            if kept is not None:
+                found[name] = kept
+        return found
 
     def _kept(self, name: str) -> Kept | None:
         """Reads what is kept of a reader; None where that is nothing. Raises OSError, ValueError."""

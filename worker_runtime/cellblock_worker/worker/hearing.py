@@ -57,17 +57,21 @@ class LogBudget:
 
     def take(self, message: protocol.Log, frame: Frame) -> bytes | None:
         """Accounts for an entry while none is held; returns the part to pass on at once (None: nothing)."""
-        self._ms, kept = message.ms, frame.body
+        self._ms, kept, end = message.ms, frame.body, b""
         room = self._bytes - self._max // TAIL_SHARE
         self.holds = len(kept) > room or self._entries <= protocol.MAX_LOG_ENTRIES // TAIL_SHARE
         if self.holds:
             if len(kept) <= self._bytes or room == 0:
                 self.hold(frame)
                 return None
-            # Larger than all that is left: its beginning goes on.
+            # Larger than all that is left: its beginning goes on, and its end is held.
+            end = kept[room - self._bytes :].decode("utf-8", "ignore").encode() if room < self._bytes else b""
             kept = self._cut(kept, room)
         self._bytes -= len(kept)
         self._entries -= 1
+        if end:
+            self.dropped_bytes -= len(end)
+            self.hold(frame._replace(body=end))
         return kept
 
     def hold(self, frame: Frame) -> None:

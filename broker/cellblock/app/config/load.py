@@ -146,12 +146,21 @@ def read_settings(
     failed = any(problem.severity == "error" for problem in problems)
     for lacks in missing.values():
         problems += [replace(problem, path=made.path_in_file(problem.path)) for problem, _ in lacks]
+    if settings is not None and (ray := settings.cellblock.hosts.ray) is not None and ray.command is None:
+        hint = "Set hosts.ray.command; where the cluster is yours alone, to []."
+        said = "whoever may run a job on the cluster can run code as the broker's user"
+        problems.append(Problem(made.path_in_file((SECTION_KEY, "hosts", "ray")), said, hint, "warning"))
     problems = source.placed(problems)
     if settings is None or failed:
         return None, problems, made
     for name, values in secrets.items():
         whys = dict.fromkeys(why for _, why in missing.get(name, ()))
         settings.servers[name].hold(values, "; ".join(whys) or None)
+    scripts = settings.cellblock.scripts
+    if file is not None and scripts.dir is not None:
+        scripts = scripts.model_copy(update={"dir": file.absolute().parent / scripts.dir.expanduser()})
+        section = settings.cellblock.model_copy(update={"scripts": scripts})
+        settings = settings.model_copy(update={"cellblock": section})
     warnings = [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
     settings.hold([*resolver.files, *permissions], warnings)
     return settings, problems, made

@@ -37,8 +37,9 @@ class RaySettings(Section):
     """Sets Ray's `runtime_env` of the hosts, such as `{"pip": ["cellblock==0.1.0"]}`, where nodes have no
     Cellblock."""
 
-    command: list[str] = Field(default_factory=list[str])
-    """Starts `cellblock.fleet.ray`, which talks to Ray, as another user. Absent: it runs as the broker's."""
+    command: list[str] | None = None
+    """Starts `cellblock.fleet.ray`, which talks to Ray, as another user. An empty list, for a cluster that nobody else
+    may use, or absent, with a warning: it runs as the broker's."""
 
     @field_validator("connect")
     @classmethod

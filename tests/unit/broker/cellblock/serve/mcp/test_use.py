@@ -11,10 +11,7 @@ import pytest
 from mcp import Client
 from mcp_types import Implementation
 
-from cellblock.app.assembly import front_config
-from cellblock.base.callbacks import Listeners
 from cellblock.run.policy.asking import Caller
-from cellblock.run.policy.policy import Policy
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp import first_reference, use
 from cellblock.serve.mcp.first_reference import FirstReferences
@@ -40,10 +37,10 @@ from cellblock.serve.mcp.use import (
 )
 from cellblock.serve.service import Owner
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.typescript import declare_server
 from support.entries import settings
 from support.params import mostly
+from support.standing_service import StandingService, server
 from support.waits import until
 
 
@@ -115,38 +112,12 @@ async def test_a_directory_that_cannot_be_written_costs_nothing(tmp_path: Path) 
     assert UseLog(tmp_path / "missing").ranked("editor") == []
 
 
-class Naming:
-    """A broker that runs nothing: the script is the ids of the servers that it imports, apart by commas."""
-
-    def __init__(self, folder: Path, *servers: ServerEntry, **cellblock: Any) -> None:
-        made = settings(folder, **cellblock)
-        self.front_config = front_config(made)
-        self.front_config.state_dir.mkdir(parents=True, exist_ok=True)
-        self.policy = Policy(made.cellblock.policy)
-        self.watch_catalog = Listeners().add
-        self.seen: ToolOutput | None = None
-        self.show(*servers)
-
-    def show(self, *servers: ServerEntry) -> None:
-        self.catalog = self.known_catalog = Catalog(1, {entry.server_id: entry for entry in servers})
-
-    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
-        return self.catalog, self.known_catalog
-
-    async def about_to_answer(self, principal: str) -> None:
-        """Nothing connects here."""
-
-    def output_of(self, _server: ServerEntry, _tool: ToolEntry, principal: str) -> ToolOutput | None:
-        return self.seen
+class Naming(StandingService):
+    """The script is the ids of the servers that it imports, apart by commas."""
 
     async def run_request(self, request: dict[str, Any], _: Caller, **__: Any) -> RunResponse:
         names = request["code"].split("//")[0].split(",")
         return RunResponse(logs=[], diagnostics=[], servers=tuple(name.strip() for name in names))
-
-
-def server(server_id: str, *names: str) -> ServerEntry:
-    tools = tuple(ToolEntry(name, name, f"Does {name}.", None, {"type": "object"}) for name in names)
-    return ServerEntry(server_id, server_id, server_id, tools=tools)
 
 
 async def brought(client: Client, code: str) -> dict[str, str]:
@@ -156,7 +127,8 @@ async def brought(client: Client, code: str) -> dict[str, str]:
 
 
 async def test_once_for_each_state_of_a_servers_tools(tmp_path: Path) -> None:
-    service = Naming(tmp_path, server("a", "one"), server("b", "two"), frontend={"declaration_chars": 0})
+    made = settings(tmp_path, frontend={"declaration_chars": 0})
+    service = Naming(made, server("a", "one"), server("b", "two"))
     async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
         assert list(await brought(client, "a")) == ["a"]
         assert await brought(client, "a") == {}
@@ -179,9 +151,8 @@ async def test_once_for_each_state_of_a_servers_tools(tmp_path: Path) -> None:
 async def test_a_description_is_as_long_as_its_client_shows_and_what_it_has_is_not_sent_again(
     tmp_path: Path, name: str, version: str, chars: int, typed: bool
 ) -> None:
-    service = Naming(
-        tmp_path, server("a", "write_one", "get_one"), server("b", *(f"get_{n}" for n in range(99)))
-    )
+    few, many = server("a", "write_one", "get_one"), server("b", *(f"get_{n}" for n in range(99)))
+    service = Naming(settings(tmp_path), few, many)
     about = Implementation(name=name, version=version)
     async with Client(FrontServer(service, version="1").open(), mode="legacy", client_info=about) as client:  # type: ignore[arg-type]
         [tool] = (await client.list_tools()).tools
@@ -198,7 +169,8 @@ async def test_a_description_is_as_long_as_its_client_shows_and_what_it_has_is_n
 async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_path: Path) -> None:
     servers = [server(name, *(f"tool_{number}" for number in range(20))) for name in "ab"]
     budget = len(declare_server(servers[1], shared=True)) + 100
-    service = Naming(tmp_path, *servers, frontend={"declaration_chars": budget})
+    service = Naming(settings(tmp_path, frontend={"declaration_chars": budget}), *servers)
+    service.front_config.state_dir.mkdir(parents=True, exist_ok=True)
 
     async def told(name: str) -> str:
         about = Implementation(name=name, version="1")
@@ -217,7 +189,7 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
 
 async def test_the_memory_of_clients_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_reference, "MAX_KEPT", 3)
-    service = Naming(tmp_path, server("a", "one"))
+    service = Naming(settings(tmp_path), server("a", "one"))
     references = FirstReferences(service)  # type: ignore[arg-type]
 
     async def shown(client: str) -> bool:
