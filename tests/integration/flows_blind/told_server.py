@@ -9,19 +9,18 @@ first call the tools are those of `later`, if it is there.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-WORLD: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
 
 
 class Told:
     """What was kept, and which tools there are now."""
 
-    def __init__(self, ledger: Path) -> None:
-        self.ledger = ledger
+    def __init__(self, world: dict[str, Any], ledger: Path) -> None:
+        self.world, self.ledger = world, ledger
         self.kept: dict[str, str] = {}
-        self.rows: list[dict[str, Any]] = WORLD["tools"]
+        self.rows: list[dict[str, Any]] = world["tools"]
 
     def record(self, tool: str, arguments: Any) -> None:
         """One line for what came."""
@@ -37,8 +36,8 @@ class Told:
             key, value = row["keeps"]
             self.kept[str(arguments[key])] = str(arguments[value])
         text = answers.get(str(arguments.get(row.get("by", ""))), answers.get("*", "done"))
-        if "later" in WORLD and self.rows is not WORLD["later"]:
-            self.rows = WORLD["later"]
+        if "later" in self.world and self.rows is not self.world["later"]:
+            self.rows = self.world["later"]
             say(method="notifications/tools/list_changed")
         if row.get("refuses"):
             raise LookupError(text)
@@ -49,7 +48,7 @@ class Told:
         """The result of a request."""
         match method:
             case "initialize":
-                info = {"name": WORLD["name"], "version": "1.0"}
+                info = {"name": self.world["name"], "version": "1.0"}
                 capabilities = {"tools": {"listChanged": True}, "resources": {}}
                 return {
                     "protocolVersion": params["protocolVersion"],
@@ -61,10 +60,10 @@ class Told:
             case "tools/call":
                 return self.call(params["name"], params.get("arguments") or {})
             case "resources/list":
-                return {"resources": [{"uri": uri, "name": uri} for uri in WORLD.get("resources", {})]}
+                return {"resources": [{"uri": uri, "name": uri} for uri in self.world.get("resources", {})]}
             case "resources/read":
                 self.record("resources/read", {"uri": params["uri"]})
-                text = WORLD.get("resources", {}).get(params["uri"], "nothing")
+                text = self.world.get("resources", {}).get(params["uri"], "nothing")
                 return {"contents": [{"uri": params["uri"], "mimeType": "text/plain", "text": text}]}
             case _:
                 raise LookupError(method)
@@ -76,18 +75,17 @@ def say(**message: Any) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
-    """Serves until stdin ends."""
-    told = Told(Path(sys.argv[2]))
+def serve(answer: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
+    """Answers requests until stdin ends."""
     for line in sys.stdin:
         message = json.loads(line)
         if "id" not in message or "method" not in message:
             continue
         try:
-            say(id=message["id"], result=told.answer(message["method"], message.get("params") or {}))
+            say(id=message["id"], result=answer(message["method"], message.get("params") or {}))
         except LookupError as error:
             say(id=message["id"], error={"code": -32601, "message": str(error)})
 
 
 if __name__ == "__main__":
-    main()
+    serve(Told(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2])).answer)
