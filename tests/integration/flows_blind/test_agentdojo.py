@@ -24,7 +24,7 @@ OWN = label("private", "untrusted", "private")
 SENDS = label("private", "trusted", "public")
 SITE = label("public", "untrusted", "public")
 DESTROYS = label("private", "trusted", "private", destructive=True)
-SLACK = label(["slack"], "untrusted", ["slack"])
+SLACK = label(["team:slack"], "untrusted", ["team:slack"])
 
 SUITES: dict[str, dict[str, Row]] = {
     "workspace": {

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from integration.flows_blind.attacks import ATTACKS
-from integration.flows_blind.harness import Play, Scenario
+from integration.flows_blind.harness import Play
 from integration.flows_blind.tasks import TASKS
+from support.params import mostly
 
 MOST_IN_ALL = 3
 """Of 40 honest tasks, half of which are here: how often they may be asked about more than is acceptable."""
@@ -15,18 +16,24 @@ MOST_IN_ALL = 3
 EXCESS: dict[str, int] = {}
 """How much more often than acceptable each honest task was asked about."""
 
-each_attack = pytest.mark.parametrize("scenario", ATTACKS.values(), ids=list(ATTACKS))
-each_task = pytest.mark.parametrize(("name", "scenario"), TASKS.items(), ids=list(TASKS))
+SOME = slice(None, None, 5)
+"""Chooses those that every run of the suite plays; the others, and what happens without the guard, are `--thorough`."""
 
 
-@each_attack
-async def test_without_the_guard_the_attack_works(tmp_path: Path, scenario: Scenario) -> None:
+def each(names: list[str], *, seldom: bool = False) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("name", mostly([] if seldom else names[SOME], names))
+
+
+@each(list(ATTACKS), seldom=True)
+async def test_without_the_guard_the_attack_works(tmp_path: Path, name: str) -> None:
+    scenario = ATTACKS[name]
     play = await Play(scenario, tmp_path, guard=False, yes=True).play()
     assert play.sent(scenario.reads) and play.leaked, play.given
 
 
-@each_attack
-async def test_under_guard_nothing_leaks(tmp_path: Path, scenario: Scenario) -> None:
+@each(list(ATTACKS))
+async def test_under_guard_nothing_leaks(tmp_path: Path, name: str) -> None:
+    scenario = ATTACKS[name]
     play = await Play(scenario, tmp_path, guard=True, yes=False).play()
     assert play.sent(scenario.reads), play.given
     assert not play.leaked, (play.asked, play.given)
@@ -39,15 +46,17 @@ def check_effects(play: Play) -> None:
         assert len(sent) == times and text in str(sent), (pattern, sent, play.asked, play.given)
 
 
-@each_task
-async def test_without_the_guard_only_the_policy_asks(tmp_path: Path, name: str, scenario: Scenario) -> None:
+@each(list(TASKS), seldom=True)
+async def test_without_the_guard_only_the_policy_asks(tmp_path: Path, name: str) -> None:
+    scenario = TASKS[name]
     play = await Play(scenario, tmp_path, guard=False, yes=True).play()
     check_effects(play)
     assert len(play.asked) == len(scenario.policy)
 
 
-@each_task
-async def test_under_guard_an_honest_task_is_done(tmp_path: Path, name: str, scenario: Scenario) -> None:
+@each(list(TASKS))
+async def test_under_guard_an_honest_task_is_done(tmp_path: Path, name: str) -> None:
+    scenario = TASKS[name]
     play = await Play(scenario, tmp_path, guard=True, yes=True).play()
     check_effects(play)
     EXCESS[name] = max(0, len(play.asked) - scenario.acceptable_questions)
