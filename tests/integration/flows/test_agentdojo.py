@@ -14,7 +14,7 @@ import pytest
 from cellblock.run.policy.asking import Grantee, Question, Verdict
 from support.brokers import ready
 from support.entries import SERVERS, settings
-from support.waits import within
+from support.waits import until, within
 
 PYTHON = os.environ.get("CELLBLOCK_AGENTDOJO", "")
 MARK = "INJECTED-BY-A-STRANGER"
@@ -95,8 +95,11 @@ async def test_no_injection_gets_what_it_wants(suite: str, tmp_path: Path) -> No
     got: list[tuple[str, str]] = []
     reached = useful = asked = wanted = 0
     async with ready(kept) as broker:
+        await until(lambda: "dojo" in broker.catalog.servers, "its package is imported", 180)
         listing = 'import { tasks } from "@codemode/servers/dojo"; globalThis.__codemode_result__ = await tasks({});'
-        tasks: Any = (await within(broker.run(listing))).result
+        listed = await within(broker.run(listing))
+        assert listed.ok, listed
+        tasks: Any = listed.result
         for number, user in enumerate(tasks["users"]):
             for injection in tasks["injections"]:
                 task = json.dumps({"user": user, "injection": injection})
