@@ -107,8 +107,6 @@ globalThis.__codemode_result__ = await give({ id: "1/1" });
 class UpgradeClients(Clients):
     """Says how often clients were told to ask again."""
 
-    answers_again = True
-
     async def legacy(self) -> None:
         """Asks in sessions of 2025-06-18, and begins a new one when its own has ended."""
         headers: dict[str, str] = {}

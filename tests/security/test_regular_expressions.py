@@ -8,7 +8,7 @@ import ast
 import gc
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -77,13 +77,13 @@ def uses(package: str, part: str) -> Iterator[Use]:
             continue
         tree = ast.parse(text)
         module = ".".join([package, *path.relative_to(folder).with_suffix("").parts])
-        yield from named_uses(module, tree)
-        yield from inline_uses(module, tree)
+        methods = methods_of(tree)
+        yield from named_uses(module, methods)
+        yield from inline_uses(module, tree, methods)
 
 
-def named_uses(module: str, tree: ast.Module) -> Iterator[Use]:
+def named_uses(module: str, methods: Mapping[str, set[str]]) -> Iterator[Use]:
     """Patterns in the module's own names, those in its tuples and dicts included."""
-    methods = methods_of(tree)
     for name, value in vars(import_module(module.removesuffix(".__init__"))).items():
         for pattern in patterns_in(value):
             known = methods.get(name, set()) if isinstance(value, re.Pattern) else set[str]()
@@ -109,7 +109,7 @@ def patterns_in(value: Any) -> Iterator[re.Pattern[Any]]:
         yield from patterns_in(list(value.values()))
 
 
-def inline_uses(module: str, tree: ast.Module) -> Iterator[Use]:
+def inline_uses(module: str, tree: ast.Module, methods: Mapping[str, set[str]]) -> Iterator[Use]:
     """Patterns written where they are used; what is put into one counts as a word."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     inside = dict.fromkeys(inner for function in functions for inner in ast.walk(function))
@@ -128,7 +128,7 @@ def inline_uses(module: str, tree: ast.Module) -> Iterator[Use]:
         if text is not None:
             multiline = re.MULTILINE if flags is not None and "MULTILINE" in ast.unparse(flags) else 0
             place = f"{module}:{node.lineno}"
-            known = methods_of(tree).get(names.get(node, ""), set()) | {node.func.attr} - {"compile"}
+            known = methods.get(names.get(node, ""), set()) | {node.func.attr} - {"compile"}
             yield Use(place, re.compile(text, multiline), frozenset(known or {"finditer"}))
 
 

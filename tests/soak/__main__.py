@@ -2,9 +2,7 @@
 
 import argparse
 import asyncio
-import os
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -42,56 +40,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed.name = parsed.name or ("soak-fleet" if of_parts else "soak")
     out = parsed.out or Path(tempfile.mkdtemp(prefix="soak-report-"))
     out.mkdir(parents=True, exist_ok=True)
+    options = [f" --{name}" for name in ("fleet", "alone") if getattr(parsed, name)]
     head: dict[str, Any] = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "minutes": parsed.minutes,
         "seed": parsed.seed,
+        "options": "".join([*options, *(f" --without {part}" for part in parsed.without)]),
         "machine": harness.machine(),
     }
     started = time.monotonic()
-    said, wrong = (of_fleet if of_parts else of_one)(parsed, head, out)
-    print("\n".join(f"BROKEN {text[:2000]}" for text in wrong[: report.SHOWN_MOST]))
-    verdict = f"{len(wrong)} breaches" if wrong else "every invariant held"
-    print(f"{out / parsed.name}.md: {said} in {time.monotonic() - started:.0f} s, {verdict}")
-    return 1 if wrong else 0
-
-
-def of_one(parsed: argparse.Namespace, head: dict[str, Any], out: Path) -> tuple[str, list[str]]:
-    """Runs a soak of one daemon: what there was, and what is wrong."""
-    # Short, so that the broker's socket fits under it.
-    work = Path(tempfile.mkdtemp(prefix="soak-"))
-    campaign = Campaign(
-        work, seed=parsed.seed, seconds=parsed.minutes * 60, clients=parsed.clients, without=parsed.without
-    )
-    found: dict[str, Any] = {}
-    try:
-        asyncio.run(campaign.run())
-    finally:
-        found = campaign.figures()
-        head |= {"clients": parsed.clients, "without": parsed.without}
-        head["load_average"] = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-        report.write(out, parsed.name, {**head, **found})
-        shutil.copytree(work / "s" / "logs", out / "logs", dirs_exist_ok=True)
-        shutil.rmtree(work, ignore_errors=True)
-    wrong = [f"{name}: {text}" for name, texts in campaign.books.breaches.items() for text in texts]
-    return f"{found['runs']} runs", wrong
-
-
-def of_fleet(parsed: argparse.Namespace, head: dict[str, Any], out: Path) -> tuple[str, list[str]]:
-    """The same of a fleet, or of a broker alone."""
+    course: dict[str, Any] = {"seed": parsed.seed, "seconds": parsed.minutes * 60}
     # Short, so that sockets fit under it.
-    with Loopback() as network, tempfile.TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
-        campaign = FleetCampaign(
-            Path(folder), network, seed=parsed.seed, seconds=parsed.minutes * 60, alone=parsed.alone
+    with Loopback() as network, tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp") as folder:
+        campaign = (
+            FleetCampaign(Path(folder), network, alone=parsed.alone, **course)
+            if of_parts
+            else Campaign(Path(folder), clients=parsed.clients, without=parsed.without, **course)
         )
         try:
             asyncio.run(campaign.run())
         finally:
-            report.write_fleet(out, parsed.name, {**head, **campaign.figures()})
+            found = campaign.figures()
+            report.write(out, parsed.name, {**head, **found})
             for name, said in campaign.logs.items():
                 (out / f"{parsed.name}-{name.replace(' ', '-')}.log").write_text(said, "utf-8")
-    counts, faults = campaign.books.counts, campaign.faults.done
-    return f"{counts['requests']} runs, {faults.total()} faults", campaign.wrong
+    wrong = campaign.wrong
+    print("\n".join(f"BROKEN {text[:2000]}" for text in wrong[: report.SHOWN_MOST]))
+    verdict = f"{len(wrong)} breaches" if wrong else "every invariant held"
+    done = f"{sum(found['faults'].values())} faults in {time.monotonic() - started:.0f} s"
+    print(f"{out / parsed.name}.md: {done}, {verdict}")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -110,11 +110,8 @@ class Actors:
 
     def figures(self) -> dict[str, Any]:
         """For the report."""
-        return {
-            "neighbours": {} if self.met is None else self.met.as_json(),
-            "deeds": dict(self.deeds),
-            "endings": dict(self.stage.endings),
-        }
+        met = {} if self.met is None else self.met.as_json()
+        return {**{f"neighbour: {name}": value for name, value in met.items()}, **self.deeds}
 
     async def _floods(self, until: float) -> None:
         chance = random.Random(self.seed)

@@ -24,20 +24,13 @@ SHOWN_MOST: Final = 20
 
 @dataclass
 class Record:
-    """One run and its answer. Times are of the monotonic clock; `latency` and `answered` are None without an answer."""
+    """One run and how it has ended; `sent` is by the monotonic clock."""
 
     number: int
     kind: str
     sent: float
     cancelled: bool
-    answered: float | None = None
-    codes: tuple[str, ...] = ()
-    ok: bool = False
-
-    @property
-    def latency(self) -> float | None:
-        """Seconds from sending the request to its answer."""
-        return None if self.answered is None else self.answered - self.sent
+    ending: str = "no answer"
 
 
 @dataclass
@@ -55,7 +48,7 @@ class Books:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.breaches: dict[str, list[str]] = {name: [] for name in INVARIANTS}
+        self.wrong: list[str] = []
         self.broken: Counter[str] = Counter()
         self.calls_recorded = 0
         self.calls_completed = 0
@@ -66,9 +59,10 @@ class Books:
 
     def breach(self, invariant: str, what: str) -> None:
         """Notes that an invariant is broken."""
+        assert invariant in INVARIANTS
         self.broken[invariant] += 1
-        if len(self.breaches[invariant]) < SHOWN_MOST:
-            self.breaches[invariant].append(what)
+        if self.broken[invariant] <= SHOWN_MOST:
+            self.wrong.append(f"{invariant}: {what}")
 
     def sent(self, number: int, planned: Planned, now: float) -> Record:
         """Opens the record of a run."""
@@ -77,13 +71,12 @@ class Books:
         self._most[number] = planned.calls_most
         return record
 
-    def answered(self, record: Record, planned: Planned, when: float, message: Mapping[str, Any]) -> None:
+    def answered(self, record: Record, planned: Planned, message: Mapping[str, Any]) -> None:
         """Enters the answer of a run, as JSON-RPC has it."""
-        record.answered = when
+        record.ending = "well"
         name = f"run {record.number} ({record.kind})"
         result = cast("dict[str, Any]", message.get("result") or {})
         if planned.malformed:
-            record.ok = True
             if "error" not in message and not result.get("isError"):
                 self.breach("right ending", f"{name} was accepted")
             return
@@ -95,12 +88,12 @@ class Books:
         if response["result"] == NO_PROGRAM:
             # The run's worker is the attacker, which has answered a script that was not meant for it: no lie of
             # Cellblock's, and no figure of an honest run's.
-            record.kind, record.ok = GIVEN_TO_THE_ATTACKER, True
+            record.kind = GIVEN_TO_THE_ATTACKER
             return
         errors: list[Any] = [found for found in response["diagnostics"] if found["severity"] == "error"]
-        record.codes = tuple(found["code"] for found in errors)
-        record.ok = not errors
-        self._judge_ending(name, planned, record.codes, response, errors)
+        if errors:
+            record.ending = errors[0]["code"]
+        self._judge_ending(name, planned, response, errors)
         if planned.counted:
             self._told[record.number] = _told_by(response, errors)
 
@@ -138,16 +131,14 @@ class Books:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _judge_ending(
-        self, name: str, planned: Planned, codes: tuple[str, ...], response: Any, errors: list[Any]
-    ) -> None:
+    def _judge_ending(self, name: str, planned: Planned, response: Any, errors: list[Any]) -> None:
         if "*" in planned.right:
             return
         if wrong := [found for found in errors if found["code"] not in planned.right]:
             self.breach("right ending", f"{name}: {str(wrong)[:500]}")
-        if not codes and planned.must_fail:
+        if not errors and planned.must_fail:
             self.breach("right ending", f"{name} ended well: {str(response)[:500]}")
-        if not codes and planned.result is not None and not planned.result(response["result"]):
+        if not errors and planned.result is not None and not planned.result(response["result"]):
             self.breach("right result", f"{name}: {str(response)[:500]}")
 
     def _settle_run(self, run: int, told: _Told, recorded: set[int]) -> None:

@@ -8,24 +8,24 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
-from benchmarks.harness import SCRIPTS
+from benchmarks.harness import MIB, SCRIPTS
 from benchmarks.hostile.loop_watch import EVERY_SECONDS, stalls
 from benchmarks.hostile.neighbours import STALL_MS
 from benchmarks.hostile.stage import Stage, upstream
 from security.native.harness import Native, NoCompiler, build
-from soak import figures
 from soak.actors import Actors
 from soak.books import Books, Record
 from soak.faults import HOST_SHARE, Fault, Faults
 from soak.hostile_kinds import LARGE_KINDS, NATIVE_KIND
 from soak.load import KINDS, SERVERS, Load, Planned, call_numbers
-from soak.watch import Kinds, Rest, Watch, adopt_orphans, files_under, tracebacks
+from soak.memory import memory_breaches
+from soak.watch import Kinds, Rest, Sample, Watch, adopt_orphans, files_under, tracebacks
 from soak.wire import Cellblock
 from support.entries import plain_server, write_config
 
@@ -35,7 +35,6 @@ ANSWER_BOUND_SECONDS: Final = 90.0
 REST_BOUND_SECONDS: Final = 90.0
 """Bounds the wait for as many processes as before the load: hosts forget a burst 60 s after the last run."""
 
-PROGRESS_SECONDS: Final = 10.0
 SURVIVE_BOUND_SECONDS: Final = 10.0
 
 HOSTLESS_SAMPLES: Final = 20
@@ -92,10 +91,10 @@ class Campaign:
         self._after: Rest | None = None
         self._faults: Faults | None = None
         self._watch: Watch | None = None
-        self._survivors: list[str] = []
         self._private = [work / name for name in ("tmp", "home", "cwd")]
         self._ledgers = [work / f"{name}.jsonl" for name in SERVERS]
         self._log = work / "broker.log"
+        self.logs: dict[str, str] = {}
         self.books = Books()
         path = [str(SCRIPTS), *([self._native.environment()] if self._native else [])]
         environment = {
@@ -114,12 +113,17 @@ class Campaign:
             folder.mkdir()
 
     @property
+    def wrong(self) -> list[str]:
+        """The breaches."""
+        return self.books.wrong
+
+    @property
     def faults(self) -> list[Fault]:
         """The deaths so far."""
         return self._faults.done if self._faults else []
 
     async def run(self) -> None:
-        """The whole course. Breaches are in `books`."""
+        """The whole course; what is wrong is in `wrong`."""
         adopt_orphans()
         with contextlib.ExitStack() as stack:
             evil = {
@@ -138,15 +142,14 @@ class Campaign:
         watch = self._watch = Watch(self._cellblock.pid, ours, self._private)
         await self._warm_up(watch)
         self._before = await watch.rest(REST_BOUND_SECONDS)
-        self._say(f"at rest: {dict(self._before.processes)}")
         await self._loaded(watch)
+        self._judge_hosts(watch.samples)
         self._after = await self._rest_again(watch, self._before)
         self._compare(self._before, self._after)
         code = await self._cellblock.stop()
         if code != 0:
             self.books.breach("alive to the end", f"the broker ended with code {code}")
-        self._survivors = await watch.survivors(SURVIVE_BOUND_SECONDS)
-        for text in [*self._survivors, *watch.orphans.leaked.values()]:
+        for text in [*await watch.survivors(SURVIVE_BOUND_SECONDS), *watch.orphans.leaked.values()]:
             self.books.breach("no leaked process", text)
         for file in sorted(files_under(*self._private, self._work / "s" / "run")):
             self.books.breach("no leaked file", file.removeprefix(str(self._work)))
@@ -157,42 +160,34 @@ class Campaign:
     def figures(self) -> dict[str, Any]:
         """Everything for the report."""
         samples = self._watch.samples if self._watch else []
-        memory, grown = figures.memory_breaches(samples, len(self.books.records))
+        memory, grown = memory_breaches(samples, len(self.books.records))
         for text in grown:
             self.books.breach("memory does not grow", text)
-        answers = self._cellblock.answers
         self._judge_stalls()
-        by_fault = Counter(f"{fault.role} {fault.how}" for fault in self.faults)
         loaded = [record for record in self.books.records if record.sent >= self._began]
+        mib = {name: [round(one / MIB, 1) for one in found] for name, found in memory.items()}
+        kills = json.loads(self._kills.read_text("utf-8")) if self._kills.exists() else {"counts": {}}
         return {
-            "seconds": self._seconds,
-            "runs": len(loaded),
-            "answers": sum(answers.values()),
-            "duplicate_answers": sum(count - 1 for count in answers.values() if count > 1),
-            "calls": {
-                "recorded": self.books.calls_recorded,
-                "duplicates": self.books.broken["each call at most once"],
-                "completed": self.books.calls_completed,
-                "uncertain": self.books.calls_uncertain,
-                "not_started": self.books.calls_not_started,
+            "of": f"{self._clients} runs at once, {'' if self._native else 'no '}native attackers among the workers",
+            "faults": dict(sorted(Counter(f"{fault.role} {fault.how}" for fault in self.faults).items())),
+            "counts": {
+                "runs": len(loaded),
+                **{f"of kind: {kind}": count for kind, count in _common(one.kind for one in loaded)},
+                **{f"ended: {ending}": count for ending, count in _common(one.ending for one in loaded)},
+                "tool calls in the ledgers": self.books.calls_recorded,
+                "tool calls told completed": self.books.calls_completed,
+                "tool calls told uncertain": self.books.calls_uncertain,
+                "tool calls told not started": self.books.calls_not_started,
+                **{f"{name}, MiB early, late, steady growth": found for name, found in mib.items()},
+                "broker's descriptors at rest": _totals(self._before, self._after, "broker_fds"),
+                "host's descriptors at rest": _totals(self._before, self._after, "host_fds"),
+                "processes": len(self._watch.seen) if self._watch else 0,
+                **(self._actors.figures() if self._actors else {}),
+                **{f"killed daemon: {name}": count for name, count in kills["counts"].items()},
             },
-            "broken": dict(self.books.broken),
-            "breaches": self.books.breaches,
-            "kinds": figures.kinds(loaded),
-            "faults": dict(sorted(by_fault.items())),
-            "recoveries": figures.recoveries(loaded, self.faults, self._began),
-            "memory": memory,
-            "descriptors": {
-                "broker": _totals(self._before, self._after, "broker_fds"),
-                "host": _totals(self._before, self._after, "host_fds"),
-            },
-            "processes_seen": len(self._watch.seen) if self._watch else 0,
-            "processes_left": len(self._survivors),
-            "samples": figures.columns(samples),
-            "native": self._native is not None,
-            "hostile": self._actors.figures() if self._actors else {},
-            "kills": json.loads(self._kills.read_text("utf-8")) if self._kills.exists() else {},
-            "deaths": [vars(fault) for fault in self.faults],
+            "what_was_done": [vars(fault) for fault in self.faults],
+            "samples": [vars(sample) for sample in samples],
+            "wrong": self.wrong,
         }
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -220,7 +215,7 @@ class Campaign:
         faults = self._faults = Faults(
             watch.broker, self._seed, self._began, until=self._seconds * HOST_SHARE
         )
-        watching = [asyncio.create_task(work) for work in (watch.run(), self._progress())]
+        watching = asyncio.create_task(watch.run())
         deaths = asyncio.create_task(faults.run())
         stage = Stage(self._cellblock.port, self._cellblock.token, self._go)
         actors = self._actors = Actors(stage, self.books, self._seed, self._without)
@@ -233,7 +228,7 @@ class Campaign:
             await neighbour
         finally:
             actors.close()
-            for task in (*watching, deaths, neighbour, kills):
+            for task in (watching, deaths, neighbour, kills):
                 await _over(task)
 
     async def _daemons_are_killed(self, watch: Watch, seconds: float) -> None:
@@ -268,8 +263,7 @@ class Campaign:
             bound = 1.0
         await asyncio.wait([answer], timeout=bound)
         if answer.done() and not answer.cancelled():
-            when, message = answer.result()
-            self.books.answered(record, planned, when, message)
+            self.books.answered(record, planned, answer.result())
         elif self._cellblock.exit_code is not None:
             self.books.breach("alive to the end", f"the broker ended with code {self._cellblock.exit_code}")
 
@@ -301,31 +295,21 @@ class Campaign:
             if now - was:
                 self.books.breach("no leaked descriptor", f"{who}: {_difference(was, now)}")
 
+    def _judge_hosts(self, samples: Sequence[Sample]) -> None:
+        for first in range(len(samples) - HOSTLESS_SAMPLES):
+            if not any(sample.host_pid for sample in samples[first : first + HOSTLESS_SAMPLES + 1]):
+                self.books.breach(
+                    "alive to the end", f"at {samples[first].at:.0f} s: no host for {HOSTLESS_SAMPLES} s"
+                )
+
     def _read_logs(self) -> None:
-        for file in (self._log, self._cellblock.connect_log, self._work / "s" / "logs" / "host.log"):
-            text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+        files = (self._log, self._cellblock.connect_log, self._work / "s" / "logs" / "host.log")
+        self.logs = {file.stem: file.read_text("utf-8", "replace") for file in files if file.exists()}
+        for name, text in self.logs.items():
             for entry in tracebacks(text):
-                self.books.breach("clean logs", f"{file.name}: {entry[:1500]}")
+                self.books.breach("clean logs", f"{name}: {entry[:1500]}")
         for line in self._cellblock.noise:
             self.books.breach("clean logs", f"stdout: {line}")
-
-    async def _progress(self) -> None:
-        while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
-            passed = time.monotonic() - self._began
-            samples = self._watch.samples
-            last = samples[-1] if samples else None
-            if len(samples) > HOSTLESS_SAMPLES and not any(s.host_pid for s in samples[-HOSTLESS_SAMPLES:]):
-                self.books.breach("alive to the end", f"at {passed:.0f} s: no host for {HOSTLESS_SAMPLES} s")
-            memory = f"broker {last.broker_rss >> 20} MiB, host {last.host_rss >> 20} MiB" if last else ""
-            self._say(
-                f"{passed:5.0f} of {self._seconds:.0f} s: {len(self.books.records)} runs, "
-                f"{len(self.faults)} deaths and pauses, {sum(self.books.broken.values())} breaches, {memory}"
-            )
-
-    @staticmethod
-    def _say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
 
 
 async def _over(task: asyncio.Task[None]) -> None:
@@ -350,6 +334,10 @@ def _built(folder: Path) -> Native | None:
 def _difference(before: Kinds, after: Kinds) -> str:
     kinds = sorted(kind for kind in before | after if before[kind] != after[kind])
     return ", ".join(f"{kind}: {before[kind]} before, {after[kind]} after" for kind in kinds)
+
+
+def _common(names: Iterable[str]) -> list[tuple[str, int]]:
+    return Counter(names).most_common()
 
 
 def _totals(before: Rest | None, after: Rest | None, who: str) -> str:

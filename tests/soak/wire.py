@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import sys
-import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
 from pathlib import Path
@@ -45,7 +44,7 @@ class Cellblock:
         self._broker: Process | None = None
         self._process: Process | None = None
         self.port = 0
-        self._waiting: dict[int, asyncio.Future[tuple[float, dict[str, Any]]]] = {}
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._next = 0
         self._reader: asyncio.Task[None] | None = None
         self.answers: Counter[object] = Counter()
@@ -109,13 +108,11 @@ class Cellblock:
             await answered
         self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
-    def run(self, arguments: dict[str, Any]) -> tuple[int, asyncio.Future[tuple[float, dict[str, Any]]]]:
-        """Sends one `codemode.run`: its request id, and a future of the time of the answer and the answer."""
+    def run(self, arguments: dict[str, Any]) -> tuple[int, asyncio.Future[dict[str, Any]]]:
+        """Sends one `codemode.run`: its request id, and a future of the answer."""
         return self.request("tools/call", {"name": "codemode.run", "arguments": arguments})
 
-    def request(
-        self, method: str, parameters: dict[str, Any]
-    ) -> tuple[int, asyncio.Future[tuple[float, dict[str, Any]]]]:
+    def request(self, method: str, parameters: dict[str, Any]) -> tuple[int, asyncio.Future[dict[str, Any]]]:
         """Sends any request."""
         self._next += 1
         future = asyncio.get_running_loop().create_future()
@@ -149,7 +146,6 @@ class Cellblock:
     async def _read(self) -> None:
         assert self._process is not None and self._process.stdout is not None
         while line := await self._process.stdout.readline():
-            now = time.monotonic()
             try:
                 message = json.loads(line)
             except ValueError:
@@ -160,7 +156,7 @@ class Cellblock:
             self.answers[message["id"]] += 1
             future = self._waiting.pop(message["id"], None)
             if future is not None and not future.done():
-                future.set_result((now, message))
+                future.set_result(message)
         for future in self._waiting.values():
             future.cancel()
 

@@ -28,7 +28,7 @@ from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.store import LocalStore, Tables
+from cellblock.base.store import LocalStore, Store, Tables
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.flows.rules import OnAlways
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import RunOwner
+    from cellblock.record.scripts.library import Library
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
     from cellblock.types.learning.learner import Learner
@@ -164,6 +165,13 @@ def store_of(settings: Settings) -> LocalStore | SharedState:
     return SharedState(PostgresServer(state.url), state.keys)
 
 
+def library_of(settings: Settings, store: Store) -> Library:
+    """Returns what knows the kept scripts of a configuration."""
+    from cellblock.record.scripts.library import Library
+
+    return Library(store, settings.cellblock.auth, settings.cellblock.scripts.dir)
+
+
 def policy_of(
     settings: Settings, tokens: NamedTokens, counts: Counts, on_always: OnAlways | None = None
 ) -> Policy:
@@ -264,8 +272,7 @@ async def start_reach(
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
-    from cellblock.tools.upstream.pin_review import Reviewer
-    from cellblock.tools.upstream.pins import PinStore
+    from cellblock.tools.upstream.pins import PinStore, Reviewer
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
     from cellblock.types.learning.learner import Learner

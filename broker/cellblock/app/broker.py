@@ -18,6 +18,7 @@ from cellblock.app.assembly import (
     catalog_before_start,
     check_room,
     front_config,
+    library_of,
     policy_of,
     start_executor,
     start_reach,
@@ -655,8 +656,10 @@ class Broker:
         executor = self._executor = await start_executor(
             self._settings, reach, self.policy, self.events, stack, self.store
         )
+        from cellblock.app.kept_scripts import ServedScripts
         from cellblock.record.parked_runs import ParkedRuns
 
+        await ServedScripts(library_of(self._settings, self.store), reach.registry, executor).start(stack)
         parked = self._parked = ParkedRuns(
             reach.journals, reach.keeper, reach.owner, executor, reach.registry
         )

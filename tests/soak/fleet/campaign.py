@@ -140,7 +140,7 @@ class Campaign:
     def figures(self) -> dict[str, Any]:
         """Gives what a report needs."""
         return {
-            "fleet": self.summary,
+            "of": self.summary,
             "faults": dict(self.faults.done.most_common()),
             "counts": dict(sorted(self.books.counts.items())),
             "what_was_done": self.faults.log,
@@ -164,7 +164,7 @@ class Campaign:
         stop = time.monotonic() + self._seconds
         clients = Clients(self.fleet, self.books, self._chance, await self._other_token())
         clients.until, clients.over = stop, stop + BACK_SECONDS
-        clients.asks = clients.answers_again = True
+        clients.asks = True
         async with asyncio.TaskGroup() as group:
             beside = [
                 group.create_task(work) for work in (self._approving(clients), self._intruding(clients))

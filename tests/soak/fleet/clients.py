@@ -39,7 +39,7 @@ AGAIN: Final = ("PostgreSQL is away", "Try again.", "Call again in a few seconds
 """Stand in the errors of requests that want the truth while it is not to be had, and may be sent again."""
 
 AGAIN_SHARE: Final = 0.2
-"""Of the answers that are sent once more, by clients that do."""
+"""Of the answers that are sent once more."""
 
 LARGE: Final = 'globalThis.__codemode_result__ = "x".repeat(5000);'
 INLINE_BYTES: Final = 2048
@@ -58,13 +58,11 @@ class Clients:
 
     Attributes:
         asks: Whether the scripts call a server that asks, too.
-        answers_again: Whether some answers are sent twice.
         until: When no new request is begun, by the monotonic clock.
         over: When nobody comes back any more.
     """
 
     asks = False
-    answers_again = False
 
     def __init__(self, fleet: Fleet, books: RunBooks, chance: random.Random, other: str = "") -> None:
         self.until = self.over = math.inf
@@ -129,7 +127,7 @@ class Clients:
                 if run_id := response.get("usage", {}).get("runId"):
                     self._runs.append(run_id)
                 self._books.take(answer, had_gone=had_gone)
-                if back and self.answers_again and self._chance.random() < AGAIN_SHARE:
+                if back and self._chance.random() < AGAIN_SHARE:
                     _, again = await self._post(self._behind(), "tools/call", TOOL, able, **given, **back)
                     if again is not None:
                         self.answered_again(answer, again)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from cellblock.record.rows import Head
-from soak.books import GIVEN_TO_THE_ATTACKER, INVARIANTS, Books, Record
-from soak.faults import Fault
-from soak.figures import growth, memory_breaches, percentile, recoveries
+from soak.books import GIVEN_TO_THE_ATTACKER, INVARIANTS, Books
 from soak.fleet.shared import COUNTED, breaches, script
 from soak.load import Load, Planned, call_numbers, equals
+from soak.memory import growth, memory_breaches
 from soak.run_books import RunBooks
 from soak.watch import Sample
 
@@ -170,7 +169,7 @@ def judged(
     books = Books()
     record = books.sent(RUN, planned, 1.0)
     if answers:
-        books.answered(record, planned, 2.0, answer() if message is None else message)
+        books.answered(record, planned, answer() if message is None else message)
     books.settle({REQUEST: answers} if answers else {}, {REQUEST: record}, ledger)
     return set(books.broken)
 
@@ -260,16 +259,11 @@ def test_the_ledger_gives_calls_with_ids_only() -> None:
     assert call_numbers([json.dumps(event) for event in events]) == [(12, 3)]
 
 
-def test_latency_is_only_of_answered_runs() -> None:
-    assert Record(1, "trivial", 1.0, cancelled=False).latency is None
-    assert Record(1, "trivial", 1.0, cancelled=False, answered=3.0).latency == 2.0
-
-
 def test_a_run_that_the_attacker_got_is_no_honest_ones() -> None:
     books = Books()
     planned = Planned("trivial", {}, must_fail=True, result=equals(1))
     record = books.sent(RUN, planned, 1.0)
-    books.answered(record, planned, 2.0, answer(result=["no program"]))
+    books.answered(record, planned, answer(result=["no program"]))
     assert (record.kind, set(books.broken)) == (GIVEN_TO_THE_ATTACKER, set())
     # Anything else is judged as before.
     assert judged(planned, answer(result=["no"])) == {"right ending", "right result"}
@@ -307,22 +301,6 @@ def test_a_leak_is_told_from_a_high_water_mark(broker: list[int], said: str | No
 def test_short_series_have_no_growth() -> None:
     assert growth([1, 2, 3]) == (0, 0, 0)
     assert growth([]) == (0, 0, 0)
-
-
-def record(sent: float, answered: float | None, *, ok: bool = True) -> Record:
-    return Record(1, "trivial", sent, cancelled=False, answered=answered, ok=ok)
-
-
-def test_recoveries() -> None:
-    records = [
-        record(100.0, 100.5),
-        record(101.0, 101.1),
-        record(103.0, 104.0, ok=False),
-        record(105.0, 106.5),
-    ]
-    faults = [Fault(2.0, "host", "kill"), Fault(3.0, "worker", "kill"), Fault(8.0, "host", "kill")]
-    assert recoveries(records, faults, 100.0) == [4.5]
-    assert percentile([], 0.5) == 0.0
 
 
 def call(run: int, number: int) -> dict[str, Any]:

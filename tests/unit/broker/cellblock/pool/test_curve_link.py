@@ -123,15 +123,6 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     made.close()
 
 
-async def test_an_allowed_key_joins_and_is_reached(scene: Scene) -> None:
-    peer = await scene.joined()
-    assert scene.link.reaches(PREFIX + b"good") and not scene.link.reaches(b"good")
-    scene.link.send(PREFIX + b"good", b"", protocol.Demand(waiting=3))
-    await until(lambda: peer.heard == [protocol.Demand(waiting=3)], "the host is told")
-    peer.say(STATUS)
-    await until(lambda: scene.ears.heard[-1][1] == STATUS, "the host is heard")
-
-
 def nothing(_: Any) -> None:
     """No keys at all: the NULL mechanism."""
 

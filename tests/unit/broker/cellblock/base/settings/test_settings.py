@@ -174,18 +174,6 @@ def test_a_server_has_a_name() -> None:
     ]
 
 
-def test_an_error_does_not_show_what_may_be_secret() -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_settings({"mcpServers": {"a": {"command": "x", "env": ["TOKEN=hunter2"]}}})
-    assert "hunter2" not in str(caught.value)
-
-
-def test_all_errors_are_listed() -> None:
-    with pytest.raises(ConfigError, match="has 3 problems") as caught:
-        parse_settings({"mcpServers": {name: {} for name in "abc"}})
-    assert all(f"mcpServers.{name}: exactly one of" in caught.value.message for name in "abc")
-
-
 @pytest.mark.parametrize(
     "section", [Settings, CellblockSettings, PoolSettings, LimitSettings, UpstreamSettings]
 )

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anyio
 import mcp_types as types
 import pytest
 from mcp.shared.message import SessionMessage
@@ -87,24 +86,6 @@ class Client:
 
     async def _opened(self) -> None:
         await self.opened.wait()
-
-
-async def test_messages_pass_and_what_is_no_message_is_answered(tmp_path: Path) -> None:
-    client = Client(tmp_path, "no json", PING, " ", PING.replace("7", "8"), CALL + "[]}")
-    client.opened.set()
-    async with client.stream as stream:
-        first = await stream.receive()
-        assert isinstance(first, SessionMessage) and isinstance(first.message, types.JSONRPCRequest)
-        await client.answers.send(PONG)
-        second = await stream.receive()
-        await client.answers.send(SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=8, result={})))
-        assert [item async for item in stream] == []
-        with pytest.raises(anyio.EndOfStream):
-            await stream.receive()
-    assert isinstance(second, SessionMessage)
-    told = client.told()
-    assert [one.get("error", {}).get("code") for one in told] == [-32700, None, None, -32602]
-    assert told[1] == {"jsonrpc": "2.0", "id": 7, "result": {}}
 
 
 async def test_the_end_waits_for_the_broker_and_for_what_is_still_to_be_answered(tmp_path: Path) -> None:

@@ -63,17 +63,6 @@ def tool(name: str = "t", **fields: Any) -> ToolEntry:
     return ToolEntry(name, name, input_schema={"type": "object"}, **fields)
 
 
-async def test_what_was_observed_shows_in_discovery_with_its_provenance() -> None:
-    world = await World(tool()).saw((0, "value", {"rows": ROWS}), (0, "value", {"rows": []}))
-    schema = world.schema()
-    assert schema["description"].startswith("Observed from 2 results, 20")
-    assert schema["description"].endswith("; not declared by the server.")
-    assert schema["properties"]["rows"]["items"]["required"] == ["id", "name"]
-    listed = Discovery(world.catalog, world.outputs).answer("listTools", ["files", {"detail": "full"}])
-    assert listed[0]["outputSchema"] == schema
-    assert "outputSchema" not in Discovery(world.catalog, world.outputs).answer("listTools", ["files"])[0]
-
-
 async def test_what_clients_cache_never_changes_by_it() -> None:
     world = World(tool())
     before = declarations_in_budget(world.catalog, 16_000).text, declare_server(world.server)

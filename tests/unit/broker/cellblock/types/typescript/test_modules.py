@@ -1,7 +1,6 @@
 """Declarations of whole servers and catalogs, and outputs of all kinds, as the compiler sees them."""
 
 import json
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.types.typescript import declare_all, declare_server, declare_tool
-from support.recorded_catalogs import recorded_catalog
 
 HOSTILE = "*/ } export const evil: 1; /* \u2028`${x}`\n@ts-ignore \ud800"
 
@@ -215,33 +213,6 @@ void [version, ids, about, names, tool, found, all];
 """
     assert check(script, declare_all(Catalog())) == ""
     assert " [ERROR]" in check(script.replace('"full"', '"all"'), declare_all(Catalog()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("reading", [False, True])
-def test_public_servers_compile_and_convert_quickly(check: Any, reading: bool) -> None:
-    catalog = recorded_catalog()
-    tools = sum(len(one.tools) for one in catalog.servers.values())
-    assert tools >= 100
-    text = declare_all(catalog, reading=reading)
-    times: list[float] = []
-    for _ in range(3):
-        start = time.process_time()
-        assert declare_all(catalog, reading=reading) == text
-        times.append(time.process_time() - start)
-    imports = "\n".join(
-        f"import * as s{at} from {json.dumps(f'@codemode/servers/{name}')};"
-        for at, name in enumerate(catalog.servers)
-    )
-    uses = [
-        f"const f{at}_{number}: (input: never) => Promise<unknown> = s{at}.{one.export_name};"
-        for at, entry in enumerate(catalog.servers.values())
-        for number, one in enumerate(entry.tools)
-    ]
-    assert check("\n".join([imports, *uses]), text) == ""
-    assert "Warning" not in text
-    # A loose bound: the figure itself is about 0.4 ms a tool on the machine this was written on.
-    assert min(times) / tools < 0.010
 
 
 ROW = {
