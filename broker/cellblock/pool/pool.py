@@ -99,13 +99,12 @@ class _Host:
     grants: deque[int] = field(default_factory=deque[int])
     """Holds what a shared host has lent and is still to be told back."""
     is_reached: bool = True
+    """Says whether the last message to the host could be sent: one whose death is not noticed yet gets no run."""
 
     @property
     def free(self) -> int:
         # By host: one that has lent fewer places than it has runs takes none from the others.
         return max(0, self.capacity - len(self.leases))
-
-    """Says whether the last message to the host could be sent: one whose death is not noticed yet gets no run."""
 
 
 class _Waiting(NamedTuple):

@@ -205,6 +205,7 @@ class FlowRule(BaseModel):
     another argument which names a receiver."""
 
     then: Literal["allow", "ask", "deny"]
+    """Says what happens: the call is made, the user is asked first, or it is denied."""
 
     @property
     def pattern(self) -> str | None:
@@ -218,7 +219,10 @@ class Flows(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     preset: Literal["guard"] | None = None
+    """Sets the rules that count where none of `rules` fits: those of `guard`, or none."""
+
     rules: Annotated[list[FlowRule], Field(max_length=MAX_PATTERNS)] = []
+    """Lists the rules in their order."""
 
 
 class PolicySettings(BaseModel):
