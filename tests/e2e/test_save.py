@@ -1,13 +1,16 @@
 """Scripts from a run to cron: kept, reviewed, approved, run, tested, proposed, by the commands that people type."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.commands import cellblock
-from support.entries import tracker
+from support.documents import ROOT
+from support.entries import tracker, write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.waits import within
 
@@ -120,3 +123,40 @@ async def test_a_client_that_may_not_propose(tmp_path: Path) -> None:
         refused = await run(served, code="1", propose="by_agent")
         assert refused.is_error and "may not propose" in refused.content[0].text
         assert not (tmp_path / "kept").exists()
+
+
+WEEKLY = """import { list_issues } from "@codemode/servers/tracker";
+const { total } = await list_issues({ label: "bug" });
+globalThis.__codemode_result__ = { total, since: input.since };
+"""
+
+PAGE = (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8")
+CRON = re.search(r"^0 7 \* \* 1  cellblock (.*) > report.json$", PAGE, re.MULTILINE)
+UNIT = re.search(r"^ExecStart=cellblock (.*)$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.timeout(120)
+async def test_the_documented_lines_of_cron_and_systemd(tmp_path: Path) -> None:
+    assert CRON is not None and UNIT is not None
+    section = {**SECTION, "state_dir": str(tmp_path / "s"), "journal": "parked"}
+    write_config(tmp_path, {"tracker": tracker()}, **section)
+    (tmp_path / "weekly.js").write_text(WEEKLY)
+    given = ("--input", '{"since": "2026-11-02"}')
+    await said(tmp_path, "save", str(tmp_path / "weekly.js"), "weekly_report", *given)
+    file = tmp_path / "kept" / "weekly_report.ts"
+    for approve, code in ((False, 0), (True, 1)):
+        if approve:
+            file.write_text(file.read_text().replace('"readOnly": true', '"approve": ["tracker.*"]'))
+        digest = (await listed(tmp_path))["weekly_report"]["digest"]
+        await said(tmp_path, "scripts", "approve", "weekly_report", "--digest", digest)
+        ran = json.loads(
+            (await said(tmp_path, *shlex.split(UNIT[1]), code=code)).partition("\ncellblock:")[0]
+        )
+        if not approve:
+            assert ran["result"] == {"total": 16, "since": "2026-11-02"}
+            assert json.loads(await said(tmp_path, *shlex.split(CRON[1])))["result"] == ran["result"]
+    assert ran["diagnostics"][0]["code"] == "RUN_PARKED"
+    run_id = ran["usage"]["runId"]
+    await said(tmp_path, "runs", "approve", run_id)
+    resumed = json.loads(await said(tmp_path, "runs", "resume", run_id))
+    assert resumed["result"]["since"] == "2026-11-02"
