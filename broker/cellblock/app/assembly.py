@@ -273,8 +273,7 @@ async def start_reach(
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
-    from cellblock.tools.upstream.pin_review import Reviewer
-    from cellblock.tools.upstream.pins import PinStore
+    from cellblock.tools.upstream.pins import PinStore, Reviewer
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
     from cellblock.types.learning.learner import Learner

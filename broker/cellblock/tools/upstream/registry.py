@@ -31,7 +31,7 @@ from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts, as_pinned
 from cellblock.tools.upstream.persons import IDLE_SECONDS, NEEDS_LOGIN, Persons
-from cellblock.tools.upstream.pin_review import Reviewer
+from cellblock.tools.upstream.pins import Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.resources import Entry
 from cellblock.tools.upstream.server_entries import ServerEntries
