@@ -146,6 +146,7 @@ def front_config(settings: Settings) -> FrontConfig:
         section.schemas,
         tuple(name for name, server in settings.servers.items() if not server.disabled),
         section.traces is not None,
+        tuple(section.scripts.propose),
     )
 
 
