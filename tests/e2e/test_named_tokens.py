@@ -56,6 +56,8 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
         for path, method, status in (
             ("/dashboard", "GET", 403),
             ("/dashboard/state", "GET", 403),
+            ("/dashboard/kept", "GET", 403),
+            ("/dashboard/runs/0123456789abcdef", "GET", 403),
             ("/dashboard/code", "POST", 403),
             ("/metrics", "GET", 200),
         ):
