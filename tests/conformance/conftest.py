@@ -3,8 +3,6 @@
 Tests that change a server's tools bring a broker of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an agent is told before it writes code (3.2.1, 3.2.3, 3.2.4, 3.5, 4.4, 5.3.2), as an MCP client sees it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Section 5.3: what a binding takes, and what it gives back."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

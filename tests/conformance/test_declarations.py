@@ -1,7 +1,5 @@
 """Sections 4.4, 6.2 and 6.3: TypeScript declarations, proven with the compiler."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

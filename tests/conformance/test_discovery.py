@@ -1,7 +1,5 @@
 """Sections 4.1 to 4.3 and 12.1: `@codemode/discovery`."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sections 7.1 to 7.3 and 10: the classes, what they carry, and a hint on every error that an agent can get."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Sections 3.3.3 and 3.3.4: scripts that fail, and diagnostics that point into the agent's own source."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sections 3.4 and 3.5: what a script finds on `globalThis`, and what it must not find anywhere."""
 
-from __future__ import annotations
-
 import pytest
 
 from cellblock import Broker

@@ -1,7 +1,5 @@
 """Sections 1.4, 3.2.1 and 3.2.2: modules, top-level await, TypeScript, the result, and a fresh sandbox each run."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

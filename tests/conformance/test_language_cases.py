@@ -1,7 +1,5 @@
 """Language cases in workers: each of tests/test262 passes, or ends as its front matter or the manual says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final

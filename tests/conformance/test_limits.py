@@ -1,7 +1,5 @@
 """Sections 3.2.4, 7.4 and 11: limits that are kept by ending the run, and what is left of it."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

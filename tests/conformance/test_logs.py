@@ -1,7 +1,5 @@
 """Sections 3.3.1 and 9: what console calls become."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """The suite itself: every MUST has a test, every SHOULD a test or an argument, and the table is current."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Sections 7.4, 8 and 10: several servers, calls at the same time, cancelling, and tool lists that change."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Sections 2 and 3.2: the one tool, what a request may be, and what is refused before a worker is used."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

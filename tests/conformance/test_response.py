@@ -1,7 +1,5 @@
 """Section 3.3: the response, its trace, and what the trace must not tell."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sections 5.0.1 to 5.2 and 6.1: where servers are imported from, and what their modules export."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 `bash scripts/conformance --strict` runs the whole suite so.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import mcp_types as types

@@ -1,7 +1,5 @@
 """Section 11: hostile scripts and hostile servers against the modules that scripts are given."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -8,8 +8,6 @@ error names in the configuration. A scenario in which the user is asked goes thr
 client that fills forms with their defaults.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """What the conformance tests share: the servers that scripts meet, and short ways to run a script."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager

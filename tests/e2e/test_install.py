@@ -1,7 +1,5 @@
 """`cellblock install` on files as each client documents them: what it writes, what it leaves, and how it goes again."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """A login to a server in a real browser, as a person does it on a narrow screen."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

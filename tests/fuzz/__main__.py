@@ -1,7 +1,5 @@
 """Fuzzes the frame codec, or the contexts of processes that are reused. See `scripts/fuzz_frames`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

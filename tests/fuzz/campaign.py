@@ -1,7 +1,5 @@
 """A fuzzing run: streams until so many frames were made, guided by behaviours that were not seen before."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections import Counter, deque
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Fuzzes the contexts of processes that are reused: hooks on all that a script has, and what comes by at them."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Makes streams of one to four frames from a corpus: whole messages at first, then whatever was seen to behave anew."""
 
-from __future__ import annotations
-
 import random
 import struct
 from typing import Any, Final, cast

@@ -1,7 +1,5 @@
 """What must hold for any stream of bytes: frames and messages, or the one defined error, and nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

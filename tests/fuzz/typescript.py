@@ -1,7 +1,5 @@
 """The sandbox's decoder on the same streams, many in one Deno process, and where the two may differ."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What is said to somebody without a login who is not at this machine: the page at which they log in."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logins are listed, end, and are removed with all that their principal has; brokers that run take notice."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -15,8 +15,7 @@ from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import persons
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.lifecycle import State
-from cellblock.tools.upstream.pin_review import Reviewer
-from cellblock.tools.upstream.pins import PinStore
+from cellblock.tools.upstream.pins import PinStore, Reviewer
 from support.brokers import ready
 from support.entries import http_server, settings
 from support.oauth_world import World, world

@@ -3,8 +3,6 @@
 Writes into docs/images: dashboard-light.png, dashboard-dark.png, dashboard-run.png.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

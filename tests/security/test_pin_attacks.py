@@ -9,7 +9,7 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.serve.mcp.mcp_server import FrontServer
-from cellblock.tools.upstream import tool_list
+from cellblock.tools.upstream import listing
 from support.brokers import ready
 from support.entries import ledger, plain_server, settings
 from support.responses import succeeded
@@ -125,7 +125,7 @@ async def test_nothing_is_shown_or_called_that_is_not_approved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All in one session: the server changes its list, says so, and changes it again."""
-    monkeypatch.setattr(tool_list, "RELIST_SECONDS", 0.05)
+    monkeypatch.setattr(listing, "RELIST_SECONDS", 0.05)
     file, calls = tmp_path / "definitions.json", tmp_path / "ledger"
 
     def lists(tools: list[Definition]) -> None:

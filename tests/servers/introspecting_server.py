@@ -4,8 +4,6 @@ is (RFC 7662). Writes its port as its first line on stdout, and reads the issuer
 Run as ``python introspecting_server.py LEDGER``.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """Everybody's own logins, with an authorization server that is not ours."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 

@@ -47,6 +47,7 @@ Parts of the broker and of the host
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
     scripted_broker     a broker that a test scripts, for a worker host of the test's own process
     still_broker        a broker whose facts do not change, for metrics and the dashboard
+    standing_service    what a front-end needs of a broker that runs nothing
     retries             other pauses between attempts to connect to servers
     worker_owner        one worker: boots it, leases it, runs a script, records what it says
     context_worker      one worker whose runs have a V8 context each: runs scripts one after the other
@@ -54,6 +55,8 @@ Parts of the broker and of the host
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
     run_model           the model of `test_run_random`: what a run must be after each message, fault and second
     run_histories       the world of random histories: executor, keeper, servers that ask, and what may befall them
+    flow_world          servers of scenarios of flows: what each answers and was sent, and what a person was asked
+    flow_scenarios      attacks on a person's data, and honest tasks of the same kind
     bpf                 an interpreter of the kernel's classic BPF, for seccomp filters
     foreign_things      files of other programs in a folder that Cellblock uses; planted and compared
 

@@ -104,8 +104,6 @@ def invite(address: EmailStr) -> str:
 """
 
 LOCAL_TYPES: Final = """\
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cellblock import tool

@@ -1,7 +1,5 @@
 """A daemon in front of a server that wants everybody's own login, and browsers that log in at its pages."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

@@ -1,7 +1,5 @@
 """Values that nest as deeply as is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -28,7 +28,7 @@ from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
-from cellblock.base.store import LocalStore, Tables
+from cellblock.base.store import LocalStore, Store, Tables
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.flows.rules import OnAlways
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import RunOwner
+    from cellblock.record.scripts.library import Library
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
     from cellblock.types.learning.learner import Learner
@@ -145,6 +146,7 @@ def front_config(settings: Settings) -> FrontConfig:
         section.schemas,
         tuple(name for name, server in settings.servers.items() if not server.disabled),
         section.traces is not None,
+        tuple(section.scripts.propose),
     )
 
 
@@ -162,6 +164,13 @@ def store_of(settings: Settings) -> LocalStore | SharedState:
             hint="pip install 'cellblock[postgresql]'",
         ) from None
     return SharedState(PostgresServer(state.url), state.keys)
+
+
+def library_of(settings: Settings, store: Store) -> Library:
+    """Returns what knows the kept scripts of a configuration."""
+    from cellblock.record.scripts.library import Library
+
+    return Library(store, settings.cellblock.auth, settings.cellblock.scripts.dir)
 
 
 def policy_of(
@@ -215,13 +224,11 @@ def start_watchers(
     Raises:
         ConfigError: A file cannot be written, or a package is missing.
     """
-    from cellblock.observe.libraries import tame_libraries
+    from cellblock.observe.logs import RunLog, tame_libraries
 
     # In an embedder's process, too.
     tame_libraries()
     if logging.getLogger("cellblock.run").isEnabledFor(logging.INFO):
-        from cellblock.observe.logs import RunLog
-
         events.add(RunLog())
     if "calls" in audit:
         from cellblock.observe.audit import AuditLog
@@ -264,8 +271,7 @@ async def start_reach(
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
-    from cellblock.tools.upstream.pin_review import Reviewer
-    from cellblock.tools.upstream.pins import PinStore
+    from cellblock.tools.upstream.pins import PinStore, Reviewer
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
     from cellblock.types.learning.learner import Learner

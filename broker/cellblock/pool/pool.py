@@ -81,7 +81,9 @@ class Lease:
         self._pool.host_failed(self.host, why)
 
 
-RunMessage: TypeAlias = protocol.Run | protocol.Reply | protocol.Pause | protocol.Resume | protocol.Cancel
+RunMessage: TypeAlias = (
+    protocol.Run | protocol.Reply | protocol.Pause | protocol.Resume | protocol.Charge | protocol.Cancel
+)
 """Names the messages of one run to its host."""
 
 
@@ -97,13 +99,12 @@ class _Host:
     grants: deque[int] = field(default_factory=deque[int])
     """Holds what a shared host has lent and is still to be told back."""
     is_reached: bool = True
+    """Says whether the last message to the host could be sent: one whose death is not noticed yet gets no run."""
 
     @property
     def free(self) -> int:
         # By host: one that has lent fewer places than it has runs takes none from the others.
         return max(0, self.capacity - len(self.leases))
-
-    """Says whether the last message to the host could be sent: one whose death is not noticed yet gets no run."""
 
 
 class _Waiting(NamedTuple):
@@ -182,6 +183,11 @@ class Pool:
     def booting(self) -> int:
         """Returns how many workers are being booted, as the hosts last said."""
         return sum(host.status.booting for host in self._hosts.values() if host.status)
+
+    @property
+    def queue_wait_ms(self) -> int:
+        """Returns how long a run waits for a place at most, in milliseconds."""
+        return self._settings.queue_wait_ms
 
     def check_room(self, client: str = DEFAULT_CLIENT) -> None:
         """Raises Overloaded when a run of `client` could neither start nor wait now: sooner than `acquire` would."""

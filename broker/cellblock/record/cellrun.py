@@ -116,6 +116,7 @@ def _call_line(call: RecordedCall) -> dict[str, Any]:
         "duration_ms": call.duration_ms,
         "error": call.error,
         "certainty": call.certainty.value,
+        **({"inner": call.inner} if call.inner else {}),
     }
 
 

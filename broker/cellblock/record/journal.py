@@ -99,6 +99,7 @@ class _Noted:
         call, facts = self.call, self.facts
         if facts is not None:
             call.error, call.certainty, call.duration_ms = facts.error, facts.certainty, facts.duration_ms
+            call.inner = facts.inner
             call.label = facts.label
         return replace(call)
 

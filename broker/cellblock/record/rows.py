@@ -354,6 +354,7 @@ def needed_in(read: tuple[Head, list[Piece]] | None, parked: Parked | None) -> s
 
 def _known(facts: Facts) -> dict[str, Any]:
     known = {"error": facts.error, "certainty": facts.certainty.value, "duration_ms": facts.duration_ms}
+    known |= {"inner": facts.inner} if facts.inner else {}
     return {**known, "label": facts.label} if facts.label else known
 
 

@@ -7,6 +7,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -74,6 +75,15 @@ class CallCounts(NamedTuple):
     not_started: int
 
 
+@dataclass(slots=True)
+class Inner:
+    """Counts what the scripts that a run has called have used."""
+
+    cpu_ms: int = 0
+    log_bytes: int = 0
+    peak_bytes: int = 0
+
+
 class _Answered(NamedTuple):
     """Holds one successful answer, for who learns from it."""
 
@@ -94,7 +104,11 @@ class ToolCalls:
         questions: Has what servers ask, and which logins calls need; None in a run that is never parked.
 
     Attributes:
-        calls: What is known of them, in the order in which they were made.
+        calls: What is known of them, in the order in which they were made; those of scripts that were called, too.
+        context: What the run is made of.
+        clock: The run's.
+        inner: What those scripts have used.
+        one_child: Held while such a script runs.
     """
 
     def __init__(
@@ -112,10 +126,13 @@ class ToolCalls:
         """Holds what each tool said when it failed last."""
 
         self._questions = questions
-        self._context = context
+        self.context = self._context = context
+        self.inner: Final = Inner()
+        self.one_child: Final = asyncio.Lock()
+        self._earlier_inner = 0
         self._reply = reply
         self._room = room
-        self._clock = clock
+        self.clock = self._clock = clock
         self._variables = contextvars.copy_context()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._came: Callable[[int, CallFacts, bool, bytes], None] | None = None
@@ -134,7 +151,14 @@ class ToolCalls:
     @property
     def at_limit(self) -> bool:
         """Says whether the next call would be over `maxToolCalls`."""
-        return len(self.calls) >= self._context.limits.max_tool_calls
+        return self.calls_left <= 0
+
+    @property
+    def calls_left(self) -> int:
+        """Counts the calls that the run may still make, within those of its caller, where it has one."""
+        left = self._context.limits.max_tool_calls - len(self.calls) - self._earlier_inner
+        outer = self._context.outer
+        return left if outer is None else min(left, outer.calls.calls_left)
 
     @property
     def wait_ms(self) -> int:
@@ -146,6 +170,10 @@ class ToolCalls:
         """Starts one call; its answer is sent when it comes."""
         call = CallFacts(server_id, tool_name, time.monotonic())
         self.calls.append(call)
+        if (outer := self._context.outer) is not None:
+            call.within = outer.call.tool
+            outer.call.inner += 1
+            outer.calls.calls.append(call)
         held = self._loads.hold(len(body))
         # A call belongs to the request that made the run, not to whoever brought the worker's message.
         work = self._execute(call_id, call, body, held=held)
@@ -159,6 +187,7 @@ class ToolCalls:
         call.ok, call.error, call.certainty = ok, facts.error, facts.certainty
         call.over = True
         self.calls.append(call)
+        self._earlier_inner += facts.inner
         rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
         if rules is None or call.certainty is Certainty.NOT_STARTED:
             return
@@ -327,7 +356,8 @@ class ToolCalls:
     ) -> Any:
         """Waits for what comes of a call, of which the run's flow hears before anything of it goes on; of an error,
         too: it may have the server's words."""
-        flow = None if self._context.rules is None else self._context.rules.flow
+        # Of what a script has seen, its run tells.
+        flow = None if self._context.rules is None or server.is_scripts else self._context.rules.flow
         secrets = self._context.secrets
         try:
             result = await work
@@ -343,9 +373,10 @@ class ToolCalls:
         return result if secrets is None else await secrets.incoming(result)
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
+        account, caller = self._context.account, OuterCall(self, call)
         if self._questions is None:
             return CallOrigin(
-                self._context.requester, self._clock.standing_still, account=self._context.account
+                self._context.requester, self._clock.standing_still, account=account, caller=caller
             )
         asked = self._questions.of_call(call_id, call, body)
         return CallOrigin(
@@ -355,7 +386,8 @@ class ToolCalls:
             run=self._questions,
             sends=partial(self._questions.sends, call_id),
             round=self._questions.round_of_call(call_id),
-            account=self._context.account,
+            account=account,
+            caller=caller,
         )
 
     def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
@@ -451,6 +483,13 @@ class ToolCalls:
         elif self.under_way == 0 and self._waiting_since is not None:
             self._waited += time.monotonic() - self._waiting_since
             self._waiting_since = None
+
+
+class OuterCall(NamedTuple):
+    """Says which call of which run a run is."""
+
+    calls: ToolCalls
+    call: CallFacts
 
 
 def _callable(server: ServerEntry) -> Iterator[ToolEntry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cellblock.base.budget import Account
 from cellblock.run.answers import Answers
@@ -22,6 +22,9 @@ from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import Requester
 from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner
+
+if TYPE_CHECKING:
+    from cellblock.run.calls import OuterCall
 
 T = TypeVar("T")
 
@@ -104,6 +107,7 @@ class RunContext:
         counts_queue: Whether the time in the queue counts for the run's time.
         secrets: Keeps secrets of the configuration with their servers; None: they may go anywhere.
         key: Names the runs that may have one process with this one; empty: none.
+        outer: The call of another run that this run is.
     """
 
     plan: Plan
@@ -128,3 +132,4 @@ class RunContext:
     counts_queue: bool = False
     secrets: Secrets | None = None
     key: str = ""
+    outer: OuterCall | None = None

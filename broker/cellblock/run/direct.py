@@ -80,8 +80,9 @@ async def call_directly(
         facts.error, facts.over = error.summary, True
         raise
     finally:
-        if facts.certainty is not Certainty.NOT_STARTED and rules is not None and rules.flow is not None:
-            rules.flow.answered(server, tool, result)
+        flow = None if rules is None or server.is_scripts else rules.flow
+        if facts.certainty is not Certainty.NOT_STARTED and flow is not None:
+            flow.answered(server, tool, result)
         facts.duration_ms = int((time.monotonic() - facts.started) * 1000)
         watch.call_ended(facts)
         watch.ended(_response(facts) if facts.over else None)

@@ -48,6 +48,10 @@ class CallFacts:
     error: str | None = NEVER_SENT
     certainty: Certainty = Certainty.NOT_STARTED
     over: bool = False
+    within: str | None = None
+    """Names the kept script that has made the call, where another run has called that."""
+    inner: int = 0
+    """Counts the calls of a kept script that was called."""
     label: str = ""
     """Holds the label of what came of it, packed; empty where flows are off, or nothing has come."""
 
@@ -55,7 +59,12 @@ class CallFacts:
         """Gives the call's entry in the trace; of a call that is under way, with the time until now."""
         duration = self.duration_ms if self.over else int((time.monotonic() - self.started) * 1000)
         return TraceEntry(
-            server_id=self.server, tool_name=self.tool, duration_ms=duration, ok=self.ok, error=self.error
+            server_id=self.server,
+            tool_name=self.tool,
+            duration_ms=duration,
+            ok=self.ok,
+            error=self.error,
+            within=self.within,
         )
 
 

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -16,12 +16,14 @@ from cellblock.base.budget import ALL_BYTES, CLIENT_BYTES, Account, Budget
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.base.kept import Newest
 from cellblock.base.platforms import installed
-from cellblock.base.settings.policy import Reuse
+from cellblock.base.settings.policy import Grant, Reuse
 from cellblock.base.settings.sections import ALL, value_for
 from cellblock.base.settings.settings import RunSettings
 from cellblock.pool.pool import Lease, Pool
 from cellblock.run.answers import Answers
 from cellblock.run.call_inputs import CallInputs
+from cellblock.run.calls import OuterCall
+from cellblock.run.children import Callers
 from cellblock.run.context import Generation, RunContext
 from cellblock.run.direct import call_directly, learn
 from cellblock.run.events import RunEvents, RunWatch
@@ -31,6 +33,7 @@ from cellblock.run.hook import KeptRun, RecordedCall, RunJournal, RunKeeper
 from cellblock.run.outcome import run_losses
 from cellblock.run.plan import (
     Plan,
+    calls_scripts,
     capability_warnings,
     make_plan,
     named_servers,
@@ -172,6 +175,7 @@ class _Job:
     given: RunJournal | None
     script_name: str
     label: Label | None
+    outer: OuterCall | None = None
 
     @property
     def journal(self) -> RunJournal | None:
@@ -251,6 +255,7 @@ class Executor:
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
         self._checker = checker
         self._generation = Generation()
+        self._callers = Callers(lambda: pool.capacity)
         self._keys = ReuseKeys(pool.keep_keys)
         self._reuse: Mapping[str, Reuse] = reuse or {ALL: "never"}
         self._memory = memory
@@ -261,6 +266,11 @@ class Executor:
     def busy(self) -> bool:
         """Says whether a run is at work, from its request to its response."""
         return self._at_work > 0
+
+    @property
+    def places(self) -> int:
+        """Gives the places for runs that the hosts have now."""
+        return self._pool.capacity
 
     def use(self, settings: RunSettings, policy: Policy) -> Generation:
         """Takes over other limits, bounds and grants for the runs that come, and gives the generation of those
@@ -301,6 +311,7 @@ class Executor:
         kept: KeptRun | None = None,
         run_id: str = "",
         script_name: str = "",
+        outer: OuterCall | None = None,
         label: Label = NOTHING,
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
@@ -313,6 +324,7 @@ class Executor:
             run_id: Names a new run; empty: any name.
             script_name: What places in the script are told by, in the place of what was recorded; empty: it is no file.
                 One that would have to be written otherwise within JSON counts as empty.
+            outer: The call of another run that this one is: within its grants, and told of nowhere else.
             label: Of what the script's author knows besides what its principal is remembered to have read. What the run
                 knows at its end is `response.label`.
 
@@ -326,11 +338,15 @@ class Executor:
         try:
             request = read_request(raw, self._settings)
             principal = caller.grantee.principal
-            grants = self._policy.grants_of(principal, request.grants)
+            if outer is None:
+                grants = self._policy.grants_of(principal, request.grants)
+            else:
+                rules = outer.calls.context.rules
+                grants = (rules.grants if rules else UNRESTRICTED).narrowed_by(request.grants or Grant())
             if request.plan and grants is None:
                 grants = UNRESTRICTED
             # A recording that is run again is not one more run.
-            if kept is None and journal is None and self._keeper is not None:
+            if kept is None and journal is None and outer is None and self._keeper is not None:
                 kept = self._keeper.opened(
                     principal,
                     client=caller.client,
@@ -352,6 +368,7 @@ class Executor:
                 kept=kept,
                 given=journal,
                 script_name=name if is_plain_name(name) else SCRIPT_NAME,
+                outer=outer,
                 label=await self._known_before(caller, journal, label),
             )
             try:
@@ -401,6 +418,11 @@ class Executor:
             account = Account(self._budget, caller.client)
             named = f"{server.server_id}.{tool.tool_name}"
             watch = self._events.open(caller.client, named, principal=principal)
+            origin = CallOrigin(caller.requester, account=account, caller=caller)
+            inputs = CallInputs(self._schemas, account)
+            result = await call_directly(
+                server, tool, arguments, self._upstreams, inputs, rules, origin, watch
+            )
             inputs, origin = CallInputs(self._schemas, account), CallOrigin(caller.requester, account=account)
             try:
                 result = await call_directly(
@@ -441,10 +463,11 @@ class Executor:
         """Runs a script in one process. `found` takes what is found in scripts beside the outcome of the run."""
         catalog, servers = None, frozenset[str]()
         request, client = job.request, job.caller.client
-        with ExitStack() as until_end:
+        async with AsyncExitStack() as until_end:
             try:
                 # Before the work of planning: a refusal must stay cheap when very many come.
-                self._pool.check_room(client)
+                if job.outer is None:
+                    self._pool.check_room(client)
                 catalog = job.seen(self._upstreams.catalogs_of(job.caller.grantee.principal)[0])
                 account = Account(self._budget, client)
                 imports = await self._parsers.parsed(encoded(request.code), account, self._pool.bound)
@@ -470,6 +493,8 @@ class Executor:
                     found += notices
                     if errors:
                         raise _Refused(*errors)
+                if job.outer is None and calls_scripts(plan.script, catalog):
+                    await until_end.enter_async_context(self._callers.inside(self._pool.queue_wait_ms))
                 run = Run(context)
                 lease, queue_ms = await self._leased(run, job)
             except NOT_STARTED as error:
@@ -621,7 +646,7 @@ class Executor:
             counts_queue=request.has_default_timeout,
             catalog=catalog,
             discovery=self._discovery.get_or_make(catalog).shown(self._outputs(caller.grantee.principal)),
-            rules=self._rules(caller, job.grants, earlier=job.earlier, stops=request.plan, flow=flow),
+            rules=self._rules_of(job, flow),
             requester=caller.requester,
             account=account,
             upstreams=self._upstreams,
@@ -638,7 +663,14 @@ class Executor:
             used_cpu_ms=0 if kept is None else kept.earlier_cpu_ms,
             secrets=self._policy.secrets,
             key=key,
+            outer=job.outer,
         )
+
+    def _rules_of(self, job: _Job, flow: RunFlow | None) -> RunRules | None:
+        outer = None if job.outer is None else job.outer.calls.context.rules
+        if outer is not None and job.grants is not None:
+            return outer.of_child(job.grants, flow)
+        return self._rules(job.caller, job.grants, earlier=job.earlier, stops=job.request.plan, flow=flow)
 
     def _journal_begins(self, journal: RunJournal, plan: Plan, job: _Job, catalog: Catalog) -> bytes:
         """Gives what the worker of a journaled run is sent."""
@@ -664,7 +696,11 @@ class Executor:
         limits = job.request.limits
         try:
             async with asyncio.timeout(limits.timeout_ms / 1000 if job.request.has_default_timeout else None):
-                lease = await self._pool.acquire(run, job.caller.client)
+                # Its caller has a place already: a client of its own is served first.
+                client = (
+                    job.caller.client if job.outer is None else f"{job.caller.client} {job.watch.facts.id}"
+                )
+                lease = await self._pool.acquire(run, client)
         except TimeoutError:
             raise Overloaded(
                 f"No place came free within the run's time, limits.timeoutMs = {limits.timeout_ms}.",

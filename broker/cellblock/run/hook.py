@@ -108,6 +108,7 @@ class RecordedCall:
         duration_ms: How long it took; this and the next two are as in the trace.
         error: One of a few fixed phrases.
         certainty: What is certain about a call without an answer.
+        inner: How many calls a kept script that was called has made.
         label: As of `CallFacts`.
     """
 
@@ -122,6 +123,7 @@ class RecordedCall:
     duration_ms: int = 0
     error: str | None = None
     certainty: Certainty = Certainty.NOT_STARTED
+    inner: int = 0
     label: str = ""
 
     @property

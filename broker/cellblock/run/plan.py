@@ -22,10 +22,12 @@ from cellblock.tools.catalog.modules import (
     ERROR_CLASSES,
     ERRORS_SPECIFIER,
     IMPORT_SPECIFIER,
+    SCRIPTS_SPECIFIER,
     SERVERS_PREFIX,
     ModuleUrls,
     data_url,
     fixed_modules,
+    server_of,
 )
 from cellblock.types.absent_globals import absent_module_hint
 from cellblock.types.check.ambient import imported_servers
@@ -98,7 +100,10 @@ def make_plan(
     if script.computed:
         for known in (catalog.servers, catalog.unavailable, catalog.denied):
             wanted |= {SERVERS_PREFIX + server_id for server_id in known}
-        wanted |= set(fixed_modules()) - {IMPORT_SPECIFIER}
+        wanted |= {
+            *fixed_modules(),
+            *((SCRIPTS_SPECIFIER,) if server_of(catalog, SCRIPTS_SPECIFIER) else ()),
+        } - {IMPORT_SPECIFIER}
     for specifier in sorted(wanted):
         url = url_of(specifier)
         if url is not None:
@@ -147,11 +152,19 @@ def recorded_plan(journal: RunJournal, code: str, imports: Imports, name: str = 
     return Plan(script, json.dumps(start).encode(), errors, code)
 
 
+def calls_scripts(script: Script, catalog: Catalog) -> bool:
+    """Says whether a script may call kept ones."""
+    scripts = server_of(catalog, SCRIPTS_SPECIFIER)
+    return scripts is not None and (
+        script.computed or any(server_of(catalog, name) is scripts for name in script.specifiers)
+    )
+
+
 def imported_exports(script: Script, catalog: Catalog) -> dict[str, list[str]]:
     """Gives the names that a script's imports can give it, by module; `import(…)` of what is computed left out."""
     names: dict[str, list[str]] = {}
     for specifier in script.specifiers:
-        server = catalog.servers.get(specifier.removeprefix(SERVERS_PREFIX))
+        server = server_of(catalog, specifier)
         if server is not None:
             names[specifier] = [tool.export_name for tool in server.tools]
         elif specifier == DISCOVERY_SPECIFIER:
@@ -177,6 +190,12 @@ def imported_withheld(script: Script, catalog: Catalog) -> dict[str, Withheld]:
 def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
     """Says why a specifier cannot be imported, as the body of an error."""
     named = shorten(specifier)
+    if specifier == SCRIPTS_SPECIFIER:
+        return {
+            "errorClass": "CodemodeError",
+            "message": f"Cannot import {named!r}: no kept script is approved that this run may call.",
+            "hint": "Do without. `cellblock scripts approve` lets one in; a kept script cannot call another.",
+        }
     if not specifier.startswith(SERVERS_PREFIX):
         is_ours = specifier == _PREFIX[:-1] or specifier.startswith(_PREFIX)
         why = "there is no such module" if is_ours else "only @codemode/* modules exist here"

@@ -34,6 +34,8 @@ class TraceEntry(_Part):
     duration_ms: int
     ok: bool
     error: str | None = None
+    within: str | None = None
+    """Names the kept script that has made the call, when the run has called that. Absent for the run's own calls."""
 
 
 class Diagnostic(_Part):

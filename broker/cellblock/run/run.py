@@ -106,7 +106,8 @@ class Run:
         self._pause_ms = rules.pause_ms(parks=parks) if rules else 0
         if context.requester is not None or parks:
             self._pause_ms += PAUSE_MS
-        self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
+        outer = None if context.outer is None else context.outer.calls.clock
+        self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline, outer)
         self._questions: Questions | None = None
         if kept is not None and parks:
             parking = Parking(lambda: self._calls.under_way, self._park)
@@ -263,7 +264,7 @@ class Run:
         if self._life.is_running:
             self._deadline.at(seconds, "it let a run pass its deadline")
 
-    def _hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
+    def _hold_clock(self, message: protocol.Pause | protocol.Resume | protocol.Charge) -> None:
         if self._life.is_running:
             self._to_host(self._lease, message)
 
@@ -440,7 +441,7 @@ class Run:
             usage=Usage(
                 wall_ms=ended.wall_ms,
                 cpu_ms=ended.cpu_ms + self._context.account.cpu_ms,
-                peak_memory_bytes=ended.peak_bytes,
+                peak_memory_bytes=max(ended.peak_bytes, self._calls.inner.peak_bytes),
                 queue_ms=queue_ms,
                 tool_wait_ms=self._calls.wait_ms,
                 tool_calls=len(trace),

@@ -26,17 +26,20 @@ class RunClock:
         allowance: Seconds that the clock may stand still in all; the host keeps this too.
         send: Tells the host; does nothing when the run is no longer running.
         set_bound: Sets the broker's own bound of the run, in seconds from now; does nothing as above.
+        outer: The clock of the run that has called this one: it stands still with this one.
     """
 
     def __init__(
         self,
         allowance: float,
-        send: Callable[[protocol.Pause | protocol.Resume], None],
+        send: Callable[[protocol.Pause | protocol.Resume | protocol.Charge], None],
         set_bound: Callable[[float], None],
+        outer: RunClock | None = None,
     ) -> None:
         self._allowance = allowance
         self._send = send
         self._set_bound = set_bound
+        self._outer = outer
         self._left = 0.0
         self._since = 0.0
         self._stopped = False
@@ -63,6 +66,8 @@ class RunClock:
     def stop(self) -> None:
         """Stops the run's time."""
         self._holders += 1
+        if self._outer is not None:
+            self._outer.stop()
         if self._stopped or self._allowance <= 0:
             return
         self._left -= self._turn(stopped=True)
@@ -72,11 +77,17 @@ class RunClock:
     def go_on(self) -> None:
         """Lets the run's time pass again, when nobody else has stopped it."""
         self._holders -= 1
+        if self._outer is not None:
+            self._outer.go_on()
         if self._holders or not self._stopped:
             return
         self._allowance -= self._turn(stopped=False)
         self._send(protocol.Resume())
         self._set_bound(self._left)
+
+    def charge(self, cpu_ms: int) -> None:
+        """Counts CPU milliseconds for the run that another process uses for it; negative ones are given back."""
+        self._send(protocol.Charge(cpu_ms=cpu_ms))
 
     @property
     def left(self) -> float:

@@ -17,9 +17,6 @@ from cellblock_worker.confinement.seccomp import ALLOW, Branch, Check, refuse
 
 Program = Literal["deno", "tsc"]
 
-"""Says whether a call that is on no list is refused, or goes on and is logged by the kernel; what is `REFUSED` always
-is."""
-
 TRACED: Final[Mapping[Program, frozenset[str]]] = {
     "deno": frozenset({"2.9.8"}),
     "tsc": frozenset({"7.0.2"}),

@@ -415,6 +415,9 @@ class Host:
             case protocol.Pause() | protocol.Resume():
                 if (worker := self._run_of(link, token)) is not None and not worker.hold_clock(message):
                     logger.error("dropped a %s of the broker that does not fit the run's clock", message.t)
+            case protocol.Charge():
+                if (worker := self._run_of(link, token)) is not None:
+                    worker.charge(message.cpu_ms)
             case protocol.Cancel():
                 if self._link_of.get(token) is link:
                     self._cancel(token)

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header
 
-PROTOCOL_VERSION: Final = 6
+PROTOCOL_VERSION: Final = 7
 """Goes up with any change that an older peer would misread; both sides refuse another version."""
 
 MAX_NAME_CHARS: Final = 512
@@ -337,6 +337,12 @@ class Resume(Message, frozen=True):
     """Lets the run's wall clock go on. Only after `Pause`, once."""
 
 
+class Charge(Message, frozen=True):
+    """Counts CPU time for the run's cap that another run uses for it; what is negative is given back."""
+
+    cpu_ms: Annotated[int, Meta(ge=-(2**53 - 1), le=2**53 - 1)]
+
+
 class Cancel(Message, frozen=True):
     """Kills the run's worker now. The host answers with `Ended`."""
 
@@ -384,7 +390,7 @@ REPLY_OPENING: Final = _opening(Reply)
 FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
 FromHost = Hello | Status | Grant | Leased | Log | Call | Query | Took | Notice | Noted | Live | Ended
-ToHost = Run | Reply | Pause | Resume | Cancel | Granted | Demand | Keys | Shutdown
+ToHost = Run | Reply | Pause | Resume | Charge | Cancel | Granted | Demand | Keys | Shutdown
 
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {
     _opening(kind): kind.max_body for kind in get_args(FromWorker)

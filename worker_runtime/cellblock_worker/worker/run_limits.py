@@ -121,6 +121,7 @@ class UseWatch:
     Attributes:
         reported: CPU seconds that `computes` has been told in all; 0 of a run that is not a long one.
         billed: CPU seconds that the run has cost the host; they count as its own.
+        charged: CPU seconds that others use for the run; they count for its cap alone.
         live_at: CPU seconds that the run had used when its own cap began; None while it replays what it has done.
     """
 
@@ -145,6 +146,7 @@ class UseWatch:
         self._computes = computes
         self.reported = 0.0
         self.billed = 0.0
+        self.charged = 0.0
         self.live_at: float | None = None if run.replay_ms else 0.0
         self._longest_pause = FIRST_SAMPLE_SECONDS
         self._timer = self._look_later((run.replay_ms or run.cpu_ms) / 1000)
@@ -164,6 +166,12 @@ class UseWatch:
         self._timer.cancel()
         self._timer = self._look_later(self._run.cpu_ms / 1000)
         return True
+
+    def charge(self, cpu_seconds: float) -> None:
+        """Counts CPU time that is used elsewhere for the run, and looks at its cap at once."""
+        self.charged += cpu_seconds
+        self._timer.cancel()
+        self._look()
 
     def now(self) -> Usage | None:
         """Returns the CPU time and memory that the run has used by now; None when that cannot be read."""
@@ -187,7 +195,7 @@ class UseWatch:
         if self.live_at is None:
             left = self._run.replay_ms / 1000 - used
         else:
-            left = self._run.cpu_ms / 1000 - (used - self.live_at)
+            left = self._run.cpu_ms / 1000 - (used - self.live_at) - self.charged
         if left <= 0:
             replays = self.live_at is None
             self._kill(

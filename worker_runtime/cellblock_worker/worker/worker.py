@@ -286,6 +286,11 @@ class Worker:
             return True
         return self._clock.stop() if isinstance(message, protocol.Pause) else self._clock.go_on()
 
+    def charge(self, cpu_ms: int) -> None:
+        """Counts CPU time that is used elsewhere for the run that the worker has."""
+        if self.state is State.RUNNING and self._watch is not None:
+            self._watch.charge(cpu_ms / 1000)
+
     def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
         """Kills the worker with SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
         if self.state in (State.ENDING, State.GONE):

@@ -7,6 +7,7 @@ import asyncio
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Final
 from pydantic.alias_generators import to_camel
 
 from cellblock import __version__
+from cellblock.app.assembly import library_of
 from cellblock.app.broker import Broker
 from cellblock.app.cli.asking import Person, answered
 from cellblock.app.cli.config_check import Checked, check_config
@@ -29,10 +31,11 @@ from cellblock.app.cli.fixes import (
     with_fix,
 )
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import QUIET_SECONDS, config_used, reading, settled
+from cellblock.app.cli.loading import QUIET_SECONDS, config_used, reading, settled, store_to_read
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
 from cellblock.base.daemon_socket import addresses
+from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError, HostUnavailable, counted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
@@ -64,6 +67,7 @@ class Report:
     typecheck: str = ""
     daemon: str = ""
     servers: dict[str, str] = field(default_factory=dict[str, str])
+    scripts: dict[str, str] = field(default_factory=dict[str, str])
     flows: list[str] = field(default_factory=list[str])
     warnings: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
@@ -94,6 +98,9 @@ class Report:
                 for name, state in self.servers.items()
             )
             parts.append([paint("Servers", "bold"), *states])
+        if self.scripts:
+            approved = (f"  {name}: {said}" for name, said in self.scripts.items())
+            parts.append([paint("Kept scripts that run", "bold"), *approved])
         if self.flows:
             parts.append([paint("Where data may go", "bold"), *(f"  {line}" for line in self.flows)])
         if self.warnings:
@@ -165,6 +172,7 @@ async def _examine(
                 f"{address} is taken by another program, or by a daemon with another state directory. Serve at "
                 "another port: cellblock serve --http 127.0.0.1:PORT."
             )
+    report.scripts = await asyncio.to_thread(_approved_scripts, settings)
     report.layers, report.missing, report.servers = found["layers"], found["missing"], found["servers"]
     versions.update(found["versions"])
     report.typecheck += found["typecheck"]
@@ -218,6 +226,18 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         "flows": overview(section.policy, settings.servers, broker.catalog),
         "warnings": warnings,
         "problems": problems,
+    }
+
+
+def _approved_scripts(settings: Settings) -> dict[str, str]:
+    """Says who has let which version of each kept script in."""
+    try:
+        approvals = library_of(settings, store_to_read(settings)).approvals()
+    except StoreError as error:
+        return {"?": str(error)}
+    return {
+        name: f"{one.script.digest}, approved by {one.by} on {time.strftime('%Y-%m-%d', time.localtime(one.at))}"
+        for name, one in approvals.items()
     }
 
 

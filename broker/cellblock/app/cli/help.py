@@ -41,7 +41,7 @@ class Help:
 
 
 GROUPS: Final = {
-    "run": ("run", "record", "replay", "types", "search", "inspect"),
+    "run": ("run", "record", "replay", "save", "scripts", "test", "types", "search", "inspect"),
     "servers": (
         *(
             "add",
@@ -103,6 +103,52 @@ HELP: Final = {
         "cellblock replay run.cellrun --script fixed.js  # try a change against the recorded answers",
         "cellblock replay run.cellrun --script fixed.js --live-on-miss --yes --config cellblock.json  # make new calls",
         one="the response is not the recorded one, or the script that was tried failed",
+    ),
+    "save": Help(
+        "keep the script of a run, to be run again",
+        "Makes a file in `scripts.dir` of the script of a run that ended well, with its parameters, its schemas, and "
+        "the tools that it may call; and keeps the recording, encrypted, as its test. With --input, runs a script, "
+        "live, and keeps it if it ends well. Nothing runs before `scripts approve`.",
+        "cellblock save 5f1c0a9be2d34c77 weekly_report --param since=2026-11-02  # a kept run, with one parameter",
+        "cellblock save run.cellrun weekly_report --description 'Issues since a day, by state.'  # a recording",
+        """cellblock save report.js weekly_report --input '{"since": "2026-11-02"}'  # a script that has an `input`""",
+        one="the script failed, and nothing is kept",
+    ),
+    "scripts": Help(
+        "list, review and approve kept scripts",
+        "A version of a kept script runs when a person has approved it here. What runs is the approved text, whatever "
+        "becomes of the file.",
+        "cellblock scripts list  # all of them",
+        "cellblock scripts approve weekly_report  # shows what is new, and asks",
+    ),
+    "scripts list": Help(
+        "list kept scripts, and who has approved which version",
+        "Lists the files in `scripts.dir` and the approved versions.",
+        "cellblock scripts list --json  # for machines",
+    ),
+    "scripts approve": Help(
+        "let a version of a script run",
+        "Shows the file as a difference to the version before, and asks. Without a terminal, --digest names the "
+        "version that was reviewed.",
+        "cellblock scripts approve weekly_report  # asks",
+        "cellblock scripts approve weekly_report --digest sha256:9f86d081…  # this version, and no other",
+        one="it was not approved",
+    ),
+    "scripts remove": Help(
+        "let a script run no more",
+        "Takes the approval of scripts back. Their files and their recordings stay.",
+        "cellblock scripts remove weekly_report  # it does not run any more",
+    ),
+    "test": Help(
+        "say whether kept scripts still work",
+        "Replays each script against its recording, offline; then connects to the servers that it calls, and holds its "
+        "recorded inputs and results, and the script itself, against their schemas as they are now. Calls no tool, "
+        "unless --input says so. docs/scripts.md has what counts as a change.",
+        "cellblock test  # all kept scripts",
+        "cellblock test weekly_report --json  # one, for machines",
+        "cellblock test weekly_report --offline  # the replay alone",
+        """cellblock test weekly_report --input '{"since": "2026-11-09"}'  # with a second input, live, after a yes""",
+        one="a script is changed or broken",
     ),
     "serve": Help(
         "be an MCP server with the tool codemode.run",

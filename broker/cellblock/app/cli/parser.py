@@ -67,8 +67,8 @@ def _add_actions(commands: Commands, path: str) -> Commands:
     return _add(commands, path).add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
-def _add_script(run: Parser) -> None:
-    run.value("script", "SCRIPT", "a file, or - for standard input").common(json=False)
+def _add_script(run: Parser, **more: str) -> None:
+    run.value("script", "SCRIPT", "a file, or - for standard input", **more).common(json=False)
     for name, meaning in LIMITS.items():
         run.value(f"--{name.replace('_', '-')}", "N", meaning, type=int)
     checked = "type-check after a failure, or before the start (default: as configured)"
@@ -85,7 +85,10 @@ def _add_script(run: Parser) -> None:
 
 
 def _add_brokers(commands: Commands) -> None:
-    _add_script(_add(commands, "run", "run:run"))
+    run = _add(commands, "run", "run:run")
+    _add_script(run, nargs="?")
+    run.value("--saved", "NAME", "run the approved version of this kept script")
+    run.value("--input", "JSON", "with --saved: its input, an object")
     record = _add(commands, "record", "run:record")
     _add_script(record)
     record.add_argument(
@@ -105,6 +108,8 @@ def _add_brokers(commands: Commands) -> None:
         .flag("--yes", "with --live-on-miss: make it without a question")
         .common(json=False)
     )
+
+    _add_kept_scripts(commands)
 
     profiles = ["default", "extended", "proxy"]
     over = f"over streamable HTTP, at the path /mcp (default {DEFAULT_ADDRESS}; port 0: any free one)"
@@ -188,6 +193,37 @@ def _add_brokers(commands: Commands) -> None:
 
     dashboard = _add(commands, "dashboard", "daemon:dashboard").flag("--no-open", "only print the URL")
     dashboard.daemon().common(json=False)
+
+
+def _add_kept_scripts(commands: Commands) -> None:
+    param = "make each literal of this value a parameter (repeatable; the literal as JSON, or a text)"
+    (
+        _add(commands, "save", "scripts:save")
+        .value("source", "RUN|FILE", "the id of a run that is kept, a recording, or with --input a script")
+        .value("name", "NAME", "a-z, 0-9 and _: scripts import it by this name")
+        .value("--param", "NAME=LITERAL", param, action="append", default=[])
+        .value("--input", "JSON", "run the script with this as `input`, and keep it if it ends well")
+        .value("--description", "TEXT", "what it does (default: its first comment)")
+        .flag("--replace", "write over a kept script of this name")
+        .common(json=False)
+    )
+    actions = _add_actions(commands, "scripts")
+    _add(actions, "scripts list", "scripts:show_all").common()
+    (
+        _add(actions, "scripts approve", "scripts:approve")
+        .value("name", "NAME")
+        .value("--digest", "DIGEST", "approve this very version, without a question")
+        .common(json=False)
+    )
+    _add(actions, "scripts remove", "scripts:remove").value("names", "NAME", nargs="+").common(json=False)
+    (
+        _add(commands, "test", "script_tests:test")
+        .value("names", "NAME", "kept scripts; all when none is named", nargs="*")
+        .flag("--offline", "replay only: connect to no server")
+        .value("--input", "JSON", "run one script with this second input, live, after a question")
+        .flag("--yes", "with --input: do not ask")
+        .common()
+    )
 
 
 def _add_tools(commands: Commands) -> None:

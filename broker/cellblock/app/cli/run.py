@@ -36,10 +36,12 @@ from cellblock.observe.logs import logging_as_configured
 from cellblock.record.cellrun import read_file, redacted, write
 from cellblock.record.journal import Journal
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
+from cellblock.record.scripts.script_file import SUFFIX, BadScript
 from cellblock.run.policy.asking import COMMAND_LINE, Caller, Grantee
 from cellblock.run.request import read_request, request_of
-from cellblock.tools.catalog.model import Catalog
+from cellblock.tools.catalog.model import Catalog, JsonSchema
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
+from cellblock.tools.schemas.validation import InputValidator
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import write_private
 
@@ -52,6 +54,12 @@ def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     Raises:
         UsageError: One of them cannot be read.
     """
+    if (parsed.script is None) == (parsed.saved is None):
+        raise UsageError("name a script, or a kept one with --saved")
+    if parsed.input is not None and parsed.saved is None:
+        raise UsageError("--input is for --saved")
+    if parsed.saved is not None:
+        return _run_saved(parsed)
     settings = with_state_dir(parsed).for_one_run()
     if sys.stderr.isatty():
         say(f"configuration: {config_used(parsed)}")
@@ -60,14 +68,45 @@ def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     return run_script(parsed, settings, code, grants)
 
 
+def _run_saved(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Reads the approved version of a kept script, and its input. Returns what runs it.
+
+    Raises:
+        UsageError: The input does not fit, or grants are given.
+        BadScript: No version is approved.
+    """
+    from cellblock.app.cli.scripts import opened_library, read_object
+
+    if parsed.grants is not None:
+        raise UsageError("a kept script has grants of its own; leave --grants out")
+    settings, library = opened_library(parsed)
+    approval = library.approved(parsed.saved)
+    if approval is None:
+        raise BadScript(
+            f"No version of {parsed.saved} is approved here.",
+            hint=f"Approve it: cellblock scripts approve {parsed.saved}",
+        )
+    script, given = approval.script, read_object(parsed.input or "{}", "--input")
+    if (
+        misfit := InputValidator(script.header.input, label=script.name, strict=True).check(given)
+    ) is not None:
+        raise UsageError(f"the input of {script.name} does not fit: {misfit.sentence}")
+    parsed.script = f"{script.name}{SUFFIX}"
+    grants = script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return run_script(parsed, settings.for_one_run(), script.with_input(given), grants, output=script.output)
+
+
 async def run_script(
     parsed: argparse.Namespace,
     settings: Settings,
     code: str,
     grants: dict[str, Any] | None,
     journal: Journal | None = None,
+    *,
+    output: JsonSchema = True,
 ) -> int:
-    """Runs the script and prints its response; `journal` records the run. Returns the exit code."""
+    """Runs the script and prints its response; `journal` records the run, and its result must fit `output`. Returns the
+    exit code."""
     limits = {to_camel(name): value for name in LIMITS if (value := getattr(parsed, name)) is not None}
     fields: dict[str, Any] = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
     fields |= {name: True for name in ("durable", "plan") if getattr(parsed, name)}
@@ -98,6 +137,9 @@ async def run_script(
     ok = all(one["severity"] != "error" for one in response["diagnostics"])
     if not ok and not sys.stderr.isatty():
         say(f"the script failed; configuration: {config_used(parsed)}")
+    if ok and (misfit := InputValidator(output, label=parsed.script).check(response["result"])) is not None:
+        say(f"the result does not fit the script's output schema: {misfit.sentence}")
+        ok = False
     return EXIT_OK if ok else EXIT_NO
 
 
@@ -264,7 +306,7 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     """
     file: Path = parsed.recording
     is_kept = RUN_ID.fullmatch(str(file)) and not file.exists()
-    recording = kept_recording(parsed, str(file)) if is_kept else _read(file)
+    recording = kept_recording(parsed, str(file)) if is_kept else read_recording(file)
     script = None if parsed.script is None else read_script(parsed.script)
     if parsed.live_on_miss and script is None:
         raise UsageError("--live-on-miss is for another script; name one with --script")
@@ -285,7 +327,8 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     return _replay(parsed, recording, script, redacting(settings.servers.values()), live, settings)
 
 
-def _read(file: Path) -> Recording:
+def read_recording(file: Path) -> Recording:
+    """Reads a recording. Raises UsageError."""
     try:
         return read_file(file)
     except OSError as error:

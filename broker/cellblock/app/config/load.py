@@ -156,6 +156,11 @@ def read_settings(
     for name, values in secrets.items():
         whys = dict.fromkeys(why for _, why in missing.get(name, ()))
         settings.servers[name].hold(values, "; ".join(whys) or None)
+    scripts = settings.cellblock.scripts
+    if file is not None and scripts.dir is not None:
+        scripts = scripts.model_copy(update={"dir": file.absolute().parent / scripts.dir.expanduser()})
+        section = settings.cellblock.model_copy(update={"scripts": scripts})
+        settings = settings.model_copy(update={"cellblock": section})
     warnings = [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
     settings.hold([*resolver.files, *permissions], warnings)
     return settings, problems, made

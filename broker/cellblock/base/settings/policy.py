@@ -22,6 +22,9 @@ from pydantic.alias_generators import to_camel
 MAX_PATTERN_CHARS: Final = 600
 """Bounds `server.tool` of the longest names there can be."""
 
+EXACTLY: Final = "="
+"""Begins a pattern that is one tool by its server and its own name, in which `*` is a star."""
+
 MAX_PATTERNS: Final = 500
 """Caps one list of patterns; a request may bring lists of its own."""
 
@@ -85,7 +88,7 @@ def check_pattern(pattern: str) -> str:
 
 Pattern = Annotated[StrictStr, AfterValidator(check_pattern)]
 """Names tools as `server.tool`; `*` stands for any characters within either part. The server is the id that scripts
-import, the tool its name at the server or its function's name."""
+import, the tool its name at the server or its function's name. `=server.tool` is the tool of this very name alone."""
 
 Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
 
@@ -202,6 +205,7 @@ class FlowRule(BaseModel):
     another argument which names a receiver."""
 
     then: Literal["allow", "ask", "deny"]
+    """Says what happens: the call is made, the user is asked first, or it is denied."""
 
     @property
     def pattern(self) -> str | None:
@@ -215,7 +219,10 @@ class Flows(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     preset: Literal["guard"] | None = None
+    """Sets the rules that count where none of `rules` fits: those of `guard`, or none."""
+
     rules: Annotated[list[FlowRule], Field(max_length=MAX_PATTERNS)] = []
+    """Lists the rules in their order."""
 
 
 class PolicySettings(BaseModel):

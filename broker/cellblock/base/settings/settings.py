@@ -35,7 +35,7 @@ from cellblock.base.settings.sections import (
     UpstreamSettings,
 )
 from cellblock.base.settings.server import ServerConfig
-from cellblock.base.settings.state import Journal, JournalSettings, StateSettings
+from cellblock.base.settings.state import Journal, JournalSettings, ScriptSettings, StateSettings
 from cellblock.base.state_dir import default_state_dir
 
 TypecheckMode = Literal["off", "after", "before"]
@@ -74,6 +74,7 @@ class CellblockSettings(RunSettings):
     schemas: SchemaSettings = SchemaSettings()
     journal: Journal = JournalSettings()
     state: StateSettings = StateSettings()
+    scripts: ScriptSettings = ScriptSettings()
 
     pins: Pins = Field(default={ALL: "auto"})
     """Sets the reaction to tool definitions of a server that differ from those that were seen first, or approved last.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from pathlib import Path
 from socket import gethostname
 from typing import Annotated, Any, Final, Literal
 
@@ -80,6 +81,25 @@ def _decoded(key: str) -> bytes:
 
 
 JournalMode = Literal["off", "parked", "failed", "all"]
+
+
+class ScriptSettings(Section):
+    """Sets which scripts are kept, to be run again."""
+
+    dir: Path | None = None
+    """Names the folder of the files of kept scripts, which belongs under version control. A relative path begins at
+    the folder of the configuration file. What runs is what a person has approved; that is in the state directory."""
+
+    propose: list[str] = Field(default_factory=list[str])
+    """Lists the clients, by their names in `policy.clients`, whose runs may propose a script with `propose: NAME`. It
+    becomes a file that runs when a person has approved it."""
+
+    @field_validator("propose")
+    @classmethod
+    def _known_kinds(cls, propose: list[str]) -> list[str]:
+        check_clients(propose)
+        return propose
+
 
 DAY_MS = 24 * 3_600_000
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -102,16 +103,18 @@ Path = tuple[str | int, ...]
 
 _JSON_TOKEN: Final = re.compile(JSON_STRING + r'|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.S)
 
-_TOML_BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-_TOML_SPACE: Final = re.compile(r"[ \t]*")
-_TOML_KEY: Final = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[A-Za-z0-9_-]+")
-_TOML_STRING: Final = re.compile(
-    r'"""(?:[^"\\]|\\.|"{1,2}(?!"))*?"{3,5}|'
-    r"'''.*?'{3,5}|"
-    r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'",
+# What has no end goes to the end of its line or of the text: tried and given up, it would be read once for each quote.
+_TOML_TOKEN: Final = re.compile(
+    r"""\"{3}(?:[^"\\]|\\.|"{1,2}(?!"))*+(?:"{3,5}|\\?\Z)|'{3}(?:[^']|'{1,2}(?!'))*+(?:'{3,5}|\Z)"""
+    r"""|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?|'[^'\n]*+'?|#[^\n]*+""",
     re.S,
 )
-_TOML_SCALAR: Final = re.compile(r"[^,\]}#\n]+")
+_TOML_LONG: Final = re.compile(r"\"\"\"|'''|#")
+_NO_END: Final = re.compile(r"[^\r\n]")
+_BRACKETS: Final = re.compile(rf"{_TOML_TOKEN.pattern}|[\[\]{{}}]", re.S)
+_TOML_KEY: Final = re.compile(r"""\"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?|'[^'\n]*+'?|[A-Za-z0-9_-]++""")
+_KEYS: Final = rf"(?:{_TOML_KEY.pattern})(?:[ \t]*\.[ \t]*(?:{_TOML_KEY.pattern}))*"
+_TOML_LINE: Final = re.compile(rf"^[ \t]*(?:(\[\[?)[ \t]*({_KEYS})[ \t]*\]|({_KEYS})[ \t]*=[ \t]*)", re.M)
 
 
 @dataclass(slots=True)
@@ -141,7 +144,7 @@ def find_positions(text: str, *, toml: bool) -> Positions:
     """Returns the positions of everything in a text that `syntax.parse` has accepted."""
     found = Positions(text)
     if toml:
-        _Toml(found).document()
+        _scan_toml(found)
     else:
         _scan_json(found)
     return found
@@ -181,86 +184,37 @@ def _whole(path: Sequence[str | int | None]) -> Path:
     return tuple(part for part in path if part is not None)
 
 
-class _Toml:
-    def __init__(self, found: Positions) -> None:
-        self._found = found
-        self._text = found.text
-        self._at = 0
-        self._arrays: dict[Path, int] = {}
+def _value_end(text: str, start: int) -> int:
+    """Finds where a value ends, which goes on over lines where it has a list."""
+    depth = 0
+    for token in _BRACKETS.finditer(text, start) if text[start : start + 1] in ("[", "{") else ():
+        depth += (token[0] in "[{") - (token[0] in "]}")
+        if depth == 0:
+            return token.end()
+    return start
 
-    def document(self) -> None:
-        self._found.values[()] = 0
-        table: Path = ()
-        while self._skip(_TOML_BLANK) < len(self._text):
-            if self._text[self._at] == "[":
-                table = self._header()
-            else:
-                self._pair(table)
 
-    def _header(self) -> Path:
-        start = self._at
-        many = self._text.startswith("[[", start)
-        self._at += 2 if many else 1
-        names = self._names()
-        self._at += 2 if many else 1
-        path: Path = ()
-        for index, (name, at) in enumerate(names):
-            path = (*path, name)
-            self._found.keys.setdefault(path, at)
-            self._found.values.setdefault(path, start)
-            if many and index == len(names) - 1:
-                self._arrays[path] = self._arrays.get(path, 0) + 1
-            if path in self._arrays:
-                path = (*path, self._arrays[path] - 1)
+def _scan_toml(found: Positions) -> None:
+    """Finds tables and the keys that begin lines; what is within a value stands where that does."""
+    plain = _TOML_TOKEN.sub(
+        lambda token: _NO_END.sub("~", token[0]) if _TOML_LONG.match(token[0]) else token[0], found.text
+    )
+    found.values[()] = 0
+    table: Path = ()
+    arrays: Counter[Path] = Counter()
+    at = 0
+    while line := _TOML_LINE.search(plain, at):
+        at = line.end() if line[1] else _value_end(plain, line.end())
+        path = () if line[1] else table
+        for word in _TOML_KEY.finditer(plain, *line.span(2 if line[1] else 3)):
+            if path in arrays:
+                path = (*path, arrays[path] - 1)
+            name = word[0]
+            path = (*path, tomllib.loads(f"k = {name}")["k"] if name[0] in "\"'" else name)
+            found.keys.setdefault(path, word.start())
+            found.values.setdefault(path, line.start(1) if line[1] else word.start())
+        if line[1]:
+            arrays.update([path] if line[1] == "[[" else [])
+            table = (*path, arrays[path] - 1) if path in arrays else path
         # A table may be opened implicitly first, by one inside it.
-        self._found.values[path] = start
-        return path
-
-    def _pair(self, table: Path) -> None:
-        path = table
-        names = self._names()
-        for name, at in names:
-            path = (*path, name)
-            self._found.keys.setdefault(path, at)
-            self._found.values.setdefault(path, at)
-        self._at += 1  # =
-        self._value(path)
-
-    def _value(self, path: Path) -> None:
-        start = self._skip(_TOML_SPACE)
-        self._found.values[path] = start
-        opening = self._text[start]
-        if opening in "[{":
-            self._at += 1
-            index = 0
-            while self._text[self._skip(_TOML_BLANK)] not in "]}":
-                if opening == "[":
-                    self._value((*path, index))
-                else:
-                    self._pair(path)
-                index += 1
-                if self._text[self._skip(_TOML_BLANK)] == ",":
-                    self._at += 1
-            self._at += 1
-        else:
-            token = _TOML_STRING.match(self._text, start) or _TOML_SCALAR.match(self._text, start)
-            self._at = token.end() if token else start + 1
-
-    def _names(self) -> list[tuple[str, int]]:
-        names: list[tuple[str, int]] = []
-        while True:
-            start = self._skip(_TOML_SPACE)
-            token = _TOML_KEY.match(self._text, start)
-            if token is None:
-                return names
-            self._at = token.end()
-            word = token[0]
-            names.append((tomllib.loads(f"k = {word}")["k"] if word[0] in "\"'" else word, start))
-            if self._text[self._skip(_TOML_SPACE)] != ".":
-                return names
-            self._at += 1
-
-    def _skip(self, pattern: re.Pattern[str]) -> int:
-        found = pattern.match(self._text, self._at)
-        self._at = found.end() if found else self._at
-        return self._at
+        found.values[table if line[1] else path] = line.start(1) if line[1] else line.end()

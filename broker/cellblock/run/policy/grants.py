@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import ref
 
 from cellblock.base.errors import InvalidRequest, shorten
-from cellblock.base.settings.policy import Grant
+from cellblock.base.settings.policy import EXACTLY, Grant
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import (
     READ,
@@ -56,13 +56,18 @@ def fits(pattern: str, server_id: str, tool: ToolEntry) -> bool:
     """Says whether a pattern fits this tool. A server's id has no dot, so the first one ends it."""
     if pattern == "*":
         return True
+    if pattern.startswith(EXACTLY):
+        return pattern[1:] == f"{server_id}.{tool.tool_name}"
     server, _, name = pattern.partition(".")
     return glob(server, server_id) and (glob(name, tool.tool_name) or glob(name, tool.export_name))
 
 
 def may_fit_server(pattern: str, server_id: str) -> bool:
     """Says whether a pattern could be of a tool of this server, whichever tools it has."""
-    return pattern == "*" or glob(pattern.partition(".")[0], server_id)
+    server = pattern.partition(".")[0]
+    if server.startswith(EXACTLY):
+        return server[1:] == server_id
+    return pattern == "*" or glob(server, server_id)
 
 
 def any_fits(patterns: Iterable[str], server_id: str, tool: ToolEntry) -> bool:
@@ -249,6 +254,10 @@ class Grants:
         )
         self._catalogs[id(catalog)] = ref(catalog, partial(_gone, self._catalogs, id(catalog))), made
         return made
+
+    def narrowed_by(self, grant: Grant) -> Grants:
+        """Returns these grants with one more layer, which a script brings. Raises InvalidRequest as `Layer`."""
+        return Grants((*self.layers, Layer(grant, of_request=True)), asks=self._asks)
 
     def gives_whole(self, server: ServerEntry) -> bool:
         """Says whether nothing of a server is withheld, asked about, or restricted in its inputs: only then what it has

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.base.kept import Newest
-from cellblock.base.settings.policy import DEFAULT, Flows, Grant, PolicySettings, is_of_embedder
+from cellblock.base.settings.policy import DEFAULT, EXACTLY, Flows, Grant, PolicySettings, is_of_embedder
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.flows.rules import FlowRules, OnAlways
@@ -211,7 +211,7 @@ def faults(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Faul
 def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
     """Yields patterns that name no server. Arguments as for `faults`."""
     for place, path, where, pattern, at_key in _all_patterns(settings):
-        server = pattern.partition(".")[0]
+        server = pattern.partition(".")[0].removeprefix(EXACTLY)
         if "*" in server or server in server_ids:
             continue
         known = f"Servers, as scripts import them: {', '.join(server_ids)}."

@@ -78,6 +78,7 @@ class RunRules:
         earlier: What became of the questions of a run that goes on; None: it is a new one.
         stops: Whether each call that is not known to be read-only is asked about: the run is a plan.
         quotas: What the client may call in a period; None: as much as it likes.
+        within: The rules of the run that has called this one: its user is asked as often by both together.
         flow: Follows the run's data; None: it may go anywhere.
 
     Attributes:
@@ -94,6 +95,7 @@ class RunRules:
         earlier: EarlierQuestions | None = None,
         stops: bool = False,
         quotas: Quotas | None = None,
+        within: RunRules | None = None,
         flow: RunFlow | None = None,
     ) -> None:
         earlier = earlier or EarlierQuestions()
@@ -105,13 +107,28 @@ class RunRules:
         )
         self._verdicts, self._waited_before = dict(earlier.verdicts), earlier.waited
         self._asked_by_label = earlier.labels
-        self._stops, self._quotas, self.flow = stops, quotas, flow
+        self._stops, self._quotas, self._within, self.flow = stops, quotas, within, flow
         self.asked = earlier.asked
         self.allowed: set[int] = set()
         self._waited = earlier.waited_ms / 1000
         self._open = 0
         self._since = 0.0
         self._nobody = False
+
+    @property
+    def grants(self) -> Grants:
+        """Gives what the run has."""
+        return self._grants
+
+    def of_child(self, grants: Grants, flow: RunFlow | None) -> RunRules:
+        """Returns the rules of a script that the run calls: what they share is counted once, and what is the script's
+        own begins anew with each call of it."""
+        own = len(self._grants.layers)
+        for key in [key for key in self._used if key[0] >= own]:
+            del self._used[key]
+        made = RunRules(grants, self._approver, self._used, stops=self._stops, within=self, flow=flow)
+        made._quotas = self._quotas
+        return made
 
     @property
     def _most_ms(self) -> int:
@@ -271,10 +288,12 @@ class RunRules:
             if self._nobody:
                 verdict = Verdict.CANNOT_ASK
             else:
-                if self.asked >= MAX_QUESTIONS or bound < MIN_QUESTION_SECONDS:
+                if (self._within or self).asked >= MAX_QUESTIONS or bound < MIN_QUESTION_SECONDS:
                     why = f"the user has been asked {self.asked} times in this run, which is all that is allowed"
                     raise _denied("TOO_MANY_QUESTIONS", tool, why, "Do the rest in another run.")
                 self.asked += 1
+                if self._within is not None:
+                    self._within.asked += 1
                 verdict = (
                     Verdict.LATER
                     if self._approver is None

@@ -19,6 +19,9 @@ JsonSchema = Mapping[str, Any] | bool
 
 Effect = Literal["read", "write", "destructive"]
 
+SCRIPTS: Final = "@codemode/scripts"
+"""Names the kept scripts where servers have their names in a configuration: no path of a server is one of these."""
+
 NO_SERVERS: Final = "No server is connected: the configuration (--config FILE) names them."
 
 MAX_LISTED: Final = 30
@@ -129,6 +132,11 @@ class ServerEntry:
     def __post_init__(self) -> None:
         if not self.learnt_as:
             object.__setattr__(self, "learnt_as", self.config_name)
+
+    @property
+    def is_scripts(self) -> bool:
+        """Says whether it is the kept scripts."""
+        return self.config_name == SCRIPTS
 
     @property
     def has_resources_alone(self) -> bool:

@@ -13,13 +13,16 @@ from functools import lru_cache
 from typing import Any, Final
 
 from cellblock.base.kept import KeptByIdentity
-from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.catalog.model import SCRIPTS, Catalog, ServerEntry
 
 HOOK: Final = 'globalThis["__cellblock_boot__"]'
 
 ERRORS_SPECIFIER: Final = "@codemode/errors"
 DISCOVERY_SPECIFIER: Final = "@codemode/discovery"
 SERVERS_PREFIX: Final = "@codemode/servers/"
+SCRIPTS_SPECIFIER: Final = SCRIPTS
+"""Names the module of the kept scripts."""
+
 IMPORT_SPECIFIER: Final = "@codemode/internal-import"
 
 ERROR_CLASSES: Final = (
@@ -97,6 +100,17 @@ def server_meta(server: ServerEntry) -> dict[str, Any]:
     return meta
 
 
+def server_of(catalog: Catalog, specifier: str) -> ServerEntry | None:
+    """Gives the server whose module a specifier names; None where the catalog has none."""
+    if specifier == SCRIPTS_SPECIFIER:
+        return next((one for one in catalog.servers.values() if one.is_scripts), None)
+    return (
+        catalog.servers.get(specifier[len(SERVERS_PREFIX) :])
+        if specifier.startswith(SERVERS_PREFIX)
+        else None
+    )
+
+
 class ModuleUrls:
     """Keeps the URLs of a catalog's modules, made once per server entry and kept."""
 
@@ -108,7 +122,7 @@ class ModuleUrls:
     def url_for(self, catalog: Catalog, specifier: str) -> str | None:
         """Gives the URL of a specifier, or None when the catalog has no such module."""
         fixed = fixed_modules().get(specifier)
-        if fixed is not None or not specifier.startswith(SERVERS_PREFIX):
+        if fixed is not None:
             return fixed
-        server = catalog.servers.get(specifier[len(SERVERS_PREFIX) :])
+        server = server_of(catalog, specifier)
         return None if server is None else self._urls.get_or_make(server)

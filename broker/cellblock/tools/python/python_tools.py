@@ -18,8 +18,7 @@ from cellblock.base.json import inside, pointer_of
 from cellblock.base.redaction import describe_exception
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.tools.catalog.model import ToolEntry
-from cellblock.tools.python.annotations import Hints, annotated_function
-from cellblock.tools.python.signatures import InputForm, read_input, read_output
+from cellblock.tools.python.signatures import Hints, InputForm, annotated_function, read_input, read_output
 from cellblock.tools.python.tool_mark import ToolMark, mark_of
 from cellblock.tools.python.tool_results import ResultForm
 from cellblock.tools.schemas.example import CheckedSchema

@@ -31,7 +31,7 @@ from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.listing import ServerFacts, as_pinned
 from cellblock.tools.upstream.persons import IDLE_SECONDS, NEEDS_LOGIN, Persons
-from cellblock.tools.upstream.pin_review import Reviewer
+from cellblock.tools.upstream.pins import Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.resources import Entry
 from cellblock.tools.upstream.server_entries import ServerEntries
@@ -55,6 +55,10 @@ TELL_SECONDS: Final = 5.0
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
+
+
+CallsScripts = Callable[[ToolEntry, Any, CallOrigin], Awaitable[Any]]
+"""Calls a kept script: takes its entry, an input, and what the call comes from."""
 
 
 def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
@@ -149,9 +153,21 @@ class Registry:
         self._local_entry = (
             self._entries.of_python(self._local, self._paths[LOCAL_SERVER]) if self._local else None
         )
+        self._scripts: tuple[ServerEntry, CallsScripts] | None = None
         self.known_catalog = Catalog()
         self.catalog = Catalog()
         self._changed()
+
+    def offer_scripts(self, entry: ServerEntry, call: CallsScripts) -> None:
+        """Takes over which kept scripts there are, in place of those before.
+
+        Args:
+            entry: Has them as tools.
+            call: Calls one.
+        """
+        if self._scripts is None or self._scripts[0] != entry:
+            self._scripts = (entry, call)
+            self._changed()
 
     def start(self, since: float | None = None) -> None:
         """Connects to every server, in parallel.
@@ -403,6 +419,9 @@ class Registry:
         # By its name: a run may have an entry with fewer tools.
         if self._local and server.config_name == LOCAL_SERVER:
             return self._python.caller(tool.tool_name, origin.account)
+        if self._scripts is not None and server.is_scripts:
+            call = self._scripts[1]
+            return lambda arguments: call(tool, arguments, origin)
         session = self._session_of(server)
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
         whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
@@ -415,6 +434,9 @@ class Registry:
         tools, as nobody lists those of a server that is away. Any thread may ask."""
         if self._local_entry is not None and server == self._local_entry.server_id:
             return not tool or tool in self._local
+        scripts = self.catalog.servers.get(server)
+        if scripts is not None and scripts.is_scripts:
+            return not tool or tool in scripts.by_export
         return server in self._paths.values()
 
     @property
@@ -566,6 +588,13 @@ class Registry:
                 unavailable[path] = session.reason or session.state.value
         if self._local_entry is not None:
             servers[self._local_entry.server_id] = known[self._local_entry.server_id] = self._local_entry
+        if self._scripts is not None and self._scripts[0].tools:
+            entry = self._scripts[0]
+            # Whoever is called so already stays it.
+            path = entry.server_id if entry.server_id not in self._paths.values() else f"{entry.server_id}--2"
+            if path != entry.server_id:
+                entry = replace(entry, server_id=path)
+            servers[path] = known[path] = entry
         version = self.catalog.version + 1
         ids = {name: path for name, path in self._paths.items() if name in self.servers}
         starting = frozenset(ids[name] for name, session in self.sessions.items() if session.starting)

@@ -90,6 +90,7 @@ class CallOrigin:
         sends: Is waited for before a call that asks in rounds goes on with its answers.
         round: Where such a call goes on; None: it begins.
         account: Of the run, for what a Python tool computes.
+        caller: What a script that is called gets its caller's grants and caps from; nothing that tools look into.
     """
 
     requester: Requester | None = None
@@ -99,6 +100,7 @@ class CallOrigin:
     sends: Callable[[], Awaitable[None]] | None = None
     round: Round | None = None
     account: Account | None = None
+    caller: object = None
 
     @property
     def who(self) -> object:

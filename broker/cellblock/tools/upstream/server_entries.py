@@ -12,7 +12,7 @@ from cellblock.tools.catalog.naming import LOCAL_SERVER, export_names
 from cellblock.tools.python.python_tools import PythonTool
 from cellblock.tools.upstream.definitions import left_out
 from cellblock.tools.upstream.listing import ServerFacts
-from cellblock.tools.upstream.pin_review import Review, Reviewer
+from cellblock.tools.upstream.pins import Review, Reviewer
 
 Refine = Callable[[str, ToolEntry], ToolEntry]
 """Adds to a tool's entry what the configuration says of it; takes the server's name there."""

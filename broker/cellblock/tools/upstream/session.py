@@ -30,14 +30,13 @@ from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnd
 from cellblock.tools.upstream.dispatcher import Connection
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.lifecycle import Lifecycle, State
-from cellblock.tools.upstream.listing import ServerFacts
+from cellblock.tools.upstream.listing import ServerFacts, ToolList
 from cellblock.tools.upstream.outstanding import Outstanding, Routing
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.resources import Entry, Resources
 from cellblock.tools.upstream.server_log import ServerLog, log_line, upstream_log, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
-from cellblock.tools.upstream.tool_list import ToolList
 from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.wire.results import ToolResult
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.modules import SERVERS_PREFIX
+from cellblock.tools.catalog.modules import SCRIPTS_SPECIFIER, SERVERS_PREFIX, server_of
 from cellblock.tools.catalog.outputs import OutputLookup, OutputsOf, ToolOutput, stated_of
 from cellblock.types.check import compiler
 from cellblock.types.typescript import declare_server, declare_shared
@@ -179,6 +179,8 @@ def _declared(
         return got.get((of.server_id, tool.tool_name)) or known(of, tool)
 
     text = declare_server(server, shared=True, outputs=outputs, typed=named, reading=False)
+    if server.is_scripts:
+        text += f'declare module "{SCRIPTS_SPECIFIER}" {{ export * from "{SERVERS_PREFIX}{server.server_id}"; }}\n'
     return _Part(server, revision, named, (text, closed_view(text)))
 
 
@@ -197,8 +199,8 @@ def _named(server: ServerEntry, words: frozenset[str]) -> frozenset[str]:
 
 def imported_servers(catalog: Catalog, specifiers: Iterable[str]) -> list[ServerEntry]:
     """Gives the servers of a catalog that a script with these imports imports."""
-    ids = {name[len(SERVERS_PREFIX) :] for name in specifiers if name.startswith(SERVERS_PREFIX)}
-    return [server for server_id, server in catalog.servers.items() if server_id in ids]
+    found = [server_of(catalog, name) for name in specifiers]
+    return [server for server in catalog.servers.values() if any(server is one for one in found)]
 
 
 def closed_view(text: str) -> str:

@@ -17,8 +17,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
 
+import msgspec
+
 from cellblock.base.database import Away, Database, StoreError
-from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.sections import OF_PERSON
 from cellblock.base.state_dir import DATABASE
 from cellblock.base.store import Store, Tables
@@ -375,25 +376,77 @@ class Memory:
             logger.warning("%s; results and scripts are not affected", text)
 
 
+# ---- rows ------------------------------------------------------------------------------------------------
+
+_MAX_KINDS: Final = 12
+_NUMBERS: Final[dict[str, Number]] = {"i": "integer", "n": "number"}
+
+
+class StoredShape(msgspec.Struct, omit_defaults=True):
+    """Is a shape in a row: anything, null, boolean, the kind of numbers, formats of strings, items, objects."""
+
+    a: int = 0
+    z: int = 0
+    b: int = 0
+    n: str = ""
+    s: list[str] | None = None
+    i: StoredShape | None = None
+    o: _Objects | None = None
+
+
+class _Objects(msgspec.Struct):
+    # Older ones kept objects of several kinds, by a tag.
+    v: dict[str, _Fields]
+    t: str | None = None
+
+
+class _Fields(msgspec.Struct, omit_defaults=True):
+    p: dict[str, tuple[StoredShape, int]]
+    x: StoredShape | None = None
+    m: int = 0
+    b: str = ""
+    w: dict[str, str] = {}
+
+
+class _Forms(msgspec.Struct, omit_defaults=True):
+    value: StoredShape = msgspec.field(default_factory=StoredShape)
+    json: StoredShape = msgspec.field(default_factory=StoredShape)
+    texts: bool = False
+    results: bool = False
+
+
+class _Fading(msgspec.Struct):
+    recent: int | _Forms = msgspec.field(default_factory=_Forms)
+    count: int = 0
+    window: int = WINDOW
+
+
+class _Body(_Forms):
+    skipped: int = 0
+    disagreements: int = 0
+    disagreement: str = ""
+    by: str = ""
+    given: tuple[str, int, int, str] | None = None
+    sample: str | None = None
+    fading: _Fading | None = None
+
+
 def encoded(seen: Observation) -> str:
     """Writes the whole of an observation as JSON, but for the columns of the store."""
-    body: dict[str, Any] = {
-        **_forms(seen.shape),
-        "skipped": seen.skipped,
-        "disagreements": seen.disagreements,
-        "disagreement": seen.disagreement,
-        "by": seen.by,
-    }
-    if seen.given.of:
-        body["given"] = [seen.given.of, seen.given.checked, seen.given.misfits, seen.given.newest]
-    if seen.sample is not None:
-        body["sample"] = seen.sample
-    fading = seen.fading
-    if fading != NOT_FADING:
-        # Most often what is known.
-        recent = 1 if fading.recent == seen.shape else _forms(fading.recent)
-        body["fading"] = {"recent": recent, "count": fading.count, "window": fading.window}
-    return json.dumps(body, separators=(",", ":"))
+    given, fading = seen.given, seen.fading
+    # Most often what is known.
+    recent = 1 if fading.recent == seen.shape else _Forms(*_stored(fading.recent))
+    body = _Body(
+        *_stored(seen),
+        seen.skipped,
+        seen.disagreements,
+        seen.disagreement,
+        seen.by,
+        (given.of, given.checked, given.misfits, given.newest) if given.of else None,
+        seen.sample,
+        _Fading(recent, fading.count, fading.window) if fading != NOT_FADING else None,
+    )
+    return json.dumps(msgspec.to_builtins(body), separators=(",", ":"))
 
 
 def decoded(body: str) -> Observation:
@@ -402,156 +455,91 @@ def decoded(body: str) -> Observation:
     Raises:
         ValueError: It is no such data: the store was changed by something else.
     """
-    data = as_object(json.loads(body))
+    data = msgspec.convert(json.loads(body), _Body)
     forms = _formed(data)
-    sample = data.get("sample")
     return Observation(
         value=forms.value,
         document=forms.document,
         texts=forms.texts,
         results=forms.results,
-        skipped=int(data.get("skipped", 0)),
-        disagreements=int(data.get("disagreements", 0)),
-        disagreement=str(data.get("disagreement", "")),
-        by=str(data.get("by", "")),
-        sample=sample if isinstance(sample, str) else None,
-        given=_given(data.get("given")),
-        fading=_fading(as_object(data["fading"]), forms) if "fading" in data else NOT_FADING,
+        skipped=data.skipped,
+        disagreements=data.disagreements,
+        disagreement=data.disagreement,
+        by=data.by,
+        sample=data.sample,
+        given=NOT_GIVEN if data.given is None else GivenCheck(*data.given),
+        fading=_fading(data.fading, forms),
     )
 
 
-def _forms(forms: Forms) -> dict[str, Any]:
-    return {
-        "value": encode_shape(forms.value),
-        "json": encode_shape(forms.document),
-        "texts": forms.texts,
-        "results": forms.results,
-    }
+def _stored(forms: Forms) -> tuple[StoredShape, StoredShape, bool, bool]:
+    return encode_shape(forms.value), encode_shape(forms.document), forms.texts, forms.results
 
 
-def _formed(data: dict[str, Any]) -> Forms:
-    value, document = (decode_shape(data.get(name, {})) for name in ("value", "json"))
-    return Forms(value, document, bool(data.get("texts")), bool(data.get("results")))
+def _formed(data: _Forms) -> Forms:
+    return Forms(decode_shape(data.value), decode_shape(data.json), data.texts, data.results)
 
 
-def _fading(data: dict[str, Any], known: Forms) -> Fading:
-    recent: object = data.get("recent", {})
-    return Fading(
-        recent=known if recent == 1 else _formed(as_object(recent)),
-        count=min(max(int(data.get("count", 0)), 0), MAX_WINDOW),
-        window=min(max(int(data.get("window", WINDOW)), WINDOW), MAX_WINDOW),
-    )
-
-
-def _given(data: object) -> GivenCheck:
+def _fading(data: _Fading | None, known: Forms) -> Fading:
     if data is None:
-        return NOT_GIVEN
-    if not is_array(data):
-        raise ValueError("no list")
-    of, checked, misfits, newest = data
-    return GivenCheck(str(of), int(checked), int(misfits), str(newest))
+        return NOT_FADING
+    recent = known if isinstance(data.recent, int) else _formed(data.recent)
+    return Fading(recent, min(max(data.count, 0), MAX_WINDOW), min(max(data.window, WINDOW), MAX_WINDOW))
 
 
-_MAX_KINDS = 12
-_NUMBERS: dict[object, Number] = {"i": "integer", "n": "number"}
-
-
-def encode_shape(shape: Shape) -> dict[str, Any]:
-    """Gives the shape as plain JSON data."""
+def encode_shape(shape: Shape) -> StoredShape:
+    """Gives the shape as it stands in a row."""
     if shape.anything:
-        return {"a": 1}
-    data: dict[str, Any] = {}
-    if shape.null:
-        data["z"] = 1
-    if shape.boolean:
-        data["b"] = 1
-    if shape.number:
-        data["n"] = shape.number[0]
-    if shape.formats is not None:
-        data["s"] = sorted(shape.formats)
-    if shape.items is not None:
-        data["i"] = encode_shape(shape.items)
-    if shape.objects is not None:
-        data["o"] = {"t": None, "v": {"": _encode_fields(shape.objects)}}
-    return data
+        return StoredShape(a=1)
+    return StoredShape(
+        z=int(shape.null),
+        b=int(shape.boolean),
+        n=shape.number[:1],
+        s=None if shape.formats is None else sorted(shape.formats),
+        i=None if shape.items is None else encode_shape(shape.items),
+        o=None if shape.objects is None else _Objects({"": _encode_fields(shape.objects)}),
+    )
 
 
-def _encode_fields(fields: Fields) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "p": {
-            name: [encode_shape(held.shape), int(held.required)] for name, held in fields.properties.items()
-        }
-    }
-    if fields.other != NOTHING:
-        data["x"] = encode_shape(fields.other)
-    if fields.is_map:
-        data["m"] = 1
-    if fields.by:
-        data["b"] = fields.by
-    # Most often whose all is.
-    if others := {name: held.by for name, held in fields.properties.items() if held.by != fields.by}:
-        data["w"] = others
-    return data
+def _encode_fields(fields: Fields) -> _Fields:
+    return _Fields(
+        {name: (encode_shape(held.shape), int(held.required)) for name, held in fields.properties.items()},
+        None if fields.other == NOTHING else encode_shape(fields.other),
+        int(fields.is_map),
+        fields.by,
+        # Most often whose all is.
+        {name: held.by for name, held in fields.properties.items() if held.by != fields.by},
+    )
 
 
-def decode_shape(data: object) -> Shape:
-    """Decodes a shape from the data that `encode_shape` has made of it.
+def decode_shape(stored: StoredShape, depth: int = 0) -> Shape:
+    """Gives the shape that stands in a row.
 
     Raises:
-        ValueError: It is no such data: the store was changed by something else.
+        ValueError: It cannot be: the store was changed by something else.
     """
-    return _decode(data, 0)
-
-
-def _decode(data: object, depth: int) -> Shape:
-    if depth > MAX_DEPTH + 1:
-        raise ValueError("nested too deeply")
-    known = as_object(data)
-    if known.get("a"):
+    kinds = [] if stored.o is None else [*stored.o.v.values()]
+    if depth > MAX_DEPTH + 1 or len(kinds) > _MAX_KINDS or (stored.o is not None and not kinds):
+        raise ValueError("nested too deeply, or no kinds of objects")
+    if stored.a:
         return ANYTHING
-    if not known:
-        return NOTHING
-    formats, items, objects = known.get("s"), known.get("i"), known.get("o")
-    if formats is not None and not is_array(formats):
-        raise ValueError("formats are no list")
     return Shape(
-        null=bool(known.get("z")),
-        boolean=bool(known.get("b")),
-        number=_NUMBERS.get(known.get("n"), ""),
-        formats=None if formats is None else frozenset(map(str, formats)),
-        items=None if items is None else _decode(items, depth + 1),
-        objects=None if objects is None else _decode_objects(objects, depth),
+        null=bool(stored.z),
+        boolean=bool(stored.b),
+        number=_NUMBERS.get(stored.n, ""),
+        formats=None if stored.s is None else frozenset(stored.s),
+        items=None if stored.i is None else decode_shape(stored.i, depth + 1),
+        objects=reduce(join_fields, [_decode_fields(one, depth) for one in kinds]) if kinds else None,
     )
 
 
-def _decode_objects(data: object, depth: int) -> Fields:
-    # Older ones kept objects of several kinds, by a tag.
-    kinds = as_object(as_object(data).get("v")).values()
-    if not 1 <= len(kinds) <= _MAX_KINDS:
-        raise ValueError("no kinds of objects")
-    return reduce(join_fields, [_decode_fields(fields, depth) for fields in kinds])
-
-
-def _decode_fields(data: object, depth: int) -> Fields:
-    known = as_object(data)
-    properties: dict[str, Property] = {}
-    by, others = str(known.get("b", "")), as_object(known.get("w", {}))
-    for name, pair in as_object(known.get("p")).items():
-        # Names go into generated text: what reads the store checks them again.
-        if not NAME.match(name) or not is_array(pair) or len(pair) != 2:
-            raise ValueError("a property that cannot be")
-        shape, required = pair
-        shown_by = str(others.get(name, by))
-        properties[name] = Property(_decode(shape, depth + 1), bool(required), shown_by)
-    if len(properties) > MAX_NAMES:
-        raise ValueError("too many properties")
-    other = known.get("x")
-    rest = NOTHING if other is None else _decode(other, depth + 1)
-    return Fields(properties, rest, bool(known.get("m")), by)
-
-
-def as_object(data: object) -> dict[str, Any]:
-    """Gives stored data that must be an object. Raises ValueError when it is anything else."""
-    if not is_object(data):
-        raise ValueError("no object")
-    return data
+def _decode_fields(stored: _Fields, depth: int) -> Fields:
+    # Names go into generated text: what reads the store checks them again.
+    if len(stored.p) > MAX_NAMES or not all(map(NAME.match, stored.p)):
+        raise ValueError("properties that cannot be")
+    properties = {
+        name: Property(decode_shape(shape, depth + 1), bool(required), stored.w.get(name, stored.b))
+        for name, (shape, required) in stored.p.items()
+    }
+    rest = NOTHING if stored.x is None else decode_shape(stored.x, depth + 1)
+    return Fields(properties, rest, bool(stored.m), stored.b)

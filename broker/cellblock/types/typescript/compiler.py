@@ -10,7 +10,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cellblock.types.typescript.alternatives import Alternative, Alternatives
+from cellblock.types.typescript.alternatives import (
+    ALL_KINDS,
+    Alternative,
+    Alternatives,
+    ArrayRules,
+    ObjectRules,
+    canonical,
+    kind_of,
+)
 from cellblock.types.typescript.docs import Docs
 from cellblock.types.typescript.document import (
     ANNOTATIONS,
@@ -21,7 +29,6 @@ from cellblock.types.typescript.document import (
     as_list,
     as_object,
 )
-from cellblock.types.typescript.keywords import ALL_KINDS, ArrayRules, ObjectRules, canonical, kind_of
 from cellblock.types.typescript.limits import (
     MAX_DEPTH,
     MAX_ENUM_MEMBERS,

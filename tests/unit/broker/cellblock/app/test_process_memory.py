@@ -12,9 +12,10 @@ import pytest
 
 from cellblock.app import process_memory
 from cellblock.app.cli import main
-from cellblock.app.process_memory import collect_when_idle
+from cellblock.app.process_memory import AFTER_SECONDS, AGAIN_SECONDS, LONGEST_SECONDS, collect_when_idle
 from cellblock.base.tasks import in_background
-from support.waits import until, within
+from support.virtual_time import virtual_time
+from support.waits import until
 
 
 @pytest.fixture
@@ -37,31 +38,25 @@ def full() -> Iterator[list[int]]:
             gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_memory, "AFTER_SECONDS", 0.02)
-    monkeypatch.setattr(process_memory, "AGAIN_SECONDS", 0.01)
-
-
 def counted(answers: list[bool]) -> Callable[[], bool]:
     return lambda: answers.pop(0) if answers else False
 
 
+@virtual_time
 async def test_once_in_the_first_idle_moment(full: list[int]) -> None:
     looks = [True, True, True]
-    await within(collect_when_idle(counted(looks)))
+    await collect_when_idle(counted(looks))
     assert (looks, len(full)) == ([], 1)
-    await asyncio.sleep(0.1)
-    assert len(full) == 1
 
 
 @pytest.mark.parametrize("freezes", [False, True])
+@virtual_time
 async def test_what_is_left_is_looked_at_again_only_where_it_may_go(
     full: list[int], monkeypatch: pytest.MonkeyPatch, freezes: bool
 ) -> None:
     monkeypatch.setattr(process_memory, "is_own", freezes)
     before = gc.get_freeze_count()
-    await within(collect_when_idle(lambda: False))
+    await collect_when_idle(lambda: False)
     # It stays so: all tests here are frozen (conftest.py), and to thaw them would have each collection go through them.
     assert (gc.get_freeze_count() > before) is freezes
 
@@ -97,27 +92,26 @@ def test_a_large_block_goes_back_to_the_system_when_it_is_free(told: bool) -> No
     assert int(shown.stdout) == told
 
 
-async def test_not_before_its_time(full: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_memory, "AFTER_SECONDS", 60.0)
+@virtual_time
+async def test_not_before_its_time(full: list[int]) -> None:
     async with in_background(collect_when_idle(lambda: False)):
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(0.1)
+        await asyncio.sleep(AFTER_SECONDS - 0.01)
     assert full == []
 
 
-async def test_a_broker_that_is_never_idle_collects_all_the_same(
-    full: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_memory, "LONGEST_SECONDS", 0.1)
-    await within(collect_when_idle(lambda: True))
+@virtual_time
+async def test_a_broker_that_is_never_idle_collects_all_the_same(full: list[int]) -> None:
+    await collect_when_idle(lambda: True)
     assert len(full) == 1
+    assert 0 <= asyncio.get_running_loop().time() - LONGEST_SECONDS <= AGAIN_SECONDS
 
 
+@virtual_time
 async def test_one_that_came_by_itself_is_enough(full: list[int]) -> None:
     collecting = asyncio.ensure_future(collect_when_idle(lambda: False))
     await asyncio.sleep(0)
     gc.collect()
-    await within(collecting)
+    await collecting
     assert len(full) == 1
 
 

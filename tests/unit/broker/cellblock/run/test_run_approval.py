@@ -196,6 +196,7 @@ async def gathered() -> None:
     await asyncio.sleep(2 * GATHER_SECONDS)
 
 
+@virtual_time
 async def test_it_parks_once_with_all_that_is_asked_at_once() -> None:
     place = Place()
     place.asks_later(1)
@@ -207,6 +208,7 @@ async def test_it_parks_once_with_all_that_is_asked_at_once() -> None:
     assert place.parked == 1
 
 
+@virtual_time
 async def test_what_is_asked_when_it_was_time_already_parks_it_with_the_rest() -> None:
     """The call that had held it asks, too: somebody who is there, a server's client, or nobody."""
     for wait in (
@@ -223,6 +225,7 @@ async def test_what_is_asked_when_it_was_time_already_parks_it_with_the_rest() -
         assert place.parked == 1
 
 
+@virtual_time
 async def test_whose_client_can_answer_is_never_parked_but_at_the_brokers_end() -> None:
     place = Place()
     place.in_flight = 1
@@ -237,6 +240,7 @@ async def test_whose_client_can_answer_is_never_parked_but_at_the_brokers_end() 
     assert not Place().parking.park_now(), "nobody is waited for"
 
 
+@virtual_time
 async def test_who_waits_for_it_to_be_parked_waits_until_cancelled() -> None:
     place = Place()
     place.in_flight = 2
@@ -249,6 +253,7 @@ async def test_who_waits_for_it_to_be_parked_waits_until_cancelled() -> None:
     assert place.parking.questions == {} and place.parked == 1
 
 
+@virtual_time
 async def test_an_answer_in_time_keeps_it_and_the_next_question_is_another_matter() -> None:
     place = Place()
     place.in_flight = 1
@@ -259,6 +264,7 @@ async def test_an_answer_in_time_keeps_it_and_the_next_question_is_another_matte
     assert place.parked == 0, "who can be asked now is asked"
 
 
+@virtual_time
 async def test_two_questions_of_one_call_are_one_that_waits() -> None:
     place = Place()
     place.in_flight = 2
@@ -270,6 +276,7 @@ async def test_two_questions_of_one_call_are_one_that_waits() -> None:
     assert place.parked == 1
 
 
+@virtual_time
 async def test_one_that_is_over_is_not_parked() -> None:
     place = Place()
     place.asks_later(1)

@@ -1,4 +1,4 @@
-"""What an agent is shown of large outputs."""
+"""What clients and their models are shown of a run, and of one with large outputs."""
 
 import json
 from collections.abc import AsyncIterator
@@ -11,26 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.base.settings.sections import OutputSettings
+from cellblock.base.settings.settings import FrontendSettings
 from cellblock.base.store import LocalStore
-from cellblock.run.response import Diagnostic, LogEntry, RunResponse
+from cellblock.run.events import WAITS
+from cellblock.run.response import Diagnostic, LogEntry, RunResponse, TraceEntry, Usage
 from cellblock.serve import kept_outputs
-from cellblock.serve.kept_outputs import KeptOutputs, keeping
-from cellblock.serve.run_output import preview, tool_result
+from cellblock.serve.kept_outputs import PREFIX, KeptOutputs, keeping
+from cellblock.serve.run_output import SHOWN_TO_MODELS, Form, form_for, preview, tool_result
 from cellblock.serve.service import Owner
 
 ME = Owner("cli", "here")
 
-SETTINGS = OutputSettings(inline_bytes=2_000)
-
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_outputs, "PAGE_BYTES", 1024)
-
 
 @pytest.fixture
-async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
-    async with keeping(SETTINGS, LocalStore(tmp_path)) as made:
+async def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KeptOutputs]:
+    """Takes what is over 2,000 bytes, in small pages."""
+    monkeypatch.setattr(kept_outputs, "PAGE_BYTES", 1024)
+    async with keeping(OutputSettings(inline_bytes=2_000), LocalStore(tmp_path)) as made:
         assert made is not None
         yield made
 
@@ -40,9 +37,10 @@ def response(result: Any, *messages: str, diagnostics: list[Diagnostic] | None =
     return RunResponse(logs=logs, result=result, diagnostics=diagnostics or [])
 
 
-async def data_of(result: types.CallToolResult) -> dict[str, Any]:
-    assert result.structured_content is not None
-    return result.structured_content
+async def data_of(given: RunResponse, kept: KeptOutputs | None) -> dict[str, Any]:
+    data = (await tool_result(given, kept, ME)).structured_content
+    assert data is not None
+    return data
 
 
 async def text_of(kept: KeptOutputs, uri: str) -> str:
@@ -51,12 +49,11 @@ async def text_of(kept: KeptOutputs, uri: str) -> str:
 
 
 async def test_the_larger_one_goes_first(kept: KeptOutputs) -> None:
-    result = await tool_result(response("r" * 900, *["l" * 400] * 4), kept, ME)
-    data = await data_of(result)
+    data = await data_of(response("r" * 900, *["l" * 400] * 4), kept)
     assert data["result"] == "r" * 900
     assert [output["part"] for output in data["outputs"]] == ["logs"]
 
-    data = await data_of(await tool_result(response("r" * 3_000, *["l" * 700] * 4), kept, ME))
+    data = await data_of(response("r" * 3_000, *["l" * 700] * 4), kept)
     assert [output["part"] for output in data["outputs"]] == ["result", "logs"]
     assert [one["code"] for one in data["diagnostics"]] == ["OUTPUT_KEPT"] * 2
     result_uri, logs_uri = (output["uri"] for output in data["outputs"])
@@ -68,7 +65,7 @@ async def test_the_larger_one_goes_first(kept: KeptOutputs) -> None:
 
 async def test_a_failure_keeps_its_diagnostics_and_its_null(kept: KeptOutputs) -> None:
     failed = Diagnostic(severity="error", code="UNCAUGHT", message="no")
-    data = await data_of(await tool_result(response(None, "l" * 9_000, diagnostics=[failed]), kept, ME))
+    data = await data_of(response(None, "l" * 9_000, diagnostics=[failed]), kept)
     assert data["result"] is None
     assert [one["code"] for one in data["diagnostics"]] == ["UNCAUGHT", "OUTPUT_KEPT"]
     shown, note = data["logs"]
@@ -83,29 +80,29 @@ async def test_errors_and_both_ends_of_logs_are_shown(kept: KeptOutputs) -> None
         for number in range(100)
     ]
     given = RunResponse(logs=logs, result=1, diagnostics=[])
-    *shown, note = (await data_of(await tool_result(given, kept, ME)))["logs"]
+    *shown, note = (await data_of(given, kept))["logs"]
     numbers = [entry["timeMs"] for entry in shown]
     assert numbers == sorted(numbers) and {0, 1, 50, 98, 99} <= set(numbers) and len(numbers) < 8
     assert f"{len(numbers)} of 100 entries" in note["message"]
 
 
 async def test_a_lone_surrogate_is_what_json_has_for_it(kept: KeptOutputs) -> None:
-    data = await data_of(await tool_result(response("\ud800" * 1_000), kept, ME))
+    data = await data_of(response("\ud800" * 1_000), kept)
     assert data["result"].startswith('"\\ud800')
     assert json.loads(await text_of(kept, data["outputs"][0]["uri"])) == "\ud800" * 1_000
 
 
 async def test_many_short_entries_do_not_make_a_long_preview(kept: KeptOutputs) -> None:
-    data = await data_of(await tool_result(response(1, *[""] * 10_000), kept, ME))
+    data = await data_of(response(1, *[""] * 10_000), kept)
     assert len(data["logs"]) < 25
     assert "10,000 entries" in data["logs"][-1]["message"]
 
 
 async def test_without_a_place_or_need_responses_are_whole(kept: KeptOutputs) -> None:
     large = response("r" * 5_000)
-    assert (await tool_result(large, None, ME)).structured_content == large.as_json()
+    assert await data_of(large, None) == large.as_json()
     small = response("r" * 1_500)
-    assert (await tool_result(small, kept, ME)).structured_content == small.as_json()
+    assert await data_of(small, kept) == small.as_json()
     assert kept.list_for(ME) == []
 
 
@@ -122,3 +119,117 @@ def test_a_preview_of_json_still_says_what_it_said() -> None:
     shown = preview(json.dumps(value, ensure_ascii=False), 1_000)
     assert shown.isprintable()
     assert json.loads(shown) == value
+
+
+# ---- what a model is shown -----------------------------------------------------------------------------
+
+WARNING = Diagnostic(
+    severity="warning", code="NO_RESULT", message="nothing", hint="Assign it.", path="a.js:1:2"
+)
+ERROR = Diagnostic(severity="error", code="UNCAUGHT", message="no such row", error_class="ToolCallError")
+
+
+def busy(result: Any, *diagnostics: Diagnostic) -> RunResponse:
+    """Of a run of 500 calls."""
+    trace = [
+        TraceEntry(server_id="crm", tool_name="get", duration_ms=1, ok=number % 100 != 0)
+        for number in range(500)
+    ]
+    return RunResponse(
+        logs=[LogEntry(level="warn", message="look", time_ms=3)],
+        result=result,
+        diagnostics=list(diagnostics),
+        tool_trace=trace,
+        usage=Usage(tool_calls=500),
+        failures={"crm.get": "no such row"},
+    )
+
+
+async def shown(given: RunResponse, form: Form) -> tuple[str, dict[str, Any]]:
+    result = await tool_result(given, None, ME, declarations={"crm": "declare crm"}, form=form)
+    (text,) = result.content
+    assert isinstance(text, types.TextContent) and result.structured_content is not None
+    return text.text, result.structured_content
+
+
+CALLS = "calls:\ncrm.get 500 (5 failed)"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            busy({"a": [1, "é"]}, WARNING),
+            '{"a":[1,"é"]}\n\nlogs:\n[warn] look\n\ndiagnostics:\nwarning NO_RESULT at a.js:1:2: nothing '
+            f"Hint: Assign it.\n\n{CALLS}\ncrm.get failed: no such row\n\ndeclarations:\ndeclare crm",
+        ),
+        (
+            busy("line one\nline\u202e two"),
+            f"line one\nline\\u202e two\n\nlogs:\n[warn] look\n\n{CALLS}\ncrm.get failed: no such row\n\n"
+            "declarations:\ndeclare crm",
+        ),
+        (
+            busy(None, WARNING, ERROR),
+            "error UNCAUGHT (ToolCallError): no such row\nwarning NO_RESULT at a.js:1:2: nothing Hint: Assign it.\n\n"
+            f"logs:\n[warn] look\n\n{CALLS}\n\ndeclarations:\ndeclare crm",
+        ),
+    ],
+)
+async def test_the_result_comes_first_then_what_needs_an_eye(given: RunResponse, text: str) -> None:
+    """A failed run begins with its error; what that says already is not said again."""
+    said, whole = await shown(given, Form())
+    assert said == text
+    assert len(whole["toolTrace"]) == 500 and whole["usage"]["toolCalls"] == 500
+    assert whole["result"] == given.result and len(whole["logs"]) == 1
+    # Where a model is shown structured content, it has what the text has; section 3.3 names three members.
+    said, short = await shown(given, form_for(FrontendSettings(), "claude-code"))
+    assert said == text and "usage" not in short
+    assert [short[key] for key in ("result", "logs", "declarations")] == [
+        whole[key] for key in ("result", "logs", "declarations")
+    ]
+    assert len(short["diagnostics"]) == len(given.diagnostics)
+    assert short["calls"] == {"crm.get": "500 (5 failed)"} and "toolTrace" not in short
+    assert len(json.dumps(short)) < 900 < 20_000 < len(json.dumps(whole))
+
+
+async def test_a_call_that_waits_for_the_user_has_not_failed() -> None:
+    waits = TraceEntry(server_id="crm", tool_name="get", duration_ms=1, ok=False, error=WAITS)
+    given = busy(None).model_copy(update={"tool_trace": [waits], "failures": {}})
+    said, _ = await shown(given, Form())
+    assert "calls:\ncrm.get 1\n" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "trace"), [(FrontendSettings(strict=True), None), (FrontendSettings(), "full")]
+)
+@pytest.mark.parametrize("client", ["mcp", *sorted(SHOWN_TO_MODELS)[:2]])
+async def test_the_whole_is_there_for_who_asks(
+    settings: FrontendSettings, trace: object, client: str
+) -> None:
+    said, whole = await shown(busy(1), form_for(settings, client, trace))
+    assert json.loads(said) == whole == busy(1).as_json() | {"declarations": {"crm": "declare crm"}}
+
+
+@pytest.mark.parametrize("client", ["mcp", "claude-code"])
+@pytest.mark.parametrize("has_result", [True, False])
+async def test_a_text_is_shorter_than_what_clients_cut_whatever_is_in_it(
+    tmp_path: Path, client: str, has_result: bool
+) -> None:
+    """Messages are cut, and the rest of diagnostics counted; where a whole output is stays."""
+    page = "A page. " * 2_000
+    warnings = [WARNING.model_copy(update={"message": f"{n} {page}", "hint": page}) for n in range(400)]
+    given = busy("r" * 200_000 if has_result else None, *warnings, ERROR).model_copy(
+        update={
+            "logs": [LogEntry(level="log", message=page, time_ms=1)] * 10,
+            "failures": {f"crm.t{number}": page for number in range(300)},
+        }
+    )
+    form = form_for(FrontendSettings(), client)
+    async with keeping(OutputSettings(), LocalStore(tmp_path)) as kept:
+        result = await tool_result(given, kept, ME, declarations={"crm": "d" * 15_000}, form=form)
+    text, *links = result.content
+    assert isinstance(text, types.TextContent) and result.structured_content is not None
+    shown = text.text if client == "mcp" else json.dumps(result.structured_content)
+    assert 20_000 < len(shown) < 75_000 and len(links) == 1 + has_result
+    assert text.text.startswith("error UNCAUGHT") and "more diagnostics" in shown
+    assert shown.count(PREFIX) >= 1 + has_result and "d" * 15_000 in shown

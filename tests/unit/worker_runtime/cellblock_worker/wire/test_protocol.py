@@ -41,6 +41,7 @@ MESSAGES: list[Message] = [
     protocol.Ended(reason="memory", detail="x", wall_ms=1, cpu_ms=2, peak_bytes=3, dropped_log_bytes=4),
     protocol.Run(timeout_ms=1, cpu_ms=2, memory_bytes=3, log_bytes=4, message_bytes=5, pause_ms=6),
     protocol.Pause(),
+    protocol.Charge(cpu_ms=-5),
     protocol.Resume(),
     protocol.Cancel(),
     protocol.Granted(places=0),
@@ -162,7 +163,7 @@ def test_every_body_of_a_host_has_a_cap(message: protocol.FromHost) -> None:
 
 def test_messages_cannot_be_changed() -> None:
     with pytest.raises(AttributeError, match="immutable"):
-        protocol.Shutdown().why = "shutdown"
+        protocol.Shutdown().why = "shutdown"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_the_largest_message_fits_a_header() -> None:

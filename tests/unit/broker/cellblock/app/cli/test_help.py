@@ -74,7 +74,7 @@ def test_every_example_is_a_command_line_that_is_taken(line: str) -> None:
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "cellblock")
 def test_every_command_names_a_function_that_does_its_work(path: str) -> None:
     work = COMMANDS[path].get_default("work")
-    has_commands = any(isinstance(action, argparse._SubParsersAction) for action in COMMANDS[path]._actions)
+    has_commands = any(isinstance(action, argparse._SubParsersAction) for action in COMMANDS[path]._actions)  # pyright: ignore[reportPrivateUsage]
     assert has_commands == (work is None)
     assert work is None or callable(pkgutil.resolve_name(f"cellblock.app.cli.{work}"))
 
@@ -137,7 +137,7 @@ def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "usage: cellblock run" in refused(capsys, "run")
+    assert "usage: cellblock record" in refused(capsys, "record")
     assert "usage: cellblock run" in refused(capsys, "run", "x.js", "--timeout-ms", "no")
     # A variable that is not set is neither the default nor the folder that one is in.
     for option in ("--config", "--state-dir"):

@@ -19,14 +19,10 @@ from cellblock.serve.mcp.context import (
     server_of_uri,
     text_of,
 )
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.types.typescript import ServerText, declare_server, declare_shared
 from support.recorded_catalogs import recorded_catalog
-
-
-def server(server_id: str, names: list[str]) -> ServerEntry:
-    tools = tuple(ToolEntry(name, name, f"Does {name}.", None, {"type": "object"}) for name in names)
-    return ServerEntry(server_id, server_id, server_id, tools=tools)
+from support.standing_service import server
 
 
 def catalog_of(*servers: ServerEntry) -> Catalog:
@@ -38,14 +34,14 @@ def test_without_servers_it_says_so() -> None:
 
 
 def test_servers_that_fit_are_declared_whole() -> None:
-    text = declarations_in_budget(catalog_of(server("a", ["one"]), server("b", ["two"])), 100_000).text
+    text = declarations_in_budget(catalog_of(server("a", "one"), server("b", "two")), 100_000).text
     assert 'declare module "@codemode/servers/a"' in text
     assert 'declare module "@codemode/servers/b"' in text
     assert "More functions" not in text
 
 
 def test_a_server_beyond_the_budget_is_named_with_its_functions_and_its_resource() -> None:
-    large, small = server("large", [f"tool_{number}" for number in range(50)]), server("small", ["one"])
+    large, small = server("large", *(f"tool_{number}" for number in range(50))), server("small", "one")
     budget = 2 * len(declare_server(small, shared=True))
     text = declarations_in_budget(catalog_of(large, small), budget).text
     assert 'declare module "@codemode/servers/small"' in text
@@ -56,9 +52,9 @@ def test_a_server_beyond_the_budget_is_named_with_its_functions_and_its_resource
 
 async def test_declarations_are_made_once_for_the_same_definitions() -> None:
     """A server that floods its clients with reconnections, or a hundred clients, cost nobody a rendering."""
-    first, again = server("same", ["one"]), replace(server("same", ["one"]), session=2)
+    first, again = server("same", "one"), replace(server("same", "one"), session=2)
     assert text_of(first) is text_of(again)
-    beside = server("beside", ["one"])
+    beside = server("beside", "one")
     loop = threading.get_ident()
     made_in: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -77,20 +73,20 @@ async def test_declarations_are_made_once_for_the_same_definitions() -> None:
 
 
 def test_what_a_server_lists_for_each_of_many_people_is_declared_once() -> None:
-    people = [server("each", ["one", f"only_{number}"]) for number in range(50)]
+    people = [server("each", "one", f"only_{number}") for number in range(50)]
     texts = [text_of(one) for one in people]
     assert all(text_of(one) is text for one, text in zip(people, texts, strict=True))
 
 
 def test_no_budget_names_every_server() -> None:
-    text = declarations_in_budget(catalog_of(server("a", ["one"])), 0).text
+    text = declarations_in_budget(catalog_of(server("a", "one")), 0).text
     assert "declare module" not in text
     assert "@codemode/servers/a" in text
 
 
 def test_the_budget_is_shared_by_need_and_not_in_the_order_of_the_file() -> None:
-    large = server("large", [f"tool_{number}" for number in range(50)])
-    small = [server(f"small_{number}", ["one", "two"]) for number in range(4)]
+    large = server("large", *(f"tool_{number}" for number in range(50)))
+    small = [server(f"small_{number}", "one", "two") for number in range(4)]
     whole = declare_server(large, shared=True)
     budget = len(whole) + 100
     declared = declarations_in_budget(catalog_of(large, *small), budget)
@@ -106,7 +102,7 @@ def test_the_budget_is_shared_by_need_and_not_in_the_order_of_the_file() -> None
 
 
 def test_what_the_client_has_used_comes_first() -> None:
-    servers = [server(name, [f"tool_{number}" for number in range(20)]) for name in "abcd"]
+    servers = [server(name, *(f"tool_{number}" for number in range(20))) for name in "abcd"]
     budget = int(len(declare_server(servers[0], shared=True)) * 2.5)
     declared = declarations_in_budget(catalog_of(*servers), budget, ["d", "gone", "b"])
     assert declared.whole == {"d", "b"}
@@ -122,7 +118,7 @@ def test_a_part_of_a_server_compiles(tmp_path: Path) -> None:
 
 
 def test_the_names_of_one_server_are_capped() -> None:
-    many = server("many", [f"tool_{number}" for number in range(MAX_NAMES + 7)])
+    many = server("many", *(f"tool_{number}" for number in range(MAX_NAMES + 7)))
     assert "and 7 more" in declarations_in_budget(catalog_of(many), 0).text
 
 

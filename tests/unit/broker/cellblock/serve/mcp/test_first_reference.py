@@ -1,5 +1,6 @@
 """What a response brings of the declarations of servers that its script names (001, 4.4)."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any, cast
@@ -7,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from cellblock.run.response import RunResponse, TraceEntry, error_diagnostic
+from cellblock.serve.mcp import first_reference
 from cellblock.serve.mcp.context import Declared
 from cellblock.serve.mcp.first_reference import MAX_CHARS, MAX_LINES_CHARS, FirstReferences
 from cellblock.serve.service import Owner, RunService
@@ -39,16 +41,21 @@ class Service:
 class Client:
     def __init__(self, tools: Mapping[str, list[dict[str, Any]]]) -> None:
         self.service = Service()
-        self.catalog = Catalog(1, {name: server_of(name, given, name) for name, given in tools.items()})
+        self.know(tools)
         self.references = FirstReferences(cast("RunService", self.service))
 
-    async def given(self, code: str, *servers: str, fails_at: str = "", fails_as: str = "") -> dict[str, str]:
+    def know(self, tools: Mapping[str, list[dict[str, Any]]]) -> None:
+        self.catalog = Catalog(1, {name: server_of(name, given, name) for name, given in tools.items()})
+
+    async def given(
+        self, code: str, *servers: str, fails_at: str = "", fails_as: str = "", by: str = "me"
+    ) -> dict[str, str]:
         diagnostics = [error_diagnostic("IMPORT_FAILURE", "no", "none", fails_at)] if fails_at else []
         if fails_as:
             diagnostics = [error_diagnostic(fails_as, "no", "none", error_class=fails_as)]
         trace = [TraceEntry(server_id="a", tool_name="b", duration_ms=1, ok=True)]
         response = RunResponse(logs=[], diagnostics=diagnostics, tool_trace=trace, servers=servers)
-        return await self.references.declarations_for(Owner("me", "me"), self.catalog, response, code)
+        return await self.references.declarations_for(Owner(by, by), self.catalog, response, code)
 
 
 async def test_what_a_script_names_has_its_types_and_the_others_are_a_line_each() -> None:
@@ -126,3 +133,14 @@ async def test_what_the_description_had_is_not_sent_again() -> None:
     assert await client.given("crm.find()", "crm", fails_as="TYPE_ERROR") == {}
     assert "close" not in (await client.given("desk.close()", "desk"))["desk"]
     assert "Does close." in (await client.given("desk.close()", "desk", fails_as="TYPE_ERROR"))["desk"]
+
+
+async def test_the_memory_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_reference, "MAX_KEPT", 3)
+    client = Client({"crm": [tool("find")]})
+    shown = [bool(await client.given("crm.find", "crm", by=name)) for name in "12342341"]
+    assert shown == [True] * 4 + [False, False, False, True]
+    # Of two runs at once one brings them.
+    client.know({"crm": [tool("keep")]})
+    both = await asyncio.gather(*(client.given("crm.keep", "crm", by="4") for _ in range(2)))
+    assert sorted(map(bool, both)) == [False, True]

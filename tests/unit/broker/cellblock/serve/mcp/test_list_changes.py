@@ -14,48 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client, MCPError
 
-from cellblock.app.assembly import front_config
-from cellblock.base.callbacks import Listeners
 from cellblock.base.settings.sections import OutputSettings
-from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
-from cellblock.run.policy.policy import Policy
 from cellblock.run.response import LogEntry, TraceEntry
 from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.mcp import list_changes, live, surface
 from cellblock.serve.mcp.live import MAX_SHOWN_CHARS, MAX_WAITING, LiveRun, LogLevels, one_line
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.service import Owner
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, ServerEntry
 from support.entries import settings
+from support.standing_service import StandingService, server
 from support.waits import until, within
-
-
-class Standing:
-    """What a front-end needs of a broker that runs nothing."""
-
-    def __init__(self, made: Settings, *servers: ServerEntry) -> None:
-        self.front_config = front_config(made)
-        self.policy = Policy(made.cellblock.policy)
-        self.listeners = Listeners()
-        self.watch_catalog = self.listeners.add
-        self.catalog = self.known_catalog = Catalog()
-        self.show(*servers)
-
-    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
-        return self.catalog, self.known_catalog
-
-    async def about_to_answer(self, principal: str) -> None:
-        """Nothing connects here."""
-
-    def show(self, *servers: ServerEntry) -> None:
-        self.catalog = self.known_catalog = Catalog(1, {entry.server_id: entry for entry in servers})
-        self.listeners.tell()
-
-
-def server(server_id: str, *names: str) -> ServerEntry:
-    tools = tuple(ToolEntry(name, name, f"Does {name}.", None, {"type": "object"}) for name in names)
-    return ServerEntry(server_id, server_id, server_id, tools=tools)
 
 
 @asynccontextmanager
@@ -97,7 +67,7 @@ async def settled(said: list[str], *wanted: str) -> None:
 @pytest.mark.usefixtures("at_once")
 async def test_a_client_is_told_of_what_it_sees_and_nothing_else(tmp_path: Path) -> None:
     policy = {"clients": {"stdio:guest": {"tools": ["files.*"]}}}
-    service = Standing(settings(tmp_path, policy=policy), server("files", "read"))
+    service = StandingService(settings(tmp_path, policy=policy), server("files", "read"))
     everyone: list[str] = []
     guest: list[str] = []
     async with (
@@ -120,7 +90,7 @@ async def test_a_client_is_told_of_what_it_sees_and_nothing_else(tmp_path: Path)
 
 @pytest.mark.usefixtures("at_once")
 async def test_who_says_more_than_once_that_it_is_there_is_told_once(tmp_path: Path) -> None:
-    service = Standing(settings(tmp_path), server("files", "read"))
+    service = StandingService(settings(tmp_path), server("files", "read"))
     said: list[str] = []
     async with following(service, said) as client:
         for _ in range(50):
@@ -135,7 +105,7 @@ async def test_who_says_more_than_once_that_it_is_there_is_told_once(tmp_path: P
 @pytest.mark.usefixtures("at_once")
 async def test_kept_outputs_are_resources_of_their_owner(tmp_path: Path) -> None:
     made = settings(tmp_path)
-    service = Standing(made, server("files", "read"))
+    service = StandingService(made, server("files", "read"))
     mine: list[str] = []
     other: list[str] = []
     async with keeping(OutputSettings(inline_bytes=1024), LocalStore(tmp_path)) as kept:
@@ -155,7 +125,7 @@ async def test_a_server_that_changes_all_the_time_is_told_of_now_and_then(
 ) -> None:
     monkeypatch.setattr(list_changes, "GATHER_SECONDS", 0.05)
     monkeypatch.setattr(list_changes, "PAUSE_SECONDS", 3600.0)
-    service = Standing(settings(tmp_path), server("files", "read"))
+    service = StandingService(settings(tmp_path), server("files", "read"))
     said: list[str] = []
     async with following(service, said):
         for number in range(1000):
@@ -168,7 +138,7 @@ async def test_a_server_that_changes_all_the_time_is_told_of_now_and_then(
 
 async def test_streams_have_a_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_changes, "MAX_STREAMS", 2)
-    service: Any = Standing(settings(tmp_path), server("files", "read"))
+    service: Any = StandingService(settings(tmp_path), server("files", "read"))
     async with Client(FrontServer(service, version="1").open()) as client, AsyncExitStack() as open_streams:
         for _ in range(2):
             await open_streams.enter_async_context(client.listen(tools_list_changed=True))
@@ -196,7 +166,7 @@ def room(client: Client) -> Callable[[], bool]:
 
 
 async def test_a_new_session_is_greeted_with_what_is_there_now(tmp_path: Path) -> None:
-    service: Any = Standing(settings(tmp_path), server("files", "read"))
+    service: Any = StandingService(settings(tmp_path), server("files", "read"))
     made = FrontServer(service, version="1").open()
     async with Client(made, mode="legacy"):
         service.show(server("files", "read", "write"))
@@ -214,7 +184,7 @@ async def test_that_a_server_has_started_is_told_only_if_it_has_other_tools(
         return Catalog(1, known, {}, ids={name: name for name in known}, starting=frozenset(known))
 
     for other, told in ((("read",), False), (("read", "write"), True)):
-        service = Standing(settings(tmp_path))
+        service = StandingService(settings(tmp_path))
         service.catalog = service.known_catalog = starting(server("files", "read"))
         said: list[str] = []
         async with following(service, said):
@@ -232,7 +202,7 @@ async def test_that_a_server_has_started_is_told_only_if_it_has_other_tools(
 async def test_what_starts_while_the_list_is_made_is_told(
     is_looked_at_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = Standing(settings(tmp_path))
+    service = StandingService(settings(tmp_path))
     service.catalog = service.known_catalog = Catalog(
         1, {}, {"late": "still connecting"}, ids={"late": "late"}, starting=frozenset({"late"})
     )
@@ -259,7 +229,7 @@ async def test_a_server_without_connection_is_no_news_when_another_has_started(t
     """The manual tells of both: their texts come parsed."""
     parsed = {"servers": {"gone": {"unwrap": "json"}, "files": {"unwrap": "json"}}}
     made = settings(tmp_path, {name: {"command": "x"} for name in ("files", "gone")}, schemas=parsed)
-    service = Standing(made)
+    service = StandingService(made)
     files, ids = server("files", "read"), {name: name for name in ("files", "gone")}
     gone = {"gone": "it exited"}
     service.catalog = service.known_catalog = Catalog(

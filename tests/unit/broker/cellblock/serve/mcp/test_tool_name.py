@@ -9,37 +9,21 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
-from cellblock.app.assembly import front_config
 from cellblock.app.cli.importing.known import CLIENTS
-from cellblock.base.callbacks import Listeners
 from cellblock.base.settings.settings import FrontendSettings
 from cellblock.run.policy.asking import Caller
-from cellblock.run.policy.policy import Policy
 from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITH_DOTS, WITHOUT_DOTS, tool_name_for
-from cellblock.tools.catalog.model import Catalog
 from support.entries import settings
+from support.standing_service import StandingService
 from support.waits import within
 
 CLIENTS_PAGE = Path(__file__).parents[6] / "docs" / "clients.md"
 
 
-class Answering:
-    """What a front-end needs of a broker that fails at every script but `fine`."""
-
-    def __init__(self, folder: Path, **frontend: Any) -> None:
-        made = settings(folder, frontend=frontend)
-        self.front_config = front_config(made)
-        self.policy = Policy(made.cellblock.policy)
-        self.watch_catalog = Listeners().add
-        self.catalog = self.known_catalog = Catalog()
-
-    def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
-        return self.catalog, self.known_catalog
-
-    async def about_to_answer(self, principal: str) -> None:
-        """Nothing connects here."""
+class Answering(StandingService):
+    """Fails at every script but `fine`."""
 
     async def run_request(self, raw: Mapping[str, Any], _: Caller, **__: Any) -> RunResponse:
         warning = Diagnostic(severity="warning", code="CALLS_NOT_AWAITED", message="w")
@@ -73,7 +57,7 @@ def client(service: Any, name: str = "someone", mode: Any = "legacy") -> Client:
 async def test_the_name_is_the_clients_and_both_are_taken(
     tmp_path: Path, frontend: dict[str, Any], name: str, shown: str, mode: str
 ) -> None:
-    async with client(Answering(tmp_path, **frontend), name, mode) as one:
+    async with client(Answering(settings(tmp_path, frontend=frontend)), name, mode) as one:
         (tool,) = (await within(one.list_tools())).tools
         assert tool.name == shown
         assert (await within(one.call_tool(TOOL_NAME, {"code": "fine"}))).structured_content is not None
@@ -125,7 +109,7 @@ def test_the_table_is_documented_with_sources() -> None:
 
 @pytest.mark.parametrize(("setting", "marked"), [("never", False), ("diagnostics", True)])
 async def test_a_failed_run_begins_with_its_error(tmp_path: Path, setting: str, marked: bool) -> None:
-    async with client(Answering(tmp_path, is_error=setting)) as one:
+    async with client(Answering(settings(tmp_path, frontend={"is_error": setting}))) as one:
         failed = await within(one.call_tool(TOOL_NAME, {"code": "fails"}))
         (text,) = failed.content
         assert isinstance(text, types.TextContent)

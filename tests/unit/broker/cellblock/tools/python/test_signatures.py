@@ -20,8 +20,7 @@ import typing_extensions
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny, computed_field, model_serializer
 
 from cellblock.base.errors import ConfigError
-from cellblock.tools.python.annotations import Hints
-from cellblock.tools.python.signatures import PERMISSIVE_SCHEMA, read_input, read_output
+from cellblock.tools.python.signatures import PERMISSIVE_SCHEMA, Hints, read_input, read_output
 from cellblock.tools.python.tool_results import ResultForm
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from cellblock.tools.upstream.lifecycle import (
     Lifecycle,
     State,
 )
-from cellblock.tools.upstream.tool_list import MOST_IDLE_LISTS, QUIET_SECONDS, RELIST_SECONDS, Announced
+from cellblock.tools.upstream.listing import MOST_IDLE_LISTS, QUIET_SECONDS, RELIST_SECONDS, Announced
 
 STEPS: dict[str, Callable[[Lifecycle], object]] = {
     "begin": lambda life: life.begin(),

@@ -13,8 +13,7 @@ from cellblock.fleet import shared_rows
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
 from cellblock.tools.upstream.definitions import ToolDefinition, admit, from_json
-from cellblock.tools.upstream.pin_review import MAX_NOTES, Review, Reviewer
-from cellblock.tools.upstream.pins import PinStore
+from cellblock.tools.upstream.pins import MAX_NOTES, PinStore, Review, Reviewer
 from support.postgresql import Postgres
 from support.shared_rows import KEY, state_of
 

@@ -11,8 +11,15 @@ import pytest
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.definitions import ToolDefinition, admit, canonical, digest, from_json
-from cellblock.tools.upstream.pin_review import Reviewer
-from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
+from cellblock.tools.upstream.pins import (
+    Difference,
+    PinError,
+    Pins,
+    PinStore,
+    Reviewer,
+    fingerprint,
+    first_pins,
+)
 from support.shared_rows import AnyStore
 
 

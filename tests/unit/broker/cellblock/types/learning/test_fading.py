@@ -138,5 +138,5 @@ def test_what_is_stored_stays_small_and_comes_back_the_same() -> None:
     assert len(encoded(steady)) < len(encoded(replace(steady, fading=NOT_FADING))) + 60
     of_older = decoded('{"fading": {"recent": 1, "weight": 3.5, "news": 99, "patience": 5, "window": -5}}')
     assert (of_older.fading.count, of_older.fading.window) == (0, WINDOW)
-    with pytest.raises(ValueError, match="no object"):
+    with pytest.raises(ValueError, match="Expected `object"):
         decoded('{"fading": 7}')

@@ -1,0 +1,124 @@
+"""`test`: whether kept scripts still work."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from cellblock.app.broker import Broker
+from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.help import EXIT_NO, EXIT_OK
+from cellblock.app.cli.loading import settled_catalog
+from cellblock.app.cli.run import run_script
+from cellblock.app.cli.scripts import NO_OPTIONS, opened_library, read_object, stores_told
+from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
+from cellblock.app.script_trials import Result, against, replayed, type_checked
+from cellblock.base.errors import CellblockError
+from cellblock.base.settings.settings import Settings
+from cellblock.base.terminal import harmless
+from cellblock.record.scripts.changes import Finding
+from cellblock.record.scripts.library import Library, Trial
+from cellblock.record.scripts.script_file import SUFFIX, BadScript, KeptScript
+from cellblock.tools.schemas.validation import InputValidator
+from cellblock.types.check.checker import TypeChecker
+
+
+def test(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Reads the scripts. Returns what tries them.
+
+    Raises:
+        UsageError: The options do not go together, or nobody can be asked.
+        BadScript: There is no such script.
+    """
+    settings, library = opened_library(parsed)
+    with stores_told():
+        names: list[str] = parsed.names or _all_names(library)
+        scripts = [_read(library, name) for name in names]
+    if parsed.input is None:
+        return _test(parsed, settings, library, scripts)
+    if len(scripts) != 1 or not parsed.names:
+        raise UsageError("--input is for one script; name it")
+    script, given = scripts[0], read_object(parsed.input, "--input")
+    if (
+        misfit := InputValidator(script.header.input, label=script.name, strict=True).check(given)
+    ) is not None:
+        raise UsageError(f"the input of {script.name} does not fit: {misfit.sentence}")
+    if not parsed.yes:
+        if not asks():
+            raise UsageError("nobody can be asked here; use a terminal, or name --yes")
+        if not agreed(f"Run {script.name} with this input, live? Its tools are called."):
+            return _nothing()
+    wanted = argparse.Namespace(**{**vars(parsed), "script": script.name + SUFFIX, **NO_OPTIONS})
+    grants = script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return run_script(wanted, settings.for_one_run(), script.with_input(given), grants, output=script.output)
+
+
+async def _test(
+    parsed: argparse.Namespace, settings: Settings, library: Library, scripts: Sequence[KeptScript]
+) -> int:
+    results = {script.name: Result(script.name) for script in scripts}
+    trials: dict[str, Trial | None] = {}
+    for script in scripts:
+        trials[script.name] = trial = await _replay(settings, library, script, results[script.name])
+        if trial is None:
+            results[script.name].notes.append("not replayed: this machine has no recording of it")
+    if not parsed.offline and scripts:
+        checker = TypeChecker(settings.cellblock.isolation)
+        async with contextlib.AsyncExitStack() as stack, Broker(settings.without_workers()) as broker:
+            stack.push_async_callback(checker.close)
+            servers = {tool.partition(".")[0] for script in scripts for tool in script.header.tools}
+            catalog = await settled_catalog(broker, sorted(servers), say)
+            for script in scripts:
+                found, trial = against(script, trials[script.name], catalog), trials[script.name]
+                results[script.name].findings += found.findings
+                results[script.name].notes += found.notes
+                results[script.name].findings += await type_checked(script, trial, catalog, checker)
+    if parsed.json:
+        write_json([result.as_json() for result in results.values()])
+    else:
+        write_data("".join(map(_lines, results.values())) or "No script is kept.\n")
+    return EXIT_OK if all(result.verdict == "works" for result in results.values()) else EXIT_NO
+
+
+async def _replay(settings: Settings, library: Library, script: KeptScript, result: Result) -> Trial | None:
+    try:
+        with stores_told():
+            trial = library.trial(script)
+    except CellblockError as error:
+        result.findings.append(Finding("broken", script.name, f"its recording cannot be read: {error}"))
+        return None
+    if trial is not None:
+        result.findings += await replayed(script, trial, settings)
+    return trial
+
+
+def _all_names(library: Library) -> list[str]:
+    files = [] if library.folder is None else library.files()
+    return sorted({*files, *library.approvals()})
+
+
+def _read(library: Library, name: str) -> KeptScript:
+    """Returns the file of a script, or where there is none the approved version."""
+    if library.folder is not None and name in library.files():
+        return library.file(name)
+    if (approval := library.approved(name)) is not None:
+        return approval.script
+    raise BadScript(f"There is no kept script {name}.", hint="`cellblock scripts list` shows them.")
+
+
+def _lines(result: Result) -> str:
+    lines = [f"{result.name}: {result.verdict}"]
+    lines += [f"  {one.verdict}  {one.place}: {one.what}" for one in result.findings]
+    lines += [f"  note     {note}" for note in result.notes]
+    return "".join(f"{harmless(line)}\n" for line in lines)
+
+
+def _nothing() -> Coroutine[Any, Any, int]:
+    async def nothing() -> int:
+        sys.stdout.write("Nothing was run.\n")
+        return EXIT_NO
+
+    return nothing()

@@ -1,0 +1,261 @@
+"""`save` and `scripts`: what is kept, and which versions of it a person lets in."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+import time
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.app.assembly import library_of
+from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.help import EXIT_NO, EXIT_OK
+from cellblock.app.cli.loading import catalog_of, store_to_read, with_state_dir
+from cellblock.app.cli.run import RUN_ID, read_recording, read_script, run_script
+from cellblock.app.cli.runs import kept_recording
+from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
+from cellblock.app.saving import save as keep
+from cellblock.base.database import StoreError
+from cellblock.base.errors import ConfigError, counted
+from cellblock.base.json import is_object
+from cellblock.base.settings.settings import Settings
+from cellblock.base.terminal import cell, harmless
+from cellblock.record.journal import Journal
+from cellblock.record.recording import Recording
+from cellblock.record.scripts.library import Approval, Library
+from cellblock.record.scripts.saving import input_schema
+from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, check_name, format_script
+
+SHORT_DIGEST: Final = 19
+"""Shows so much of a digest where people tell versions apart: `sha256:` and twelve digits."""
+
+Work = Callable[[argparse.Namespace, Settings, Library], int]
+
+
+@contextmanager
+def stores_told() -> Generator[None]:
+    """Turns the failure of a store into one of the command. Raises ConfigError."""
+    try:
+        yield
+    except StoreError as error:
+        raise ConfigError(
+            f"Kept scripts cannot be used: {error}.", hint="Check --state-dir and its disk."
+        ) from None
+
+
+def opened_library(parsed: argparse.Namespace) -> tuple[Settings, Library]:
+    """Returns the settings, and what knows the kept scripts. Raises ConfigError."""
+    settings = with_state_dir(parsed)
+    return settings, library_of(settings, store_to_read(settings))
+
+
+def _with_library(work: Work) -> Callable[[argparse.Namespace], int]:
+    @wraps(work)
+    def done(parsed: argparse.Namespace) -> int:
+        with stores_told():
+            return work(parsed, *opened_library(parsed))
+
+    return done
+
+
+@_with_library
+def show_all(parsed: argparse.Namespace, settings: Settings, library: Library) -> int:
+    """Prints all scripts: those that run, and those that wait for a person."""
+    found = [state_of(library, name) for name in _names(library)]
+    if parsed.json:
+        write_json(found)
+    elif not found:
+        sys.stdout.write("No script is kept.\n")
+    else:
+        lines = [_line("NAME", "STATE", "VERSION", "APPROVED", "DESCRIPTION"), *map(_line_of, found)]
+        write_data("".join(f"{harmless(line)}\n" for line in lines))
+    return EXIT_OK
+
+
+@_with_library
+def approve(parsed: argparse.Namespace, settings: Settings, library: Library) -> int:
+    """Shows what is new in a script, and lets it in when a person says yes. Raises BadScript, UsageError."""
+    script, before = library.file(parsed.name), library.approved(parsed.name)
+    lines = difference(before, script)
+    if not lines:
+        sys.stdout.write(f"{script.name} is approved already: {script.digest}\n")
+        return EXIT_OK
+    write_data("".join(lines))
+    sys.stdout.write(f"\n{script.name} would be {script.digest}\n")
+    if parsed.digest is not None and parsed.digest != script.digest:
+        raise UsageError(f"--digest names another version: this one is {script.digest}")
+    if parsed.digest is None:
+        if not asks():
+            raise UsageError(
+                "nobody can be asked here; use a terminal, or name what was reviewed with --digest"
+            )
+        if not agreed(f"Let this version of {script.name} run?"):
+            sys.stdout.write("Nothing was approved.\n")
+            return EXIT_NO
+    # This very text, whatever the file is by now.
+    library.approve(script)
+    sys.stdout.write(f"approved {script.name}\n")
+    return EXIT_OK
+
+
+@_with_library
+def remove(parsed: argparse.Namespace, settings: Settings, library: Library) -> int:
+    """Takes the approvals of scripts back. Raises BadScript: One has none."""
+    for name in parsed.names:
+        if not library.remove(name):
+            raise BadScript(
+                f"No version of {name} is approved.", hint="`cellblock scripts list` shows those that are."
+            )
+        sys.stdout.write(f"{name} does not run any more; its file stays\n")
+    return EXIT_OK
+
+
+def save(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Reads the run, or the script that is to be run. Returns what keeps it.
+
+    Raises:
+        UsageError: Something cannot be read.
+        ConfigError: No such run is kept, or no folder of scripts is set.
+    """
+    check_name(parsed.name)
+    settings, library = opened_library(parsed)
+    parameters = dict(map(_parameter, parsed.param))
+    given = None if parsed.input is None else read_object(parsed.input, "--input")
+    if given is not None and parameters:
+        raise UsageError("--param is for literals of a run; a script with --input has its parameters already")
+    recording: Recording | None = None
+    if given is None:
+        is_run = RUN_ID.fullmatch(parsed.source) and not Path(parsed.source).exists()
+        recording = kept_recording(parsed, parsed.source) if is_run else read_recording(Path(parsed.source))
+    code = "" if given is None else read_script(parsed.source)
+    return _save(parsed, settings, library, recording, parameters, (code, given or {}))
+
+
+async def _save(
+    parsed: argparse.Namespace,
+    settings: Settings,
+    library: Library,
+    recording: Recording | None,
+    parameters: dict[str, Any],
+    written: tuple[str, dict[str, Any]],
+) -> int:
+    is_written = recording is None
+    with stores_told():
+        if recording is None:
+            (code, given), journal = written, Journal()
+            trial = format_script(parsed.name, Header(description="?", input=input_schema(given)), code)
+            wanted = argparse.Namespace(**{**vars(parsed), "script": parsed.source, **NO_OPTIONS})
+            code_run = trial.with_input(given)
+            exit_code = await run_script(wanted, settings.for_one_run(), code_run, None, journal)
+            if exit_code != EXIT_OK:
+                say("nothing is kept: the script failed")
+                return exit_code
+            recording = journal.snapshot()
+        named = {call.server for call in recording.calls if call.kind == "call"}
+        catalog, _ = await catalog_of(settings, sorted(named))
+        script = await keep(
+            library,
+            settings,
+            catalog,
+            recording,
+            parsed.name,
+            parameters=parameters,
+            written=written if is_written else None,
+            description=parsed.description or "",
+            replace=parsed.replace,
+        )
+    said = f"kept {script.name}: {counted(len(script.header.tools), 'tool')}, in {library.folder}"
+    say(f"{said}. It runs when it is approved: cellblock scripts approve {script.name}")
+    return EXIT_OK
+
+
+NO_OPTIONS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("timeout_ms", "max_memory_bytes", "max_log_bytes", "max_tool_calls", "max_cpu_ms")),
+    **{"typecheck": None, "durable": False, "plan": False, "require": [], "grants": None},
+}
+
+
+def read_object(text: str, what: str) -> dict[str, Any]:
+    """Returns a JSON object that an option gives. Raises UsageError."""
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f'{what}: this is no JSON, such as {{"since": "2026-11-02"}}: {error}') from None
+    if not is_object(found):
+        raise UsageError(f'{what}: this is no JSON object, such as {{"since": "2026-11-02"}}')
+    return found
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, equals, literal = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"--param {text}: write NAME=LITERAL, the literal as in the script")
+    try:
+        return name, json.loads(literal)
+    except ValueError:
+        return name, literal
+
+
+def difference(before: Approval | None, script: KeptScript) -> list[str]:
+    """Returns the lines in which a version differs from the approved one, as a unified difference, safe to show."""
+    old = "" if before is None else before.script.text
+    names = ("(nothing is approved)" if before is None else f"{script.name} approved", f"{script.name} file")
+    lines = difflib.unified_diff(old.split("\n"), script.text.split("\n"), *names, lineterm="")
+    return [f"{harmless(line)}\n" for line in lines]
+
+
+def state_of(library: Library, name: str) -> dict[str, Any]:
+    """Returns what is known of a script, as JSON data."""
+    approval, script, why = None, None, ""
+    try:
+        approval = library.approved(name)
+        script = library.file(name) if name in _files(library) else None
+    except BadScript as error:
+        why = str(error)
+    if why:
+        state = "unusable"
+    elif script is None:
+        state = "approved, without a file"
+    elif approval is None:
+        state = "waits for approval"
+    else:
+        state = "approved" if approval.script.digest == script.digest else "changed since it was approved"
+    shown = script or (approval.script if approval else None)
+    said = {"name": name, "state": state, "description": shown.header.description if shown else why}
+    if script is not None:
+        said["digest"] = script.digest
+    if approval is not None:
+        approved = {
+            "digest": approval.script.digest,
+            "by": approval.by,
+            "at": approval.at,
+            "before": approval.before,
+        }
+        said |= {"approved": approved}
+    return said
+
+
+def _files(library: Library) -> list[str]:
+    return [] if library.folder is None else library.files()
+
+
+def _names(library: Library) -> list[str]:
+    return sorted({*_files(library), *library.approvals()})
+
+
+def _line_of(found: dict[str, Any]) -> str:
+    approved: dict[str, Any] = found.get("approved", {})
+    by = f"{time.strftime('%Y-%m-%d', time.localtime(approved['at']))} {approved['by']}" if approved else ""
+    digest = str(found.get("digest", approved.get("digest", "")))
+    return _line(found["name"], found["state"], digest[:SHORT_DIGEST], by, found["description"])
+
+
+def _line(*values: str) -> str:
+    widths = (24, 29, SHORT_DIGEST, 22, 60)
+    return "  ".join(cell(value, width) for value, width in zip(values, widths, strict=True)).rstrip()

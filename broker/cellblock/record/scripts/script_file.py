@@ -1,0 +1,258 @@
+"""A kept script is one file: a comment with JSON that says what it is and may do, and the script behind it.
+
+The file is the unit of review, of approval and of what runs. Its digest is over all its bytes: whatever is changed, by
+whomever, is another version. The whole text runs, header and all, so that places in it are those of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cellblock.base.errors import CellblockError, Fault, shorten
+from cellblock.base.json import is_array, is_object
+from cellblock.base.settings.policy import EXACTLY, MAX_PATTERNS, Grant
+from cellblock.base.visible import visible
+from cellblock.script.imports import PARSE_BOUND_SECONDS
+from cellblock.script.trees import parse as parse_tree
+from cellblock.tools.catalog.model import JsonSchema, ToolEntry
+from cellblock.tools.catalog.naming import FURTHER_RESERVED, RESERVED_WORDS
+from cellblock.tools.upstream.definitions import canonical, digest
+
+SUFFIX: Final = ".ts"
+
+MAX_BYTES: Final = 512 * 1024
+"""Bounds a kept script's file: half of what a request may have as code, which the file and its input are."""
+
+MAX_INPUT_BYTES: Final = 256 * 1024
+"""Bounds the input of one run of a kept script, as JSON: it becomes part of its code."""
+
+OPENING: Final = (
+    "/* A script that Cellblock keeps. It runs when a person has approved it: `cellblock scripts approve`.\n"
+)
+CLOSING: Final = "\n*/\n"
+
+_NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+
+
+class BadScript(CellblockError):
+    """Tells that a text or a name is no kept script's."""
+
+    fault = Fault.CALLER
+
+
+def check_name(name: str) -> str:
+    """Returns the name of a kept script, which is a file's and a function's, as it is. Raises BadScript."""
+    if _NAME.fullmatch(name) is None or name in RESERVED_WORDS or name in FURTHER_RESERVED or name == "input":
+        raise BadScript(
+            f"{shorten(name, 80)!a} cannot be the name of a kept script.",
+            hint="Use words of a-z and 0-9 with _ between them, at most 64 characters, and no word of the language.",
+        )
+    return name
+
+
+ToolName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*\..", max_length=600)]
+
+
+class Header(BaseModel):
+    """The header of a kept script's file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Says what it does, for people and models."""
+
+    input: dict[str, Any] = {"type": "object"}
+    """Holds the JSON Schema of its input, an object. The script has it as `input`, where it has properties."""
+
+    output: JsonSchema = True
+    """Holds the JSON Schema of its result."""
+
+    tools: Annotated[dict[ToolName, str], Field(max_length=MAX_PATTERNS)] = {}
+    """Maps the tools that it may call, as `server.tool`, to the digests of their schemas when it was kept."""
+
+    grants: Grant = Grant()
+    """Narrows what it may do with those further, as a grant of the policy does."""
+
+    recording: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """Names the recording that it is tested with, which is not in the file."""
+
+
+@dataclass(frozen=True)
+class KeptScript:
+    """Holds one version of a kept script.
+
+    Args:
+        name: Its name.
+        text: The whole file.
+        header: What its header says.
+        body_at: Where the script begins, behind the header.
+    """
+
+    name: str
+    text: str
+    header: Header
+    body_at: int
+
+    @cached_property
+    def digest(self) -> str:
+        """Names this version: any other text has another one."""
+        return digest_of(self.text)
+
+    @property
+    def code(self) -> str:
+        """Gives the script without its header."""
+        return self.text[self.body_at :]
+
+    @property
+    def grant(self) -> Grant:
+        """Gives what it may call: its tools by their very names, and what its grants leave of them."""
+        return self.header.grants.model_copy(update={"tools": [EXACTLY + tool for tool in self.header.tools]})
+
+    @property
+    def output(self) -> JsonSchema:
+        """Gives the JSON Schema of its result."""
+        return self.header.output
+
+    @property
+    def has_input(self) -> bool:
+        """Says whether the script is given an `input`."""
+        return bool(self.header.input.get("properties"))
+
+    def with_input(self, value: Mapping[str, Any]) -> str:
+        """Gives what runs: the file, with its input as a constant behind its first imports, on their line.
+
+        Raises:
+            BadScript: The input is too large.
+        """
+        if not self.has_input:
+            return self.text
+        given = json.dumps(value, allow_nan=False)
+        if len(given) > MAX_INPUT_BYTES:
+            raise BadScript(
+                f"The input has {len(given):,} bytes, over {MAX_INPUT_BYTES:,}.",
+                hint="Let the script fetch what it needs through tools.",
+            )
+        # In a literal, this key would set the prototype.
+        literal = f"JSON.parse({json.dumps(given)})" if "__proto__" in given else given
+        at = self._input_at
+        return f"{self.text[:at]} const input = {literal};{self.text[at:]}"
+
+    @cached_property
+    def _input_at(self) -> int:
+        source = self.text.encode()
+        until = time.thread_time() + PARSE_BOUND_SECONDS
+        at = self.body_at - 1
+        for node in parse_tree(source, typescript=True, is_late=lambda: time.thread_time() > until).children:
+            if node.type == "import_statement":
+                at = len(source[: node.end_byte].decode())
+            elif node.type != "comment":
+                break
+        # A statement may end with its line alone.
+        return at
+
+
+def digest_of(text: str) -> str:
+    """Names a version of a kept script by all its bytes."""
+    return f"sha256:{sha256(text.encode()).hexdigest()}"
+
+
+def schema_digest(tool: ToolEntry) -> str:
+    """Names what a tool takes and gives, whatever is said of it."""
+    schemas = {"input": tool.input_schema, "output": tool.output_schema}
+    return digest(canonical(without_words(schemas)))
+
+
+_WORDS: Final = frozenset(
+    ("title", "description", "$comment", "examples", "example", "default", "deprecated")
+)
+_NAMES: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+_VALUES: Final = frozenset(("enum", "const"))
+
+
+def without_words(schema: Any, *, names: bool = False) -> Any:
+    """Returns a JSON Schema without what only says something of it. `names`: its keys are not keywords."""
+    if is_array(schema):
+        return [without_words(one) for one in schema]
+    if not is_object(schema):
+        return schema
+    return {
+        key: value
+        if key in _VALUES and not names
+        else without_words(value, names=key in _NAMES and not names)
+        for key, value in schema.items()
+        if names or key not in _WORDS
+    }
+
+
+def format_script(name: str, header: Header, code: str) -> KeptScript:
+    """Makes the file of a kept script. Raises BadScript: It could not be read again."""
+    said = json.dumps(
+        header.model_dump(mode="json", by_alias=True, exclude_defaults=True), indent=2, ensure_ascii=False
+    )
+    # Within JSON it stands in texts alone, where a slash may be escaped.
+    return read_script(
+        name, (OPENING + said.replace("*/", "*\\/") + CLOSING + code).encode("utf-8", "replace")
+    )
+
+
+def read_script(name: str, data: bytes) -> KeptScript:
+    """Reads the file of a kept script, which may be anybody's. Raises BadScript."""
+    check_name(name)
+    if len(data) > MAX_BYTES:
+        raise _bad(name, f"has {len(data):,} bytes, over {MAX_BYTES:,}")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise _bad(name, f"is no UTF-8 ({error})") from None
+    if visible(text, keep="\n\t") != text:
+        raise _bad(
+            name, "has hidden characters, or others that are no text", "Write them as escapes: \\u200b."
+        )
+    end = text.find(CLOSING)
+    if not text.startswith(OPENING) or end < 0:
+        raise _bad(name, "does not begin with the header of a kept script", "Make it with `cellblock save`.")
+    head = text[len(OPENING) : end]
+    if "*/" in head:
+        raise _bad(name, "has a header that ends before its JSON does", "Write `*\\/` in its texts.")
+    header = _header(name, head)
+    return KeptScript(name, text, header, end + len(CLOSING))
+
+
+def _header(name: str, head: str) -> Header:
+    try:
+        found = json.loads(head, object_pairs_hook=_once, parse_constant=_once)
+        header = Header.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the header"
+        raise _bad(name, f"has a header that cannot be used: {shorten(where, 100)}: {first['msg']}") from None
+    except (ValueError, RecursionError) as error:
+        raise _bad(name, f"has a header that is no JSON ({error})") from None
+    if header.input.get("type", "object") != "object":
+        raise _bad(name, "has an input that is no object")
+    if header.grants.tools is not None:
+        raise _bad(name, "lists tools in its grants", "Its `tools` say what it may call.")
+    return header
+
+
+def _once(pairs: Any) -> dict[str, Any]:
+    """Makes an object of its members: of two with one name, a reader would see one and we the other."""
+    if isinstance(pairs, str):
+        raise ValueError(f"{pairs} is no JSON")  # noqa: TRY004 - of a file
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name comes twice in one object")
+    return found
+
+
+def _bad(name: str, why: str, hint: str = "Correct the file, or keep the script anew.") -> BadScript:
+    return BadScript(f"The kept script {name} {why}.", hint=hint)

@@ -1,0 +1,221 @@
+"""A child run is a kept script that another script calls: a run of its own, within what is left of its caller's caps.
+
+It has a process of its own, the grants of its caller narrowed by its own, and its caller's principal. Its calls, its
+CPU time and its console count for the caller, whose clock runs on meanwhile. A run has one child at a time, and a child
+has none: its own list of tools names no script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+
+from cellblock.base.errors import CellblockError, Certainty, Overloaded, ToolCallError, ToolNotFound
+from cellblock.base.raw_json import RawJson
+from cellblock.base.settings.policy import Grant
+from cellblock.run.calls import IN_FLIGHT, OuterCall
+from cellblock.run.flows.labels import NOTHING, Label
+from cellblock.run.policy.asking import Caller, Grantee
+from cellblock.run.response import RunResponse
+from cellblock.run.run import HOST_GRACE_SECONDS
+from cellblock.tools.catalog.model import JsonSchema, ToolEntry
+from cellblock.tools.schemas.cost import NotCheckable
+from cellblock.tools.schemas.validation import InputValidator
+from cellblock.tools.upstream.requester import CallOrigin
+
+
+class Callee(Protocol):
+    """A kept script that may be called; `record.scripts` has them."""
+
+    @property
+    def grant(self) -> Grant:
+        """Says what it may call."""
+        ...
+
+    @property
+    def output(self) -> JsonSchema:
+        """Gives the JSON Schema of its result."""
+        ...
+
+    def with_input(self, value: Mapping[str, Any], /) -> str:
+        """Gives the code that runs with an input. Raises CellblockError."""
+        ...
+
+
+class RunsScripts(Protocol):
+    """Runs a request, as a child where it has an `outer` call; `Executor.run` does."""
+
+    def __call__(
+        self,
+        raw: Mapping[str, Any],
+        caller: Caller,
+        *,
+        outer: OuterCall | None = None,
+        label: Label = NOTHING,
+    ) -> Awaitable[RunResponse]: ...
+
+
+class Children:
+    """Calls kept scripts.
+
+    Args:
+        run: Runs them.
+        find: Gives the approved version of a script, None without one; blocks.
+        capacity: Gives the places of the pool.
+    """
+
+    def __init__(
+        self, run: RunsScripts, find: Callable[[str], Callee | None], capacity: Callable[[], int]
+    ) -> None:
+        self._run, self._find, self._capacity = run, find, capacity
+
+    async def call(self, tool: ToolEntry, arguments: Any, origin: CallOrigin) -> Any:
+        """Calls a script, as a tool is called: gives its result, plain data. Raises ScriptError."""
+        name, caller = tool.tool_name, origin.caller
+        script = await asyncio.to_thread(self._find, name)
+        if script is None:
+            raise ToolNotFound(
+                f"The kept script {name} is not approved any more.", hint="Ask the user, or do without it."
+            )
+        try:
+            code = await asyncio.to_thread(script.with_input, arguments)
+        except CellblockError as error:
+            raise _refusal(name, error.message, error.hint) from None
+        request = {
+            "code": code,
+            "grants": script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+            "typecheck": "off",
+        }
+        if isinstance(caller, OuterCall):
+            async with caller.calls.one_child:
+                response = await self._within(name, request, caller)
+        else:
+            assert isinstance(caller, Caller)
+            response = await self._run(request, caller)
+        if not response.ok:
+            raise _failed(name, response)
+        return await asyncio.to_thread(_result, name, script.output, response)
+
+    async def _within(self, name: str, request: dict[str, Any], outer: OuterCall) -> RunResponse:
+        if self._capacity() < 2:
+            raise _refusal(name, "the pool has one place, which its caller has", "Raise pool.capacity to 2.")
+        calls, context, inner = outer.calls, outer.calls.context, outer.calls.inner
+        limits = context.limits
+        # The rest is for the caller itself: what it has used by now, its host alone knows.
+        cpu_ms = (limits.max_cpu_ms - context.used_cpu_ms - inner.cpu_ms) // 2
+        left_ms = int((calls.clock.left - HOST_GRACE_SECONDS) * 1000)
+        if cpu_ms < 1 or left_ms < 1:
+            raise _refusal(name, "its caller has used up its time", "Call fewer scripts in one run.")
+        request["limits"] = {
+            "timeoutMs": left_ms,
+            "maxCpuMs": cpu_ms,
+            "maxMemoryBytes": limits.max_memory_bytes,
+            "maxLogBytes": max(0, limits.max_log_bytes - inner.log_bytes),
+            "maxToolCalls": calls.calls_left,
+        }
+        facts = context.watch.facts
+        caller = Caller(facts.client, Grantee(facts.principal, context.approver), None, context.requester)
+        flow = None if context.rules is None else context.rules.flow
+        calls.clock.charge(cpu_ms)
+        used = cpu_ms
+        try:
+            response = await self._run(request, caller, outer=outer, label=flow.label if flow else NOTHING)
+            used = min(cpu_ms, response.usage.cpu_ms)
+        finally:
+            calls.clock.charge(used - cpu_ms)
+            inner.cpu_ms += used
+            context.account.add_cpu(used)
+        if flow is not None and response.label is not None:
+            # Before anything of it goes on to the caller.
+            flow.takes(response.label, f"{outer.call.server}.{name}")
+            outer.call.label = response.label.pack()
+        inner.log_bytes += sum(len(entry.message.encode("utf-8", "replace")) for entry in response.logs)
+        inner.peak_bytes = max(inner.peak_bytes, response.usage.peak_memory_bytes)
+        return response
+
+
+class Callers:
+    """Bounds the runs that may call kept scripts at the same time to one place less than the pool has: a child always
+    finds one that comes free.
+
+    Args:
+        capacity: Gives the places of the pool.
+    """
+
+    def __init__(self, capacity: Callable[[], int]) -> None:
+        self._capacity = capacity
+        self._inside = 0
+        self._waiting = deque[asyncio.Future[None]]()
+
+    @asynccontextmanager
+    async def inside(self, wait_ms: int) -> AsyncGenerator[None]:
+        """Counts a run inside the block; waits for its turn, at most `wait_ms`. Raises Overloaded."""
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while self._inside >= max(1, self._capacity() - 1):
+                    turn = asyncio.get_running_loop().create_future()
+                    self._waiting.append(turn)
+                    await turn
+        except TimeoutError:
+            raise Overloaded(
+                f"Runs that call kept scripts hold all places that they may have for {wait_ms} ms (queue_wait_ms).",
+                hint="Try again in a moment, or raise pool.capacity.",
+            ) from None
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            while self._waiting:
+                if not (turn := self._waiting.popleft()).done():
+                    turn.set_result(None)
+                    break
+
+
+MOST_CHARS: Final = 500
+
+
+def _result(name: str, schema: JsonSchema, response: RunResponse) -> Any:
+    result = response.result.decoded() if isinstance(response.result, RawJson) else response.result
+    try:
+        misfit = InputValidator(schema, label=name, subject="the result", strict=True).judge(result)
+    except NotCheckable as error:
+        raise _wrong(name, f"cannot be checked against its output schema: {error}") from None
+    if misfit is not None:
+        raise _wrong(name, f"does not fit its output schema: {misfit.sentence}")
+    return result
+
+
+def _wrong(name: str, why: str) -> ToolCallError:
+    return ToolCallError(
+        f"The result of the kept script {name} {why}.",
+        hint="Its calls were made. Let the user look: `cellblock test`.",
+        certainty=Certainty.COMPLETED,
+        summary="the script's result does not fit its output schema",
+    )
+
+
+def _failed(name: str, response: RunResponse) -> ToolCallError:
+    first = next(one for one in response.diagnostics if one.severity == "error")
+    certainty = Certainty.COMPLETED if response.tool_trace else Certainty.NOT_STARTED
+    if any(call.error == IN_FLIGHT for call in response.tool_trace):
+        certainty = Certainty.MAY_HAVE_RUN
+    return ToolCallError(
+        f"The kept script {name} failed: {first.message}",
+        hint=first.hint or "Let the user look at it: `cellblock test`.",
+        certainty=certainty,
+        summary="the script failed",
+        code=first.code,
+    )
+
+
+def _refusal(name: str, why: str, hint: str) -> ToolCallError:
+    return ToolCallError(
+        f"The kept script {name} was not started: {why.rstrip('.')}.",
+        hint=hint,
+        certainty=Certainty.NOT_STARTED,
+        summary="the script was not started",
+    )

@@ -1,0 +1,240 @@
+"""Kept scripts as a script meets them: child runs of a real broker, within their caller's grants and caps."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker, RunResponse, tool
+from cellblock.app.assembly import library_of
+from cellblock.app.replay import replay
+from cellblock.record.journal import Journal
+from cellblock.record.scripts.library import Library
+from cellblock.record.scripts.script_file import Header, KeptScript, format_script
+from cellblock.run.response import Diagnostic
+from support.entries import settings
+from support.responses import succeeded
+from support.waits import until
+
+CALLS: list[str] = []
+
+
+@tool(annotations={"readOnlyHint": True})
+def issues(since: str) -> dict[str, list[str]]:
+    "Issues since a day."
+    CALLS.append(f"issues {since}")
+    return {"issues": [f"{since} one", f"{since} two"]}
+
+
+@tool()
+def close(name: str) -> dict[str, str]:
+    "Closes one."
+    CALLS.append(f"close {name}")
+    return {"closed": name}
+
+
+REPORT = """import { issues } from "@codemode/servers/local";
+const { issues: found } = await issues({ since: input.since });
+console.log("found " + found.length);
+globalThis.__codemode_result__ = { count: found.length, since: input.since };
+"""
+
+INPUT = {
+    "type": "object",
+    "properties": {"since": {"type": "string"}},
+    "required": ["since"],
+    "additionalProperties": False,
+}
+OUTPUT = {"type": "object", "properties": {"count": {"type": "number"}}, "required": ["count"]}
+
+CALL = """import { weekly_report } from "@codemode/scripts";
+globalThis.__codemode_result__ = await weekly_report({ since: "2026-11-02" });
+"""
+
+
+def kept(name: str, code: str, tools: tuple[str, ...] = ("local.issues",), **header: Any) -> KeptScript:
+    """A kept script."""
+    made = Header(description="What it does.", input=INPUT, tools=dict.fromkeys(tools, ""))
+    return format_script(name, made.model_copy(update=header), code)
+
+
+OUTSIDE = [
+    'import { close } from "@codemode/servers/local"; await close({ name: input.since });',
+    'const { close } = await import("@codemode/servers/" + input.since); await close({ name: "x" });',
+    'const local = await import("@codemode/servers/local"); await local[input.since]({ name: "x" });',
+    'import { weekly_report } from "@codemode/scripts"; await weekly_report({ since: "x" });',
+    'const scripts = await import("@codemode/servers/scripts"); await scripts.weekly_report({ since: "x" });',
+]
+
+BOTH = """import { close, issues } from "@codemode/servers/local";
+await issues({ since: "a" });
+await close({ name: "a" });
+globalThis.__codemode_result__ = 1;"""
+
+SCRIPTS = [
+    kept("weekly_report", REPORT, output=OUTPUT),
+    kept("odd", REPORT, output={"type": "array"}),
+    kept("both", BOTH, ("local.issues", "local.close")),
+    kept("burns", "const end = performance.now() + 60000; while (performance.now() < end);"),
+    kept("waits", "await new Promise((done) => setTimeout(done, 60000));"),
+    *(kept(f"outside_{number}", code) for number, code in enumerate(OUTSIDE)),
+]
+
+
+@pytest.fixture(scope="module")
+async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    given = settings(tmp_path_factory.mktemp("state"))
+    for script in SCRIPTS:
+        library_of(given, Broker(given).store).approve(script)
+    async with Broker(given, tools=[issues, close]) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def broker(made: Broker) -> Broker:
+    CALLS.clear()
+    library(made).approve(SCRIPTS[0])
+    return made
+
+
+def library(broker: Broker) -> Library:
+    return library_of(broker.settings, broker.store)
+
+
+def failure(response: RunResponse) -> Diagnostic:
+    """The first error."""
+    return next(one for one in response.diagnostics if one.severity == "error")
+
+
+async def test_a_script_calls_a_kept_one(broker: Broker) -> None:
+    response = await broker.run(CALL)
+    assert succeeded(response) == {"count": 2, "since": "2026-11-02"}
+    assert CALLS == ["issues 2026-11-02"]
+    told = [(one.server_id, one.tool_name, one.ok, one.within) for one in response.tool_trace]
+    assert told == [("scripts", "weekly_report", True, None), ("local", "issues", True, "weekly_report")]
+    assert response.usage.tool_calls == 2
+
+
+@pytest.mark.parametrize(
+    "importing",
+    [
+        'const { weekly_report } = await import("@codemode/scripts");',
+        'import { weekly_report } from "@codemode/servers/scripts";',
+        'const name = "scripts"; const { weekly_report } = await import("@codemode/" + name);',
+    ],
+)
+async def test_it_can_be_imported_in_each_way(broker: Broker, importing: str) -> None:
+    code = f'{importing} globalThis.__codemode_result__ = (await weekly_report({{ since: "x" }})).count;'
+    assert succeeded(await broker.run(code)) == 2
+
+
+async def test_it_is_known_where_tools_are(broker: Broker) -> None:
+    code = """import { describe, searchTools } from "@codemode/discovery";
+    const found = await searchTools("weekly report");
+    globalThis.__codemode_result__ = { said: await describe("scripts"), found: found.results[0].toolName };"""
+    found = succeeded(await broker.run(code))
+    assert "weekly_report(" in found["said"] and "since: string" in found["said"]
+    assert found["found"] == "weekly_report"
+    wrong = CALL.replace("2026-11-02", "x").replace('since: "x"', "since: 3")
+    assert "string" in failure(await broker.run(wrong, typecheck="before")).message
+    assert CALLS == []
+
+
+async def test_its_input_is_checked_before_it_starts(broker: Broker) -> None:
+    error = failure(await broker.run(CALL.replace("since:", "until:")))
+    assert error.error_class == "SchemaValidationError"
+    assert CALLS == []
+
+
+async def test_its_result_must_fit_its_schema(broker: Broker) -> None:
+    error = failure(await broker.run(CALL.replace("weekly_report", "odd")))
+    assert "does not fit its output schema" in error.message
+    assert "COMPLETED" in error.message or CALLS == ["issues 2026-11-02"]
+
+
+@pytest.mark.parametrize("number", range(len(OUTSIDE)))
+async def test_tools_outside_its_list_are_refused(broker: Broker, number: int) -> None:
+    for since in ("close", "local", "x"):
+        code = CALL.replace("weekly_report", f"outside_{number}").replace("2026-11-02", since)
+        assert f"outside_{number}" in failure(await broker.run(code)).message
+    assert CALLS == []
+
+
+async def test_it_has_no_more_than_its_caller(broker: Broker) -> None:
+    call = CALL.replace("weekly_report", "both")
+    assert succeeded(await broker.run(call)) == 1
+    CALLS.clear()
+    for narrowed in ({"tools": ["scripts.*", "local.issues"]}, {"budgets": {"local.close": 0}}):
+        assert not (await broker.run(call, grants=narrowed)).ok
+        assert "close a" not in CALLS
+
+
+async def test_budgets_count_for_caller_and_child(broker: Broker) -> None:
+    code = CALL.replace("globalThis", 'await weekly_report({ since: "b" }); globalThis')
+    response = await broker.run(code, grants={"budgets": {"local.issues": 1}})
+    assert "budget" in failure(response).message
+    assert CALLS == ["issues b"]
+
+
+async def test_calls_count_for_its_caller(broker: Broker) -> None:
+    code = """import { weekly_report } from "@codemode/scripts";
+    for (let n = 0; n < 9; n++) await weekly_report({ since: "" + n });"""
+    response = await broker.run(code, limits={"maxToolCalls": 5})
+    assert "maxToolCalls" in failure(response).message
+    assert len(response.tool_trace) == 5
+    assert CALLS == ["issues 0", "issues 1"]
+
+
+async def test_cpu_time_counts_for_its_caller(broker: Broker) -> None:
+    code = """import { burns } from "@codemode/scripts";
+    for (let n = 0; n < 3; n++) await burns({ since: "" }).catch(() => 0);
+    const end = performance.now() + 60000; while (performance.now() < end);"""
+    response = await broker.run(code, limits={"maxCpuMs": 600, "timeoutMs": 20000})
+    assert failure(response).code == "SANDBOX_LIMIT"
+    assert 500 <= response.usage.cpu_ms <= 900
+
+
+async def test_it_ends_with_its_caller(broker: Broker) -> None:
+    response = await broker.run(CALL.replace("weekly_report", "waits"), limits={"timeoutMs": 700})
+    assert failure(response).code == "SANDBOX_LIMIT"
+    await until(lambda: not broker.running, "both have ended")
+
+
+async def test_a_recording_with_a_child_replays_without_it(broker: Broker) -> None:
+    journal = Journal()
+    await broker.run_request({"code": CALL}, journal=journal)
+    recording = journal.snapshot()
+    assert [call.inner for call in recording.calls] == [1]
+    CALLS.clear()
+    assert (await replay(recording)).same
+    assert CALLS == []
+
+
+async def test_only_what_is_approved_runs(broker: Broker) -> None:
+    assert library(broker).remove("weekly_report")
+    assert "not approved any more" in failure(await broker.run(CALL)).message
+    catalog = lambda: broker.catalog.servers["scripts"].by_export  # noqa: E731
+    await until(lambda: "weekly_report" not in catalog(), "it is not offered any more")
+    assert "weekly_report" in failure(await broker.run(CALL)).message
+    assert CALLS == []
+
+
+async def test_a_changed_byte_does_not_run(broker: Broker) -> None:
+    file = broker.settings.state_dir / "scripts" / "weekly_report.json"
+    before = file.read_text()
+    file.write_text(before.replace("found.length, since", "found.length+1, since"))
+    assert file.read_text() != before
+    assert not (await broker.run(CALL)).ok
+    assert CALLS == []
+
+
+async def test_callers_leave_their_children_a_place(tmp_path: Path) -> None:
+    CALLS.clear()
+    given = settings(tmp_path / "state", pool={"capacity": 2, "queue_wait_ms": 20_000})
+    library_of(given, Broker(given).store).approve(SCRIPTS[0])
+    async with Broker(given, tools=[issues, close]) as broker:
+        runs = [broker.run(CALL, client=f"client {number % 3}") for number in range(6)]
+        for response in await asyncio.wait_for(asyncio.gather(*runs), 40):
+            assert succeeded(response)["count"] == 2
