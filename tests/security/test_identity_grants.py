@@ -20,10 +20,9 @@ from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.asserted import place_of
 from cellblock_worker.launch.spawning import reaped
 from support.commands import cellblock
-from support.entries import SERVERS, forked_server
+from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.login_site import Browser, free_port
-from support.oauth_world import lines
 from support.public_servers import NODE, require
 from support.waits import until_found, within
 
@@ -51,7 +50,7 @@ class Company:
     """Has the tokens that people's MCP clients show."""
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        return [event for event in lines(self.folder / "ledger.jsonl") if event["event"] == name]
+        return [event for event in ledger(self.folder / "ledger.jsonl") if event["event"] == name]
 
     def place(self, name: str) -> Any:
         return place_of(LocalStore(self.folder / "s"), self.people, SETTINGS, f"oauth:{name}")
@@ -100,7 +99,7 @@ async def company(
     offered: str | None = None,
     brokers: int = 1,
 ) -> AsyncGenerator[Company]:
-    modules, ledger, port = NODE.parent.parent, folder / "ledger.jsonl", free_port()
+    modules, record, port = NODE.parent.parent, folder / "ledger.jsonl", free_port()
     require(NODE, modules / "node_modules" / "oidc-provider")
     async with contextlib.AsyncExitStack() as stack:
 
@@ -112,9 +111,9 @@ async def company(
             assert process.stdout is not None
             return process, list(map(int, (await within(process.stdout.readline(), 60)).split()))
 
-        server, (mcp,) = await begun(*forked_server("introspecting_server.py", ledger))
+        server, (mcp,) = await begun(*forked_server("introspecting_server.py", record))
         url, own = f"http://127.0.0.1:{mcp}/mcp", f"http://127.0.0.1:{port}"
-        words = modules, url, seconds, ledger, f"{own}/login/callback"
+        words = modules, url, seconds, record, f"{own}/login/callback"
         more = {} if offered is None else {"OFFERED": offered}
         _, (people, wiki) = await begun(NODE, SERVERS / "enterprise.mjs", *words, **more)
         assert server.stdin is not None
