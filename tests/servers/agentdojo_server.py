@@ -43,11 +43,10 @@ class Dojo:
             for tool in self.suite.tools
         ]
 
-    def is_injected(self, wanted: Any) -> bool:
-        try:
-            return bool(wanted.security("", self.before, self.world))
-        except NotImplementedError:
-            return bool(wanted.security_from_traces("", self.before, self.world, self.made))
+    def judged(self, task: Any, what: str, output: str) -> bool:
+        """What a task says of the world, or of the calls that were made."""
+        by_calls = getattr(task, f"{what}_from_traces")(output, self.before, self.world, self.made)
+        return bool(getattr(task, what)(output, self.before, self.world) if by_calls is None else by_calls)
 
     def called(self, name: str, given: dict[str, Any]) -> Any:
         if name == "tasks":
@@ -64,8 +63,8 @@ class Dojo:
             user = self.suite.user_tasks[given["user"]]
             wanted = self.suite.injection_tasks[given["injection"]]
             return {
-                "injected": self.is_injected(wanted),
-                "useful": bool(user.utility(user.GROUND_TRUTH_OUTPUT, self.before, self.world)),
+                "injected": self.judged(wanted, "security", ""),
+                "useful": self.judged(user, "utility", user.GROUND_TRUTH_OUTPUT),
             }
         self.made.append(runtime.FunctionCall(function=name, args=given))
         result, error = self.runtime.run_function(self.world, name, given)

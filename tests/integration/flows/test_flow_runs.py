@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
+from cellblock.app.assembly import library_of
 from cellblock.base.errors import CallDenied
+from cellblock.record.scripts.script_file import Header, format_script
 from cellblock.run.flows.labels import NOTHING, STRICTEST, Label
 from cellblock.run.flows.overview import overview
 from cellblock.run.policy.asking import Caller, Grantee, Question, Verdict
@@ -123,3 +125,49 @@ async def test_doctor_is_told_what_servers_can_do_together(tmp_path: Path) -> No
         assert "mail" in together and "policy.flows is off" in together
         response = await within(broker.run("globalThis.__codemode_result__ = 1"))
         assert response.label is None and NOTHING.within(STRICTEST)
+
+
+async def test_a_kept_script_carries_labels_in_and_out(tmp_path: Path) -> None:
+    """What its caller knows it knows, and the other way round; to call it tells nobody anything."""
+    header = Header(
+        description="Does it.",
+        input={"type": "object", "properties": {"text": {"type": "number"}}},
+        output={},
+        tools={"mail.echo": "", "out.echo": ""},
+    )
+    texts = {
+        "reads": 'import { echo } from "@codemode/servers/mail"; globalThis.__codemode_result__ = await echo({});',
+        "sends": 'import { echo } from "@codemode/servers/out"; globalThis.__codemode_result__ = await echo(input);',
+        "computes": "globalThis.__codemode_result__ = 1;",
+    }
+    made = settings(tmp_path / "s", entries(tmp_path), policy=POLICY)
+    for name, code in texts.items():
+        library_of(made, Broker(made).store).approve(format_script(name, header, code))
+    runs = {
+        "child reads, caller sends": "await reads({}); await tried(() => echo({ text: 1 }));",
+        "caller reads, child sends": "await read({}); await computes({}); await tried(() => sends({ text: 1 }));",
+        "one child reads, another sends": "await reads({}); await tried(() => sends({ text: 1 }));",
+    }
+    async with ready(made) as broker:
+        for name, body in runs.items():
+            code = f"""import {{ computes, reads, sends }} from "@codemode/scripts";
+import {{ echo }} from "@codemode/servers/out";
+import {{ echo as read }} from "@codemode/servers/mail";
+let why;
+const tried = async (call) => {{ try {{ await call(); }} catch (error) {{ why = error.code; }} }};
+{body}
+globalThis.__codemode_result__ = why;"""
+            asked: list[Question] = []
+
+            async def note(question: Question, asked: list[Question] = asked) -> Verdict:
+                asked.append(question)
+                return Verdict.DECLINED
+
+            response = await within(broker.run(code, grantee=Grantee(f"stdio:{name}", note)))
+            assert response.ok and response.label == STRICTEST, (name, response)
+            assert [(one.server_id, one.tool_name) for one in asked] == [("out", "echo")], (
+                name,
+                asked,
+                response,
+            )
+    assert sent(tmp_path) == 0
