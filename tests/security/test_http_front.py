@@ -313,11 +313,6 @@ async def end_session(served: Daemon, opened: Answer) -> None:
     assert (await served.ask("DELETE", headers={**served.auth, **session})).status == 200
 
 
-async def test_a_session_that_is_made_up_is_not_found(served: Daemon) -> None:
-    headers = {**MCP_HEADERS, **served.auth, "Mcp-Session-Id": "f" * 32}
-    assert (await served.ask(headers=headers)).status == 404
-
-
 async def test_a_client_that_takes_nothing_of_its_answer_is_hung_up_on(served: Daemon) -> None:
     code = "globalThis.__codemode_result__ = 'x'.repeat(12 * 1024 * 1024);"
     call = {"name": "codemode.run", "arguments": {"code": code}}
