@@ -35,12 +35,14 @@ if TYPE_CHECKING:
         ToolCallError,
     )
     from cellblock.base.questions import Answer, ParkedQuestion, QuestionId, Reply
-    from cellblock.base.settings.policy import Grant, PolicySettings
+    from cellblock.base.settings.policy import FlowLabel, Grant, PolicySettings
     from cellblock.base.settings.server import ServerConfig
     from cellblock.base.settings.settings import CellblockSettings, Profile, Settings, TypecheckMode
     from cellblock.observe.collector import MetricsCollector
     from cellblock.record.views import ParkedRun
     from cellblock.run.events import CallFacts, Decision, Observer, RunEvents, RunFacts, Watcher
+    from cellblock.run.flows.labels import Audience, Label
+    from cellblock.run.flows.question import FlowQuestion
     from cellblock.run.media import Media
     from cellblock.run.policy.asking import Approver, Grantee, LoginQuestion, Question, Verdict
     from cellblock.run.response import Diagnostic, Level, LogEntry, RunResponse, Severity, TraceEntry, Usage
@@ -64,6 +66,7 @@ __all__ = [
     "Answer",
     "Api",
     "Approver",
+    "Audience",
     "Broker",
     "CallFacts",
     "Catalog",
@@ -76,12 +79,15 @@ __all__ = [
     "Effect",
     "Example",
     "Fault",
+    "FlowLabel",
+    "FlowQuestion",
     "Given",
     "Grant",
     "Grantee",
     "HostUnavailable",
     "InvalidRequest",
     "JsonSchema",
+    "Label",
     "Level",
     "LogEntry",
     "LoginQuestion",
@@ -125,7 +131,7 @@ _IN: Final = {
     "base.questions": "Answer ParkedQuestion QuestionId Reply",
     "tools.catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry ToolEntry Withheld",
     "tools.catalog.outputs": "Source ToolOutput",
-    "base.settings.policy": "Grant PolicySettings",
+    "base.settings.policy": "FlowLabel Grant PolicySettings",
     "base.settings.server": "ServerConfig",
     "base.settings.settings": "CellblockSettings Profile Settings TypecheckMode",
     "app.config.load": "load_settings",
@@ -133,6 +139,8 @@ _IN: Final = {
     "app.assembly": "StateDir",
     "record.views": "ParkedRun",
     "run.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
+    "run.flows.labels": "Audience Label",
+    "run.flows.question": "FlowQuestion",
     "run.media": "Media",
     "serve.agent_tool": "Api ToolAnswer",
     "run.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",

@@ -1,4 +1,4 @@
-"""What each part costs a run that can be left out: type check, learning, journal and audit log, in turns.
+"""What each part costs a run that can be left out: type check, learning, journal, audit log and labels, in turns.
 
 The same script runs, warm, in brokers of which each has one part more than the first. Printed are medians of wall time,
 and of the CPU of this process with all its threads. A type check has a process of its own, and a learner a thread: they
@@ -35,6 +35,7 @@ PARTS: Final[dict[str, dict[str, Any]]] = {
     "journal in memory": {"journal": "failed"},
     "journal written as it goes": {"journal": "all"},
     "audit log": {"audit": ["calls"]},
+    "labels of flows": {"policy": {"flows": "guard", "labels": {"local.*": {"sink": "private"}}}},
 }
 
 

@@ -146,6 +146,7 @@ def front_config(settings: Settings) -> FrontConfig:
         section.schemas,
         tuple(name for name, server in settings.servers.items() if not server.disabled),
         section.traces is not None,
+        tuple(section.scripts.propose),
     )
 
 
@@ -223,13 +224,11 @@ def start_watchers(
     Raises:
         ConfigError: A file cannot be written, or a package is missing.
     """
-    from cellblock.observe.libraries import tame_libraries
+    from cellblock.observe.logs import RunLog, tame_libraries
 
     # In an embedder's process, too.
     tame_libraries()
     if logging.getLogger("cellblock.run").isEnabledFor(logging.INFO):
-        from cellblock.observe.logs import RunLog
-
         events.add(RunLog())
     if "calls" in audit:
         from cellblock.observe.audit import AuditLog

@@ -8,6 +8,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -30,7 +31,7 @@ from cellblock.app.config.load import load_settings
 from cellblock.app.reload import applicable, described, keeping
 from cellblock.base.admission import DEFAULT_CLIENT
 from cellblock.base.callbacks import Listeners
-from cellblock.base.errors import CellblockError, HostUnavailable
+from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
 from cellblock.base.internal import internal
 from cellblock.base.settings.settings import Settings, TypecheckMode
 from cellblock.base.tasks import TaskSet
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from cellblock.record.journal import Journal
     from cellblock.record.kept import Keeper
     from cellblock.record.parked_runs import ParkedRuns
+    from cellblock.record.recording import Recording
     from cellblock.record.views import ParkedRun
     from cellblock.run.executor import Executor
     from cellblock.serve.agent_tool import AgentTool, Api, ToolAnswer
@@ -268,6 +270,37 @@ class Broker:
         )
         caller = Caller(client, grantee or self._grantee_of(client), observer)
         return (await self.run_request(request, caller)).decoded()
+
+    async def save(
+        self,
+        run_id: str,
+        name: str,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        description: str = "",
+        replace: bool = False,
+    ) -> str:
+        """Keeps the script of a kept run in `scripts.dir`, as `cellblock save` does: it runs when a person has approved
+        it. Returns the digest of the version.
+
+        Args:
+            run_id: The run: `usage.run_id` of its response.
+            name: What scripts import it as.
+            parameters: Literals of the script that become its input, by name.
+            description: Says what it does; empty: its first comment does.
+            replace: Whether it may take the place of another script's file.
+
+        Raises:
+            CellblockError: It cannot be kept.
+            HostUnavailable: The broker is not running.
+        """
+        recording = await self.keeper.recording(run_id)
+        if recording is None:
+            raise ConfigError(
+                f"Run {run_id} is not kept with a recording.", hint="`journal` says which runs are."
+            )
+        told = {"parameters": parameters, "description": description, "replace": replace}
+        return await self._saved(recording, name, **told)
 
     async def parked(self, client: str | None = None) -> list[ParkedRun]:
         """Returns the runs that wait for a person, the newest first.
@@ -543,6 +576,11 @@ class Broker:
         """
         executor = _running(self._executor)
         self._check_loop()
+        if request.get("propose") is not None and journal is None:
+            from cellblock.app.saving import proposed
+
+            may = self._settings.cellblock.scripts.propose
+            return await proposed(request, caller, may, partial(executor.run, run_id=run_id), self._saved)
         return await executor.run(request, caller, journal=journal, run_id=run_id, script_name=script_name)
 
     @internal
@@ -638,6 +676,12 @@ class Broker:
                 "This broker runs in another event loop.",
                 hint="Use asyncio.run_coroutine_threadsafe(broker.run(…), loop).",
             )
+
+    async def _saved(self, recording: Recording, name: str, **told: Any) -> str:
+        from cellblock.app.saving import save
+
+        library = library_of(self._settings, self.store)
+        return (await save(library, self._settings, self.catalog, recording, name, **told)).digest
 
     def _forget(self) -> None:
         """Lets go of the parts of a broker that has ended, which is then not taken for running; what it has learnt of

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
+from cellblock.base.database import StoreError
+from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import Settings
+from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial
 from cellblock.record.scripts.saving import code_of, header_of, with_parameters
-from cellblock.record.scripts.script_file import BadScript, KeptScript
+from cellblock.record.scripts.script_file import BadScript, KeptScript, check_name
+from cellblock.run.policy.asking import Caller
+from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.tools.catalog.model import Catalog
 
 
@@ -43,7 +48,6 @@ async def save(
     Raises:
         BadScript: It cannot be kept.
         ConfigError: No folder of kept scripts is set.
-        StoreError: It cannot be written.
     """
 
     def kept() -> KeptScript:
@@ -58,4 +62,53 @@ async def save(
             )
         return library.write(name, header, code, Trial(recording, given, schemas), replace=replace)
 
-    return await asyncio.to_thread(kept)
+    try:
+        return await asyncio.to_thread(kept)
+    except StoreError as error:
+        raise BadScript(
+            f"{name} is not kept: {error}.", hint="Check the disk of scripts.dir and --state-dir."
+        ) from None
+
+
+async def proposed(
+    request: Mapping[str, Any],
+    caller: Caller,
+    may: Collection[str],
+    run: Callable[..., Awaitable[RunResponse]],
+    keep: Callable[[Recording, str], Awaitable[str]],
+) -> RunResponse:
+    """Runs a request that proposes its script, and keeps it for a person to look at where it ends well.
+
+    Args:
+        request: Has `propose`, a name.
+        caller: Whose it is.
+        may: The clients that may propose.
+        run: Runs it, in a journal.
+        keep: Keeps the script of a recording.
+
+    Raises:
+        InvalidRequest: The client may not, or the name is none.
+    """
+    name, principal = request["propose"], caller.grantee.principal
+    if principal not in may:
+        raise InvalidRequest(
+            "This client may not propose scripts.", hint="Leave `propose` out, or tell the user."
+        )
+    try:
+        check_name(str(name))
+    except BadScript as error:
+        raise InvalidRequest(error.message, hint=error.hint) from None
+    journal = Journal()
+    response = await run(request, caller, journal=journal)
+    if not response.ok:
+        return response
+    try:
+        await keep(await asyncio.to_thread(journal.snapshot), name)
+        told = Diagnostic(
+            severity="info", code="SCRIPT_PROPOSED", message=f"{name} waits for the user's approval."
+        )
+    except (CellblockError, ValueError) as error:
+        told = Diagnostic(
+            severity="warning", code="SCRIPT_NOT_PROPOSED", message=f"{name} is not kept: {error}"
+        )
+    return response.model_copy(update={"diagnostics": [*response.diagnostics, told]})

@@ -12,7 +12,8 @@ from hashlib import sha256
 from typing import Any, Final
 
 from cellblock.base.database import StoreError
-from cellblock.base.store import Store
+from cellblock.base.kept import Newest
+from cellblock.base.store import Stamp, Store
 from cellblock.base.tasks import TaskSet
 from cellblock.run.flows.labels import NOTHING, STRICTEST, Label
 
@@ -29,6 +30,9 @@ STORE_SECONDS: Final = 5.0
 
 MAX_BYTES: Final = 64 * 1024
 """Bounds what is kept of one reader."""
+
+MAX_KNOWN: Final = 1_024
+"""Bounds the readers of whom is known here what is kept."""
 
 _LOCK: Final = "flows"
 
@@ -61,6 +65,7 @@ class FlowLabels:
         self._store = store
         self._shelf = store.shelf("flows", MAX_BYTES)
         self._unwritten = dict[str, Label]()
+        self._known = Newest[str, tuple[Stamp | None, Kept]](MAX_KNOWN)
         self._writing, self._turn = TaskSet(), asyncio.Lock()
 
     async def close(self) -> None:
@@ -91,8 +96,9 @@ class FlowLabels:
             return
         label |= self._unwritten.get(reader, NOTHING)
         try:
-            async with asyncio.timeout(STORE_SECONDS), self._turn:
-                await asyncio.to_thread(self._write, reader, label)
+            if self._shelf.is_shared or not self._is_kept(_name(reader), label):
+                async with asyncio.timeout(STORE_SECONDS), self._turn:
+                    await asyncio.to_thread(self._write, reader, label)
         except (OSError, StoreError, TimeoutError, ValueError) as error:
             logger.warning("what %s has read is known to this process alone: %s", reader, error)
             self._unwritten[reader] = self._unwritten.get(reader, NOTHING) | label
@@ -132,21 +138,33 @@ class FlowLabels:
         return found
 
     def _kept(self, name: str) -> Kept | None:
-        """Reads what is kept of a reader; None where that is nothing. Raises OSError, ValueError."""
+        """Reads what is kept of a reader, as it is now; None where that is nothing. Raises OSError, ValueError."""
+        stamp = self._shelf.stamp(name)
+        known = self._known.get(name)
+        if known is None or known[0] != stamp:
+            try:
+                # Its stamp was taken before: what is written meanwhile is read at the next look.
+                known = stamp, self._read(name)
+            except FileNotFoundError:
+                return None
+            self._known[name] = known
+        return known[1] if time.time() < known[1].at + EXPIRY_SECONDS else None
+
+    def _read(self, name: str) -> Kept:
         try:
             data: dict[str, Any] = json.loads(self._shelf.read(name))
-        except FileNotFoundError:
-            return None
-        try:
-            found = Kept(data["reader"], Label.unpack(data["label"]), data["since"], data["at"])
+            return Kept(data["reader"], Label.unpack(data["label"]), data["since"], data["at"])
         except (KeyError, TypeError):
             raise ValueError(f"{self._shelf.where(name)} is damaged") from None
-        return found if time.time() < found.at + EXPIRY_SECONDS else None
+
+    def _is_kept(self, name: str, label: Label) -> bool:
+        """Says whether a label is written down, and not long ago."""
+        kept = self._kept(name)
+        return kept is not None and label.within(kept.label) and time.time() < kept.at + FRESH_SECONDS
 
     def _write(self, reader: str, label: Label) -> None:
         now, name = time.time(), _name(reader)
-        kept = self._kept(name)
-        if kept is not None and label.within(kept.label) and now < kept.at + FRESH_SECONDS:
+        if not self._shelf.is_shared and self._is_kept(name, label):
             return
         with self._store.lock(_LOCK, STORE_SECONDS):
             self._shelf.refresh()

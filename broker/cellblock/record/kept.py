@@ -502,6 +502,15 @@ class Keeper:
             for head in await self._journals.asked(lambda store: store.heads(limit=MAX_SHOWN), [])
         ]
 
+    async def recording(self, run_id: str) -> Recording | None:
+        """Returns the recording of a kept run; None where there is none. Raises as `run`."""
+
+        def look(store: JournalStore) -> Recording | None:
+            found = store.read(run_id)
+            return None if found is None else recording_in(found[1], decoded=True)
+
+        return await self._journals.asked(look, None)
+
     async def run(self, run_id: str) -> Data | None:
         """Returns a kept run as `Board.run` does, with its script and owner; None when there is none.
 

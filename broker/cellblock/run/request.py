@@ -76,6 +76,9 @@ class RequestBody(BaseModel):
     """Adds to the specification whether the script may have the process of other runs; false: it has its own, whatever
     the configuration says."""
 
+    propose: str | None = None
+    """Adds to the specification a name, by which the script is proposed to the user to be kept, if it ends well."""
+
     trace: Literal["full"] | None = None
     """Adds to the specification whether models are shown the whole response, with each call."""
 
@@ -90,6 +93,7 @@ _HINTS = {
     "durable": "Give `durable` as true, or leave it out.",
     "plan": "Give `plan` as true, or leave it out.",
     "reuse": "Give `reuse` as false, or leave it out.",
+    "propose": "Give `propose` as a name, such as weekly_report, or leave it out.",
     "trace": 'Give `trace` as "full", or leave it out.',
 }
 

@@ -77,6 +77,7 @@ class FrontConfig:
         schemas: What the manual says of results.
         servers: Names of the servers that are not disabled.
         traced: Whether the trace context of clients is taken on.
+        proposers: The principals that may propose scripts.
     """
 
     state_dir: Path
@@ -86,6 +87,7 @@ class FrontConfig:
     schemas: SchemaSettings
     servers: tuple[str, ...]
     traced: bool
+    proposers: tuple[str, ...] = ()
 
 
 class RunService(Protocol):

@@ -73,8 +73,13 @@ class Person:
         return done.structured_content
 
 
-@pytest.mark.parametrize("before", ["guard", {"rules": [{"to": "mail.*", "then": "ask"}]}, []])
-async def test_always_in_a_form_writes_the_rule_that_was_shown(before: Any, tmp_path: Path) -> None:
+ASK = {"to": "mail.*", "then": "ask"}
+
+
+@pytest.mark.parametrize(("before", "earlier"), [("guard", []), ({"rules": [ASK]}, [ASK]), ([], [])])
+async def test_always_in_a_form_writes_the_rule_that_was_shown(
+    before: object, earlier: list[Any], tmp_path: Path
+) -> None:
     file = write_config(tmp_path, entries(tmp_path), policy={**POLICY, "flows": before})
     async with ready(settings(tmp_path / "state", entries(tmp_path), policy=POLICY)) as broker:
         broker.on_always = always_in(file)
@@ -96,10 +101,8 @@ async def test_always_in_a_form_writes_the_rule_that_was_shown(before: Any, tmp_
     assert json.dumps(RULE, ensure_ascii=False) in text.replace("\n", "")
     assert max(map(len, text.split("Its input: ")[1].split("Found in it")[0].splitlines())) <= 160
     flows = json.loads(file.read_text())["cellblock"]["policy"]["flows"]
-    earlier: Any = before.get("rules") if isinstance(before, dict) else None
-    assert flows["rules"] == [RULE, *(earlier or [])] and flows.get("preset") == (
-        "guard" if before == "guard" else None
-    )
+    assert flows["rules"] == [RULE, *earlier]
+    assert flows.get("preset") == ("guard" if before == "guard" else None)
 
 
 async def test_a_parked_run_shows_the_same_and_always_is_a_command(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Secrets of the configuration stay with their servers: `policy.secrets`."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cellblock.run.policy.asking import Grantee
+from cellblock.run.policy.asking import Caller, Grantee
 from support.brokers import ready
 from support.entries import ledger, plain_server, settings
 from support.waits import within
@@ -42,14 +43,16 @@ globalThis.__codemode_result__ = said;
 
 @pytest.mark.parametrize("mode", ["mask", "deny", "off"])
 async def test_a_secret_goes_to_its_server_alone_and_into_no_result(mode: str, tmp_path: Path) -> None:
+    used = Counter[tuple[int, str]]()
     async with ready(settings(tmp_path / "state", entries(tmp_path), policy={"secrets": mode})) as broker:
         response = await within(broker.run(CODE, grantee=Grantee("token")))
         tool = broker.catalog.servers["owner"].by_export["echo"]
         caller_result = await within(
-            broker.call_tool(broker.catalog.servers["owner"], tool, {"key": KEY}, _caller(), _used())
+            broker.call_tool(
+                broker.catalog.servers["owner"], tool, {"key": KEY}, Caller(grantee=Grantee("token")), used
+            )
         )
-    result = response.result
-    assert isinstance(result, list)
+    result: Any = response.result
     text = json.dumps(result) + caller_result.body.decode()
     if mode == "off":
         assert text.count("3a91c2") >= 4
@@ -61,15 +64,3 @@ async def test_a_secret_goes_to_its_server_alone_and_into_no_result(mode: str, t
         assert others == [{"deep": [{"[redacted]": "Bearer [redacted]"}]}, {"safe": 1}]
     else:
         assert others == [{"safe": 1}] and result[1].startswith("SECRET_DENIED ")
-
-
-def _caller() -> Any:
-    from cellblock.run.policy.asking import Caller
-
-    return Caller(grantee=Grantee("token"))
-
-
-def _used() -> Any:
-    from collections import Counter
-
-    return Counter()

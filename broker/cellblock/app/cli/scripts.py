@@ -30,7 +30,7 @@ from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Approval, Library
 from cellblock.record.scripts.saving import input_schema
-from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, format_script
+from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, check_name, format_script
 
 SHORT_DIGEST: Final = 19
 """Shows so much of a digest where people tell versions apart: `sha256:` and twelve digits."""
@@ -123,6 +123,7 @@ def save(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         UsageError: Something cannot be read.
         ConfigError: No such run is kept, or no folder of scripts is set.
     """
+    check_name(parsed.name)
     settings, library = opened_library(parsed)
     parameters = dict(map(_parameter, parsed.param))
     given = None if parsed.input is None else read_object(parsed.input, "--input")

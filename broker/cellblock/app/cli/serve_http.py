@@ -178,6 +178,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         restart=broker.restart_server if is_own else None,
         # Members of a team do not answer for each other.
         parked=waiting if is_own else None,
+        save=broker.save if is_own else None,
     )
 
 

@@ -40,7 +40,7 @@ OPENING: Final = (
 )
 CLOSING: Final = "\n*/\n"
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 
 
 class BadScript(CellblockError):
@@ -54,7 +54,7 @@ def check_name(name: str) -> str:
     if _NAME.fullmatch(name) is None or name in RESERVED_WORDS or name in FURTHER_RESERVED or name == "input":
         raise BadScript(
             f"{shorten(name, 80)!a} cannot be the name of a kept script.",
-            hint="Use a-z, 0-9 and _, a letter first, at most 64 characters, and no word of the language.",
+            hint="Use words of a-z and 0-9 with _ between them, at most 64 characters, and no word of the language.",
         )
     return name
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
@@ -117,6 +117,7 @@ class Pages:
         secure: Whether browsers reach us over TLS.
         restart: Begins to start a server again, False when there is no such server; None where nobody may.
         parked: The runs that wait for a person; None where nobody may answer them here.
+        save: Keeps the script of a run under a name, for a person to approve; None where nobody may.
         clock: Seconds on a clock that never goes back.
     """
 
@@ -133,6 +134,7 @@ class Pages:
         secure: bool = False,
         restart: Callable[[str], bool] | None = None,
         parked: WaitingRuns | None = None,
+        save: Callable[[str, str], Awaitable[object]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._facts = facts
@@ -141,7 +143,7 @@ class Pages:
         self._keeper, self._shows, self._redacting = keeper, shows, redacting
         self._open_metrics = open_metrics
         self._restart = restart
-        self._parked = parked
+        self._parked, self._save = parked, save
         self._clock = clock
         self._logins = Logins(DASHBOARD_PATH, secure=secure, clock=clock)
         self._state: tuple[float, Response] | None = None
@@ -191,6 +193,9 @@ class Pages:
                     middleware=[*guard, *decision],
                 ),
             ]
+        if (save := self._save) is not None:
+            page, guards = partial(_keep, save), [*guard, *decision]
+            found.append(Route("/dashboard/scripts/{run}/{name}", page, methods=["POST"], middleware=guards))
         return found
 
     async def _metrics_page(self, _: Request) -> Response:
@@ -265,6 +270,16 @@ async def _asset(name: str, kind: str, _: Request) -> Response:
 
 async def _parked_page(parked: WaitingRuns, request: Request) -> Response:
     return json_page(await parked.listed(request.scope[_DECIDER]))
+
+
+async def _keep(save: Callable[[str, str], Awaitable[object]], request: Request) -> Response:
+    if request.scope[_DECIDER] is None:
+        raise Refused(HTTPStatus.FORBIDDEN)
+    try:
+        await save(request.path_params["run"], request.path_params["name"])
+    except CellblockError as error:
+        return text_page(HTTPStatus.UNPROCESSABLE_ENTITY, visible(str(error)))
+    return json_page({})
 
 
 async def _decide(parked: WaitingRuns, request: Request) -> Response:

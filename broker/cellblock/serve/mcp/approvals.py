@@ -80,7 +80,8 @@ def _with_flow(asked: str, flow: FlowQuestion) -> str:
     folded = "\n".join(shown[at : at + FOLD_CHARS] for at in range(0, len(shown), FOLD_CHARS))
     for text in flow.found:
         # A mark that a fold has cut in two is told below.
-        folded = folded.replace(spelled_out(text), f"⟦{spelled_out(text)}⟧")
+        marked = spelled_out(text)
+        folded = folded.replace(marked, f"⟦{marked}⟧")
     lines = [head, _visible(flow.said, MAX_INPUT_CHARS), f"Its input: {folded}"]
     if flow.found:
         quoted = ", ".join(f"“{_visible(text, MAX_NAME_CHARS)}”" for text in flow.found)

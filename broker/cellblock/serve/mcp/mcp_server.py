@@ -20,8 +20,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from cellblock.base.settings.sections import Profile
 from cellblock.base.tasks import in_background
+from cellblock.serve.mcp import skills
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler, stdio_owner
 from cellblock.serve.mcp.manual import instructions
+from cellblock.serve.mcp.skills import GetSkillParams
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tool_name import tool_names
 from cellblock.serve.service import Context, OwnerOf, RunService
@@ -67,6 +69,12 @@ TASK_METHODS: Final[dict[str, type[types.RequestParams]]] = {
 """Maps the methods of the Tasks extension to their parameters. The profile `proxy` does not have them: it runs no
 scripts."""
 
+SKILL_METHODS: Final[dict[str, type[types.RequestParams]]] = {
+    "skills/list": types.PaginatedRequestParams,
+    "skills/get": GetSkillParams,
+}
+"""Maps the methods of the Skills extension to their parameters; `proxy` has no skills either."""
+
 
 class FrontServer(Server[dict[str, Any]]):
     """A front server is an MCP server in front of a broker.
@@ -96,8 +104,8 @@ class FrontServer(Server[dict[str, Any]]):
         if config.shown.profile == "proxy":
             methods = METHODS | PROXY_METHODS
         else:
-            methods = METHODS | TASK_METHODS
-            self.extensions[EXTENSION] = {}
+            methods = METHODS | TASK_METHODS | SKILL_METHODS
+            self.extensions |= {EXTENSION: {}, skills.EXTENSION: {}}
         for method, params in methods.items():
             self.add_request_handler(method, params, self._at_surface(method))
         self.add_notification_handler(INITIALIZED, types.NotificationParams, self._at_surface(INITIALIZED))

@@ -36,6 +36,15 @@ from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.run_tool import RunTool
+from cellblock.serve.mcp.skills import (
+    SCHEME,
+    GetSkillParams,
+    OneSkill,
+    SkillList,
+    one_skill,
+    read_skill,
+    skill_list,
+)
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.mcp.tool_name import TOOL_NAME, tool_name_for, tool_names
@@ -94,6 +103,10 @@ INPUT_SCHEMA: Final[dict[str, Any]] = {
 }
 
 
+PROPOSE: Final = {"type": "string", "description": "A name: propose this script to the user, to be kept."}
+"""Describes what only some clients are shown."""
+
+
 OUTPUT_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -147,6 +160,8 @@ class Surface:
             "tasks/get": self._tasks.get,
             "tasks/update": self._tasks.update,
             "tasks/cancel": self._tasks.cancel,
+            "skills/list": self.list_skills,
+            "skills/get": self.get_skill,
             "resources/list": self.list_resources,
             "resources/templates/list": self.templates,
             "resources/read": self.read_resource,
@@ -170,6 +185,11 @@ class Surface:
             output_schema=OUTPUT_SCHEMA,
             _meta=CLIENT_MARKS,
         )
+        if owner.principal in self._service.front_config.proposers:
+            run.input_schema = {
+                **INPUT_SCHEMA,
+                "properties": {**INPUT_SCHEMA["properties"], "propose": PROPOSE},
+            }
         self.changes.listed(context, catalog)
         return types.ListToolsResult(tools=[run, *(TOOLS if self._extended else ())])
 
@@ -242,6 +262,8 @@ class Surface:
         owner, uri, kept = self._front.owner_of(context), str(params.uri), self._front.kept
         if kept is not None and uri.startswith(PREFIX):
             return await read_resource(kept, owner, uri)
+        if uri.startswith(SCHEME):
+            return read_skill(self._front.catalog(context), uri)
         await self._front.about_to_answer(context)
         known = self._front.known_catalog(context)
         await rendered_in_thread(known)
@@ -251,6 +273,14 @@ class Surface:
         self._references.show(owner.client, known, Declared("", frozenset([server.server_id])))
         contents = types.TextResourceContents(uri=uri, mime_type=DECLARATION_TYPE, text=text_of(server))
         return types.ReadResourceResult(contents=[contents])
+
+    async def list_skills(self, context: Context, _params: Paged) -> SkillList:
+        """Handles `skills/list`."""
+        return skill_list(self._front.catalog(context))
+
+    async def get_skill(self, context: Context, params: GetSkillParams) -> OneSkill:
+        """Handles `skills/get`."""
+        return one_skill(self._front.catalog(context), params.uri)
 
     async def templates(self, _context: Context, _params: Paged) -> types.ListResourceTemplatesResult:
         """Handles `resources/templates/list`: who has resources is asked for templates, too."""

@@ -14,7 +14,12 @@ import pytest
 import cellblock
 from cellblock.base.internal import is_internal
 
-SECTIONS: Final = (cellblock.CellblockSettings, cellblock.PolicySettings, cellblock.Grant)
+SECTIONS: Final = (
+    cellblock.CellblockSettings,
+    cellblock.PolicySettings,
+    cellblock.Grant,
+    cellblock.FlowLabel,
+)
 """Their fields are the configuration file's, for which docs/configuration.md is the reference."""
 
 WORD: Final = re.compile(r"(?<![\w.])[A-Z]\w+")

@@ -446,8 +446,22 @@ function isConfirmed(questions) {
 
 let openId = null;
 
+async function keepRun() {
+  const id = openId, name = prompt("Its name: words of a-z and 0-9, with _ between them");
+  if (!name) return;
+  let said = "It was not kept: the daemon does not answer.";
+  try {
+    const path = `/dashboard/scripts/${encodeURIComponent(id)}/${encodeURIComponent(name)}`;
+    const response = await fetch(path, { method: "POST", headers: keyed() });
+    said = response.ok ? `Kept. It runs when it is approved: cellblock scripts approve ${name}`
+      : response.status === 422 ? await response.text() : `It was not kept: status ${response.status}.`;
+  } catch { /* said already */ }
+  if (openId === id) byId("detail-kept").textContent = said;
+}
+
 async function openRun(id) {
   openId = id;
+  byId("detail-kept").textContent = "";
   await showRun();
   if (openId === id && !byId("detail").open) byId("detail").showModal();
 }
@@ -478,6 +492,7 @@ async function showRun() {
     : `had served ${countOf(run.usage.reused, "run")} before; between them is a V8 context, which is hygiene and no wall`]);
   if (run.workerEnd) facts.push(["Worker", run.workerEnd]);
   if (run.kept) facts.push(["Replay", `cellblock replay ${run.id}`]);
+  byId("detail-keep").hidden = !run.kept || run.outcome !== "ok" || !keyed()["X-Cellblock-Key"];
   byId("detail-facts").replaceChildren(...facts.flatMap(([name, value]) =>
     [make("dt", { text: name }), make("dd", { text: value })]));
   const whole = Math.max(run.elapsedMs, 1);
@@ -581,6 +596,7 @@ byId("theme").addEventListener("click", switchTheme);
 byId("pause").addEventListener("click", switchPause);
 byId("help").addEventListener("click", () => byId("keys").showModal());
 byId("detail-close").addEventListener("click", () => byId("detail").close());
+byId("detail-keep").addEventListener("click", keepRun);
 byId("confirm-yes").addEventListener("click", () => byId("confirm").close("yes"));
 byId("confirm-no").addEventListener("click", () => byId("confirm").close(""));
 byId("waiting").addEventListener("click", toParked);

@@ -32,7 +32,7 @@ AROUND_PAGE = {
 
 # Where text of servers and scripts becomes fit for a model; the words of errors and logs do so, too.
 FOR_MODELS = {
-    "spelled_out": {"serve/mcp/approvals.py": 1},
+    "spelled_out": {"serve/mcp/approvals.py": 2},
     "visible": {
         "run/large_results.py": 1,
         "run/policy/grants.py": 1,

@@ -30,7 +30,14 @@ class Waiting(WaitingRuns):
         return [{"id": "a1", "inputs": inputs}]
 
     async def answer(
-        self, run_id: str, answer: Answer, calls: Sequence[QuestionId] | None, by: str, form: Any = None
+        self,
+        run_id: str,
+        answer: Answer,
+        calls: Sequence[QuestionId] | None,
+        by: str,
+        form: Any = None,
+        *,
+        always: bool = False,
     ) -> Any:
         if self.fails:
             raise StoreError("the disk is full")
@@ -40,7 +47,8 @@ class Waiting(WaitingRuns):
             raise Refused(HTTPStatus.CONFLICT)
         if form == {}:
             raise NotAnswered("It does not fit: <name>.")
-        self.done.append((answer, calls, by) if form is None else (answer, calls, by, form))
+        more = ("always",) if always else ()
+        self.done.append((answer, calls, by, *([] if form is None else [form]), *more))
         return {"id": run_id}
 
     async def cancel(self, run_id: str, by: str) -> bool:
@@ -80,6 +88,8 @@ def test_a_list_that_cannot_be_read_says_why() -> None:
         ("a1/deny", b'{"calls": [1, 2]}', ("declined", [QuestionId(1), QuestionId(2)], SEES)),
         ("a1/cancel", b"{}", ("cancel", SEES)),
         ("a1/approve", b'{"calls": [2], "form": {"n": 1}}', ("accepted", [QuestionId(2)], SEES, {"n": 1})),
+        ("a1/approve", b'{"calls": [2], "always": true}', ("accepted", [QuestionId(2)], SEES, "always")),
+        ("a1/deny", b'{"always": true}', ("declined", None, SEES)),
     ],
 )
 def test_what_is_decided(path: str, body: bytes, done: Any) -> None:
@@ -108,6 +118,7 @@ NO_CHOICE = [
     b'{"call": [1]}',
     b'{"calls": []}',
     b'{"calls": null}',
+    b'{"always": 1}',
     b'{"calls": 1}',
     b'{"calls": ["one"]}',
     b'{"calls": [true]}',

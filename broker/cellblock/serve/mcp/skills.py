@@ -1,0 +1,111 @@
+"""Serves approved scripts as skills (SEP-2640): each is a `SKILL.md` that says what it does, and how it is called.
+
+The messages are those of the final text; the SDK has none of its own yet (python-sdk#3485).
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+
+from cellblock.tools.catalog.model import SCRIPTS, Catalog, ToolEntry
+
+EXTENSION: Final = "io.modelcontextprotocol/skills"
+"""Names the extension in the capabilities of the server."""
+
+SCHEME: Final = "skill://"
+FILE: Final = "/SKILL.md"
+MARKDOWN: Final = "text/markdown"
+
+
+class GetSkillParams(types.RequestParams):
+    """Describes the parameters of `skills/get`."""
+
+    uri: str
+
+
+class SkillList(types.PaginatedResult, types.CacheableResult):
+    """Describes the result of `skills/list`."""
+
+    skills: list[dict[str, Any]]
+
+
+class OneSkill(types.CacheableResult):
+    """Describes the result of `skills/get`."""
+
+    skill: dict[str, Any]
+
+
+def skill_list(catalog: Catalog) -> SkillList:
+    """Lists the skills that a client is granted."""
+    return SkillList(skills=[_entry(uri, tool) for uri, tool in _skills(catalog).items()])
+
+
+def one_skill(catalog: Catalog, uri: str) -> OneSkill:
+    """Returns one skill. Raises MCPError: There is none."""
+    return OneSkill(skill=_entry(uri, _tool(catalog, uri)))
+
+
+def read_skill(catalog: Catalog, uri: str) -> types.ReadResourceResult:
+    """Returns the text of a skill. Raises MCPError: There is none."""
+    text = _text(_tool(catalog, uri))
+    contents = types.TextResourceContents(uri=uri, mime_type=MARKDOWN, text=text)
+    return types.ReadResourceResult(contents=[contents])
+
+
+def _skills(catalog: Catalog) -> dict[str, ToolEntry]:
+    scripts = next((one for one in catalog.servers.values() if one.is_scripts), None)
+    return {f"{SCHEME}{_name(tool)}{FILE}": tool for tool in (scripts.tools if scripts else ())}
+
+
+def _tool(catalog: Catalog, uri: str) -> ToolEntry:
+    tool = _skills(catalog).get(uri)
+    if tool is None:
+        raise MCPError(
+            types.INVALID_PARAMS, f"There is no skill {uri}; skills/list has those that there are."
+        )
+    return tool
+
+
+def _name(tool: ToolEntry) -> str:
+    return tool.tool_name.replace("_", "-")
+
+
+def _frontmatter(tool: ToolEntry) -> dict[str, str]:
+    return {"name": _name(tool), "description": tool.description or tool.tool_name}
+
+
+def _entry(uri: str, tool: ToolEntry) -> dict[str, Any]:
+    body = _text(tool).encode()
+    digest = f"sha256:{sha256(body).hexdigest()}"
+    resources = [{"uri": uri, "digest": digest, "size": len(body)}]
+    return {"uri": uri, "frontmatter": _frontmatter(tool), "resources": resources}
+
+
+def _text(tool: ToolEntry) -> str:
+    # A text of JSON is one of YAML.
+    said = "".join(f"{key}: {json.dumps(value)}\n" for key, value in _frontmatter(tool).items())
+    returns = "" if tool.output_schema is None else f"\nIt returns:\n\n{_fenced(tool.output_schema)}"
+    return f"""---
+{said}---
+
+# {tool.tool_name}
+
+A script that the user has approved. Call it in one script of `codemode.run`; do not write it anew:
+
+```js
+import {{ {tool.export_name} }} from "{SCRIPTS}";
+globalThis.__codemode_result__ = await {tool.export_name}({{ /* its input */ }});
+```
+
+Its input:
+
+{_fenced(tool.input_schema)}{returns}"""
+
+
+def _fenced(schema: Any) -> str:
+    return f"```json\n{json.dumps(schema, ensure_ascii=False, indent=2)}\n```\n"

@@ -1,0 +1,162 @@
+"""Scripts from a run to cron: kept, reviewed, approved, run, tested, proposed, by the commands that people type."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.commands import cellblock
+from support.documents import ROOT
+from support.entries import tracker, write_config
+from support.http_daemon import TOOL, Daemon, daemon
+from support.waits import within
+
+CODE = """// Counts issues by state.
+import { list_issues } from "@codemode/servers/tracker";
+const { total } = await list_issues({ status: "open", label: 'bug' });
+globalThis.__codemode_result__ = { total, of: "open" };
+"""
+SECTION: dict[str, Any] = {
+    "journal": "all",
+    "auth": {"keyring": "off"},
+    "typecheck": "off",
+    "scripts": {"dir": "kept", "propose": ["token"]},
+}
+
+
+async def said(folder: Path, *words: str, code: int = 0) -> str:
+    """What a command says that ends so."""
+    place = ("--config", folder / "cellblock.json", "--state-dir", folder / "s")
+    done = await cellblock(*words, *place)
+    assert done.code == code, done
+    return done.out if code == 0 else done.out + done.err
+
+
+async def listed(folder: Path) -> dict[str, Any]:
+    return {one["name"]: one for one in json.loads(await said(folder, "scripts", "list", "--json"))}
+
+
+async def run(served: Daemon, **request: Any) -> Any:
+    async with served.client() as client:
+        return await within(client.call_tool(TOOL, request))
+
+
+@pytest.mark.timeout(180)
+async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
+    async with daemon(tmp_path, servers={"tracker": tracker()}, **SECTION) as served:
+        run_id = (await run(served, code=CODE)).structured_content["usage"]["runId"]
+        await said(tmp_path, "save", run_id, "by_state", "--param", "status=open", "--param", "kind=bug")
+        file = tmp_path / "kept" / "by_state.ts"
+        text = file.read_text()
+        assert "status: input.status, label: input.kind" in text and "of: input.status" in text
+        assert '"readOnly": true' in text
+        assert "already" in await said(tmp_path, "save", run_id, "by_state", code=2)
+        assert "cannot be the name" in await said(tmp_path, "save", run_id, "../x", code=2)
+        assert "has no literal" in await said(tmp_path, "save", run_id, "other", "--param", "a=zzz", code=2)
+
+        given = ("--input", json.dumps({"status": "closed", "kind": "bug"}))
+        assert "approve" in await said(tmp_path, "run", "--saved", "by_state", *given, code=2)
+        assert "nobody can be asked" in await said(tmp_path, "scripts", "approve", "by_state", code=2)
+        digest = (await listed(tmp_path))["by_state"]["digest"]
+        assert "another version" in await said(
+            tmp_path, "scripts", "approve", "by_state", "--digest", "sha256:0", code=2
+        )
+        shown = await said(tmp_path, "scripts", "approve", "by_state", "--digest", digest)
+        assert "+const { total } = await list_issues" in shown
+
+        # The documented line of a crontab.
+        ran = json.loads(await said(tmp_path, "run", "--saved", "by_state", *given))
+        assert ran["result"]["of"] == "closed" and ran["result"]["total"] > 0
+        assert "does not fit" in await said(tmp_path, "run", "--saved", "by_state", "--input", "{}", code=2)
+        assert await said(tmp_path, "test") == "by_state: works\n"
+        assert digest in await said(tmp_path, "doctor", "--json")
+
+        file.write_text(text.replace("{ total,", "{ total: 0 * total,"))
+        assert (await listed(tmp_path))["by_state"]["state"] == "changed since it was approved"
+        assert (
+            json.loads(await said(tmp_path, "run", "--saved", "by_state", *given))["result"] == ran["result"]
+        )
+        assert "another result" in await said(tmp_path, "test", "--offline", code=1)
+
+        # What is not approved is not called; what is, is.
+        call = 'import { by_state } from "@codemode/scripts";\n'
+        call += 'export default await by_state({ status: "open", kind: "ux" });'
+        assert (await run(served, code=call)).structured_content["result"]["of"] == "open"
+        await said(tmp_path, "scripts", "remove", "by_state")
+        assert (await run(served, code=call)).structured_content["result"] is None
+        assert "No version" in await said(tmp_path, "scripts", "remove", "by_state", code=2)
+
+
+@pytest.mark.timeout(180)
+async def test_an_agent_and_a_page_only_propose(tmp_path: Path) -> None:
+    async with daemon(tmp_path, servers={"tracker": tracker()}, **SECTION) as served:
+        told = (await run(served, code=CODE, propose="by_agent")).structured_content["diagnostics"]
+        assert [one["code"] for one in told] == ["SCRIPT_PROPOSED"]
+        told = (await run(served, code=CODE + "// evil", propose="by_agent")).structured_content[
+            "diagnostics"
+        ]
+        assert [one["code"] for one in told] == ["SCRIPT_NOT_PROPOSED"]
+        assert "evil" not in (tmp_path / "kept" / "by_agent.ts").read_text()
+        refused = await run(served, code=CODE, propose="../x")
+        assert refused.is_error and "cannot be the name" in refused.content[0].text
+
+        run_id = (await run(served, code=CODE)).structured_content["usage"]["runId"]
+        for path, headers, status in [
+            (f"{run_id}/by_page", {}, 401),
+            (f"{run_id}/By-Page", served.auth, 422),
+            ("0000000000000000/by_page", served.auth, 422),
+            (f"{run_id}/by_page", served.auth, 200),
+            (f"{run_id}/by_page", served.auth, 422),
+        ]:
+            answer = await served.ask("POST", f"/dashboard/scripts/{path}", headers=headers, body=b"")
+            assert answer.status == status, (path, answer)
+        states = {name: one["state"] for name, one in (await listed(tmp_path)).items()}
+        assert states == dict.fromkeys(("by_agent", "by_page"), "waits for approval")
+
+
+async def test_a_client_that_may_not_propose(tmp_path: Path) -> None:
+    section: dict[str, Any] = {**SECTION, "scripts": {"dir": "kept"}}
+    async with daemon(tmp_path, **section) as served:
+        refused = await run(served, code="1", propose="by_agent")
+        assert refused.is_error and "may not propose" in refused.content[0].text
+        assert not (tmp_path / "kept").exists()
+
+
+WEEKLY = """import { list_issues } from "@codemode/servers/tracker";
+const { total } = await list_issues({ label: "bug" });
+globalThis.__codemode_result__ = { total, since: input.since };
+"""
+
+PAGE = (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8")
+CRON = re.search(r"^0 7 \* \* 1  cellblock (.*) > report.json$", PAGE, re.MULTILINE)
+UNIT = re.search(r"^ExecStart=cellblock (.*)$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.timeout(120)
+async def test_the_documented_lines_of_cron_and_systemd(tmp_path: Path) -> None:
+    assert CRON is not None and UNIT is not None
+    section = {**SECTION, "state_dir": str(tmp_path / "s"), "journal": "parked"}
+    write_config(tmp_path, {"tracker": tracker()}, **section)
+    (tmp_path / "weekly.js").write_text(WEEKLY)
+    given = ("--input", '{"since": "2026-11-02"}')
+    await said(tmp_path, "save", str(tmp_path / "weekly.js"), "weekly_report", *given)
+    file = tmp_path / "kept" / "weekly_report.ts"
+    for approve, code in ((False, 0), (True, 1)):
+        if approve:
+            file.write_text(file.read_text().replace('"readOnly": true', '"approve": ["tracker.*"]'))
+        digest = (await listed(tmp_path))["weekly_report"]["digest"]
+        await said(tmp_path, "scripts", "approve", "weekly_report", "--digest", digest)
+        ran = json.loads(
+            (await said(tmp_path, *shlex.split(UNIT[1]), code=code)).partition("\ncellblock:")[0]
+        )
+        if not approve:
+            assert ran["result"] == {"total": 16, "since": "2026-11-02"}
+            assert json.loads(await said(tmp_path, *shlex.split(CRON[1])))["result"] == ran["result"]
+    assert ran["diagnostics"][0]["code"] == "RUN_PARKED"
+    run_id = ran["usage"]["runId"]
+    await said(tmp_path, "runs", "approve", run_id)
+    resumed = json.loads(await said(tmp_path, "runs", "resume", run_id))
+    assert resumed["result"]["since"] == "2026-11-02"

@@ -1,0 +1,50 @@
+"""Approved scripts as skills (SEP-2640), read by FastMCP's client, which knows the extension, over HTTP."""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.store import LocalStore
+from cellblock.record.scripts.library import Library
+from cellblock.record.scripts.script_file import Header, format_script
+from support.http_daemon import Daemon, daemon
+from support.waits import until_found
+
+fastmcp = pytest.importorskip("fastmcp")
+skills = pytest.importorskip("fastmcp.skills")
+
+CODE = "globalThis.__codemode_result__ = { twice: 2 * input.count };\n"
+INPUT = {"type": "object", "properties": {"count": {"type": "number"}}, "required": ["count"]}
+DESCRIPTION = 'Doubles: "a count" — no more.'
+
+
+def approve(served: Daemon, name: str, **header: Any) -> None:
+    library = Library(LocalStore(served.folder / "s"), AuthSettings(keyring="off"), None)
+    library.approve(format_script(name, Header(description=DESCRIPTION, input=INPUT, **header), CODE))
+
+
+async def test_a_real_client_finds_and_reads_skills(tmp_path: Path) -> None:
+    async with daemon(tmp_path) as served:
+        client = fastmcp.Client(served.url, auth=served.token, extensions=[skills.SkillsClientExtension()])
+        async with client:
+            assert await client.list_skills() == []
+            approve(served, "twice_it")
+            (listed,) = await until_found(client.list_skills, "the approved script is a skill")
+            assert listed.uri == "skill://twice-it/SKILL.md"
+            one = await client.get_skill(listed.uri)
+            assert one == listed
+            (read,) = await client.read_resource(listed.uri)
+            assert sha256(read.text.encode()).hexdigest() == one.resources[0].digest.removeprefix("sha256:")
+            assert len(read.text.encode()) == one.resources[0].size
+            head = read.text.split("---\n")[1]
+            assert yaml.safe_load(head) == one.frontmatter.root
+            assert one.frontmatter.description == DESCRIPTION
+            code = read.text.split("```js\n")[1].split("```")[0].replace("/* its input */", "count: 21")
+            ran = await client.call_tool("codemode.run", {"code": code})
+            assert ran.structured_content["result"] == {"twice": 42}
+            with pytest.raises(Exception, match="no skill"):
+                await client.get_skill("skill://other/SKILL.md")

@@ -1,0 +1,181 @@
+"""The scripts of docs/cookbook.md, kept: each works against its servers as they are, and each row of the table of
+changes is found for each of its tools."""
+
+import copy
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cellblock import Broker
+from cellblock.app.assembly import library_of
+from cellblock.app.cli.demo.show import capacity, finish_date
+from cellblock.app.saving import save
+from cellblock.app.script_trials import against, replayed, type_checked
+from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_array, is_object
+from cellblock.base.settings.settings import Settings
+from cellblock.record.journal import Journal
+from cellblock.record.scripts.changes import WORD
+from cellblock.record.scripts.library import Library, Trial
+from cellblock.record.scripts.script_file import KeptScript
+from cellblock.tools.catalog.model import Catalog
+from cellblock.types.check.checker import TypeChecker
+from support.documents import examples
+from support.entries import settings, tracker
+from support.params import mostly
+from support.waits import within
+
+
+def write_file(path: str, content: str) -> None:
+    "Writes a file."
+
+
+SCRIPTS = [
+    one.text.replace("@codemode/servers/files", "@codemode/servers/local")
+    for one in examples()
+    if one.page.name == "cookbook.md" and one.language == "js" and not one.mark
+]
+
+
+@pytest.fixture(scope="module")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    folder = tmp_path_factory.mktemp("cookbook")
+    section = {"scripts": {"dir": str(folder / "kept")}, "auth": {"keyring": "off"}}
+    given = settings(folder / "state", {"tracker": tracker()}, **section)
+    async with Broker(given, tools=[write_file, capacity, finish_date]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def checker() -> AsyncIterator[TypeChecker]:
+    made = TypeChecker()
+    yield made
+    await made.close()
+
+
+def test_there_are_ten() -> None:
+    assert len(SCRIPTS) >= 10
+
+
+def changed(catalog: Catalog, name: str, change: Callable[[Any, Any], object]) -> Catalog:
+    """A catalog in which one tool has other schemas."""
+    server_id, _, tool_name = name.partition(".")
+    server = catalog.servers[server_id]
+    tools = list(server.tools)
+    at = next(number for number, tool in enumerate(tools) if tool.tool_name == tool_name)
+    taken, out = copy.deepcopy(tools[at].input_schema), copy.deepcopy(tools[at].output_schema)
+    change(taken, out)
+    tools[at] = dataclasses.replace(tools[at], input_schema=taken, output_schema=out)
+    made = dataclasses.replace(server, tools=tuple(tools), by_export={one.export_name: one for one in tools})
+    return dataclasses.replace(catalog, servers={**catalog.servers, server_id: made})
+
+
+def without(catalog: Catalog, name: str) -> Catalog:
+    server_id, _, tool_name = name.partition(".")
+    server = catalog.servers[server_id]
+    tools = tuple(tool for tool in server.tools if tool.tool_name != tool_name)
+    made = dataclasses.replace(server, tools=tools, by_export={one.export_name: one for one in tools})
+    return dataclasses.replace(catalog, servers={**catalog.servers, server_id: made})
+
+
+def declarations(schema: Any, name: str) -> Iterator[dict[str, Any]]:
+    """All objects of a schema that declare a field of this name."""
+    if is_object(schema):
+        if is_object(schema.get("properties")) and name in schema["properties"]:
+            yield schema["properties"]
+        for one in schema.values():
+            yield from declarations(one, name)
+    elif is_array(schema):
+        for one in schema:
+            yield from declarations(one, name)
+
+
+def named(value: Any, words: set[str]) -> Any:
+    """The fields that a script names on the whole way to them."""
+    if is_array(value):
+        return [named(one, words) for one in value]
+    if is_object(value):
+        return {name: named(one, words) for name, one in value.items() if name in words}
+    return value
+
+
+def requires_more(taken: Any, _out: Any) -> None:
+    taken.setdefault("properties", {})["zz_new"] = {"type": "string"}
+    taken.setdefault("required", []).append("zz_new")
+
+
+def mutations(
+    script: KeptScript, trial: Trial, name: str
+) -> Iterator[tuple[str, Callable[[Any, Any], object]]]:
+    """A change of each row of the table that the script's own calls can show."""
+    calls = [one for one in trial.recording.calls if one.name == name and one.ok]
+    if not calls:
+        return
+    yield "one more is required", requires_more
+    sent = json.loads(calls[0].input)
+    for field, value in sent.items():
+        retyped = {"type": "boolean"} if not isinstance(value, bool) else {"type": "string"}
+        yield f"{field} is retyped", lambda taken, _, f=field, r=retyped: taken["properties"].update({f: r})
+        yield (
+            f"{field} has other values",
+            lambda taken, _, f=field: taken["properties"].update({f: {"enum": ["zz"]}}),
+        )
+    schema = trial.tools[name][1]
+    words = set(WORD.findall(script.code))
+    answers = json.dumps([named(json.loads(one.answer), words) for one in calls])
+    for field in sorted(words):
+        if f'"{field}":' in answers and list(declarations(schema, field)):
+            yield (
+                f"{field} is gone",
+                lambda _, out, f=field: [one.pop(f) for one in list(declarations(out, f))],
+            )
+            yield (
+                f"{field} is retyped",
+                lambda _, out, f=field: [
+                    one.update({f: {"const": {"zz": 1}}}) for one in declarations(out, f)
+                ],
+            )
+
+
+def harmless(taken: Any, out: Any) -> None:
+    taken["description"] = "Other words."
+    taken.setdefault("properties", {})["zz_optional"] = {"type": "string", "description": "x"}
+    if is_object(out):
+        out["title"] = "Other"
+        for one in declarations(out, "title"):
+            one["zz_more"] = {"type": "integer"}
+
+
+async def kept(broker: Broker, code: str, name: str) -> tuple[Library, Settings, KeptScript, Trial]:
+    journal = Journal()
+    response = await within(broker.run_request({"code": code}, journal=journal), 60)
+    assert response.ok, response.as_json()
+    library = library_of(broker.settings, broker.store)
+    script = await save(library, broker.settings, broker.catalog, journal.snapshot(), name, replace=True)
+    trial = library.trial(script)
+    assert trial is not None
+    return library, broker.settings, script, trial
+
+
+@pytest.mark.parametrize("number", mostly([0, 6], range(len(SCRIPTS))))
+async def test_a_script_of_the_cookbook(broker: Broker, checker: TypeChecker, number: int) -> None:
+    _, given, script, trial = await kept(broker, SCRIPTS[number], f"cookbook_{number}")
+    catalog = broker.catalog
+    assert await replayed(script, trial, given) == []
+    assert against(script, trial, catalog).findings == []
+    assert await type_checked(script, trial, catalog, checker) == []
+    for name in script.header.tools:
+        assert against(script, trial, without(catalog, name)).verdict == "broken"
+        for what, change in mutations(script, trial, name):
+            mutated = changed(catalog, name, change)
+            found = against(script, trial, mutated).findings
+            assert found, f"{name}: {what}"
+        assert against(script, trial, changed(catalog, name, harmless)).findings == []
+
+
+async def test_only_a_run_that_is_kept_can_be_saved(broker: Broker) -> None:
+    with pytest.raises(ConfigError, match="not kept"):
+        await broker.save("0000000000000000", "nothing")
