@@ -37,11 +37,13 @@ __all__ = [
 
 pytest_plugins = [
     "support.clauses",
+    "support.log_records",
     "support.postgresql",
     "support.retries",
     "support.ring",
     "support.scripted_broker",
     "support.shared_rows",
+    "support.token_issuer",
     "security.native.fixtures",
 ]
 

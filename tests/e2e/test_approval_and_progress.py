@@ -189,34 +189,6 @@ async def test_a_client_that_refuses_to_ask(fronts: Fronts) -> None:
         assert (await asked.run(GIVE))["result"]["code"] == "APPROVAL_UNAVAILABLE"
 
 
-async def test_an_answer_is_good_once_and_for_the_one_who_was_asked(fronts: Fronts) -> None:
-    """2026-07-28: the client comes back by itself, with a word that nobody else knows."""
-    async with fronts.client("http", "auto") as asked:
-        arguments = {"code": GIVE}
-        first = await within(
-            asked.client.session.call_tool("codemode.run", arguments, allow_input_required=True)
-        )
-        assert isinstance(first, types.InputRequiredResult)
-        state = first.request_state
-        assert state is not None and len(state) >= 40
-        yes: dict[str, Any] = {"question-1": types.ElicitResult(action="accept", content={})}
-        for forged in (state[:-1], "", state + "x"):
-            with pytest.raises(Exception, match="no run"):
-                await asked.client.call_tool(
-                    "codemode.run", arguments, input_responses=yes, request_state=forged
-                )
-        again = await within(
-            asked.client.call_tool("codemode.run", arguments, input_responses=yes, request_state=state)
-        )
-        assert again.structured_content["result"] == {"path": "a"}
-        with pytest.raises(Exception, match="no run"):
-            await asked.client.call_tool("codemode.run", arguments, input_responses=yes, request_state=state)
-        # Answers that nobody asked for open nothing.
-        asked.answer = always("decline")
-        sure = await within(asked.client.call_tool("codemode.run", arguments, input_responses=yes))
-        assert sure.structured_content["result"]["code"] == "APPROVAL_DECLINED"
-
-
 async def test_progress_and_logs_while_it_runs_and_a_cancel_ends_it(
     fronts: Fronts, connection: tuple[str, Asked]
 ) -> None:

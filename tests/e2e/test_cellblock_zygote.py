@@ -20,7 +20,7 @@ from support.cellblock_zygote import (
     pid_of,
 )
 from support.entries import CELLBLOCK, plain_server, write_config
-from support.processes import gone
+from support.processes import gone, waits_for_a_pipe
 from support.waits import until, within
 
 pytestmark = pytest.mark.thorough
@@ -83,7 +83,7 @@ async def test_a_signal_for_the_caller_is_for_the_command(tmp_path: Path, number
     for program in (CELLBLOCK, forked_cellblock()):
         caller = await begun(program, *waits(tmp_path / str(len(codes))), stderr=PIPE)
         pid = pid_of(caller.pid) if codes else caller.pid
-        await until(lambda pid=pid: waits_for_pipe(pid), "it waits")
+        await until(lambda pid=pid: waits_for_a_pipe(pid), "it waits")
         caller.send_signal(number)
         _, errors = await within(caller.communicate())
         assert b"Traceback" not in errors and not psutil.pid_exists(pid)
@@ -96,11 +96,6 @@ def waits(folder: Path) -> list[str]:
     folder.mkdir(exist_ok=True)
     os.mkfifo(folder / "fifo")
     return ["run", str(folder / "fifo")]
-
-
-def waits_for_pipe(pid: int) -> bool:
-    """Whether it waits in the kernel for the other end of its pipe."""
-    return any(word in Path(f"/proc/{pid}/wchan").read_text() for word in ("fifo", "partner"))
 
 
 async def begun(program: Path, *words: str, **streams: Any) -> Process:

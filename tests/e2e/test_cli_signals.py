@@ -19,6 +19,7 @@ import pytest
 from cellblock.app.cli.arguments import default_file
 from support.cellblock_zygote import Command, forked_cellblock, started
 from support.entries import CELLBLOCK, write_config
+from support.processes import waits_for_a_pipe
 from support.waits import within
 
 pytestmark = pytest.mark.thorough
@@ -38,15 +39,6 @@ def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < bound
         time.sleep(0.02)
-
-
-def waits_for_a_pipe(pid: int) -> bool:
-    """Whether a process waits in the kernel, for a pipe's other end or for its data."""
-    try:
-        where = Path(f"/proc/{pid}/wchan").read_text()
-    except OSError:
-        return False
-    return any(word in where for word in ("pipe", "fifo", "partner"))
 
 
 def catches(pid: int, number: int) -> bool:

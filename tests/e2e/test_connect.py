@@ -86,25 +86,6 @@ async def test_a_client_that_sends_everything_at_once_and_closes_gets_its_answer
         assert await relay.end() == 0
 
 
-async def test_a_daemon_that_goes_away_leaves_no_request_without_an_answer(tmp_path: Path) -> None:
-    async with (
-        daemon(tmp_path, http={"drain_ms": 0}) as running,
-        piped(*arguments(running)) as relay,
-    ):
-        relay.send(INITIALIZE)
-        assert "result" in await relay.answer()
-        relay.send(INITIALIZED, call(2, NEVER))
-        await until(lambda: running.recorded(tool="never"), "the script is in its call")
-        running.process.kill()
-        assert (await relay.answer())["id"] == 2
-        relay.send(call(3, "1;"))
-        last = await relay.answer()
-        assert last["id"] == 3
-        assert "No daemon answers" in last["error"]["message"]
-        _, said = await within(relay.process.communicate(), 60)
-        assert relay.process.returncode == 3 and b"cellblock serve --http" in said
-
-
 async def test_a_daemon_that_stops_answers_what_it_ends_and_takes_its_socket_away(tmp_path: Path) -> None:
     async with (
         daemon(tmp_path, http={"drain_ms": 100}) as running,

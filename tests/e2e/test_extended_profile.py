@@ -13,7 +13,6 @@ from mcp_types import CallToolResult, ListToolsResult
 
 from cellblock.types.check import compiler
 from support.cellblock_zygote import forked_cellblock
-from support.commands import cellblock
 from support.entries import plain_server, write_config
 from support.public_servers import ServerEntry
 from support.waits import within
@@ -136,23 +135,3 @@ async def test_what_cannot_be_answered_says_why(tmp_path: Path) -> None:
         assert await ask(client, "search_tools", query="qqqqqqqq") == "// nothing found\n"
         with pytest.raises(MCPError, match="search_tools"):
             await within(client.call_tool("search", {"query": "x"}))
-
-
-async def test_the_command_line_says_the_same(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"plain": plain_server()})
-    common = ["--config", str(config), "--state-dir", str(tmp_path / "state")]
-    async with serving(config, "--profile", "extended") as client:
-        code = 'import { give } from "@codemode/servers/plain"; await give({ id: 7, name: "x" });'
-        await run(client, code)
-        searched = await ask(client, "search_tools", query="give input back", limit=2)
-        inspected = await ask(client, "inspect_tool", tool_name="plain.give")
-        discovered = await run(
-            client,
-            'import { getTool } from "@codemode/discovery";\n'
-            'globalThis.__codemode_result__ = (await getTool("plain", "give")).outputSchema;',
-        )
-    assert discovered["result"] == json.loads(inspected)["observedOutputSchema"]
-
-    found = await cellblock("search", "give input back", "--limit", "2", "--types", *common)
-    assert found[:2] == (0, searched)
-    assert (await cellblock("inspect", "mcp__plain__give", *common))[:2] == (0, inspected + "\n")

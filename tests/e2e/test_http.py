@@ -40,20 +40,6 @@ def host_of(served: Daemon) -> int:
     return host.pid
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon, mode: str) -> None:
-    before = served.recorded(event="start")
-    async with served.client(mode) as one, served.client(mode) as two:
-        results = await asyncio.gather(
-            *(
-                run(client, f"globalThis.__codemode_result__ = {number};")
-                for number, client in enumerate([one, two] * 3)
-            )
-        )
-        assert [result_of(result) for result in results] == list(range(6))
-    assert served.recorded(event="start") == before
-
-
 async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
     """Also in a session, where the protocol would let it come back for the answer: there is nothing to come back to."""
     calls, cancelled = served.recorded(tool="never"), served.recorded(event="cancelled")

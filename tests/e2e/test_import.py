@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.config.formats import normal
 from cellblock.app.config.load import load_settings
-from cellblock.base.settings.syntax import parse
 from support.cellblock_zygote import CONSTANTS, forked_cellblock
 from support.entries import plain_server
 
@@ -238,19 +236,6 @@ def test_a_person_is_asked_also_where_secrets_go(home: Path, answers: str, writt
         text = file.read_text()
         assert written in text and (SECRETS[1] in text) is (written == SECRETS[1])
         assert ("${keyring:" in text) is (written == "${keyring:")
-
-
-def test_comments_of_the_file_stay_in_json_and_in_toml(home: Path) -> None:
-    toml = "# mine\n[cellblock]\n"
-    texts = {"c.json": '{\n  // mine\n  "cellblock": {}\n}\n', "c.toml": toml, "C.TOML": toml}
-    for name, text in texts.items():
-        file = home / name
-        file.write_text(text)
-        done = run_import(home, "--yes", "--from", "cursor", "--config", str(file))
-        assert done.returncode == 0, done.stderr
-        after = file.read_text()
-        assert "mine" in after and "${env:DB_PASSWORD}" in after
-        assert "db" in normal(parse(after, toml=name != "c.json")).entries()
 
 
 def test_files_that_are_not_to_be_written(home: Path) -> None:

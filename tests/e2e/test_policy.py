@@ -186,37 +186,35 @@ async def test_clients_of_other_names_have_other_grants(tmp_path: Path) -> None:
         assert bad.is_error and "tols" in bad.model_dump_json()
 
 
-async def test_each_subject_of_an_authorization_server_has_its_own_grants(tmp_path: Path) -> None:
-    issuer = Issuer()
-    try:
-        oauth = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}
-        policy = {
-            "default": {"tools": []},
-            "clients": {
-                "oauth:ann": {"tools": ["plain.echo"]},
-                "token": {},
-                "stdio:ann": {},
-                "oauth:bob": {},
-            },
-        }
-        script = """
-            const module = await import("@codemode/servers/plain").catch((error) => ({ [error.message]: 1 }));
-            globalThis.__codemode_result__ = Object.keys(module);
-        """
+async def test_each_subject_of_an_authorization_server_has_its_own_grants(
+    tmp_path: Path, issuer: Issuer
+) -> None:
+    oauth = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}
+    policy = {
+        "default": {"tools": []},
+        "clients": {
+            "oauth:ann": {"tools": ["plain.echo"]},
+            "token": {},
+            "stdio:ann": {},
+            "oauth:bob": {},
+        },
+    }
+    script = """
+        const module = await import("@codemode/servers/plain").catch((error) => ({ [error.message]: 1 }));
+        globalThis.__codemode_result__ = Object.keys(module);
+    """
 
-        async def seen(sub: str, mode: str) -> list[str]:
-            mine = replace(running, token=issuer.token(sub=sub))
-            async with over_http(mine) as transport, asking(transport, mode, name="ann") as asked:
-                return (await asked.run(script))["result"]
+    async def seen(sub: str, mode: str) -> list[str]:
+        mine = replace(running, token=issuer.token(sub=sub))
+        async with over_http(mine) as transport, asking(transport, mode, name="ann") as asked:
+            return (await asked.run(script))["result"]
 
-        token = issuer.token()
-        async with daemon(tmp_path, http={"oauth": oauth}, token=token, policy=policy) as running:
-            for mode in ("auto", "legacy"):
-                assert await seen("ann", mode) == ["__meta__", "echo"]
-                assert len(await seen("bob", mode)) > 10
-                assert "not granted" in (await seen("token", mode))[0]
-    finally:
-        issuer.close()
+    token = issuer.token()
+    async with daemon(tmp_path, http={"oauth": oauth}, token=token, policy=policy) as running:
+        for mode in ("auto", "legacy"):
+            assert await seen("ann", mode) == ["__meta__", "echo"]
+            assert len(await seen("bob", mode)) > 10
+            assert "not granted" in (await seen("token", mode))[0]
 
 
 async def test_embedding(tmp_path: Path) -> None:

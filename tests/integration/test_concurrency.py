@@ -1,4 +1,4 @@
-"""Calls of one script at the same time, runs at the same time, and what one run can leave for the next: nothing."""
+"""Calls of one script at the same time, runs at the same time, and those that wait for a place or a turn."""
 
 import asyncio
 import time
@@ -13,29 +13,12 @@ from support.entries import plain_server, settings
 from support.responses import error_of, succeeded
 from support.waits import until, warmed, within
 
-ATTEMPTS = 8
-"""Tries for a claim about time; other work on the machine may spoil some, a defect spoils all."""
-
 CAPACITY = 8
-
-
-@tool()
-async def wait_here(ms: int) -> str:
-    """Waits in the broker, as an async Python tool."""
-    await asyncio.sleep(ms / 1000)
-    return "waited"
-
-
-@tool()
-def block_here(ms: int) -> str:
-    """Blocks a thread of the broker, as a plain Python tool."""
-    time.sleep(ms / 1000)
-    return "waited"
 
 
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    """A broker with a plain server, two Python tools, and places for eight runs."""
+    """A broker with a plain server, and places for eight runs."""
     config = settings(
         tmp_path_factory.mktemp("concurrency"),
         {"plain": plain_server()},
@@ -43,29 +26,8 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cellblock.run.calls.CONCURRENT_CALLS", 4)
-        async with ready(config, tools=[wait_here, block_here]) as started:
+        async with ready(config) as started:
             yield started
-
-
-@pytest.mark.parametrize("function", ["plain.wait", "local.wait_here", "local.block_here"])
-async def test_four_calls_of_200_ms_at_once_take_under_300_ms(broker: Broker, function: str) -> None:
-    """Section 10.1, for an MCP server and for both kinds of Python tools."""
-    code = f"""
-        import * as plain from "@codemode/servers/plain";
-        import * as local from "@codemode/servers/local";
-        const calls = Array.from({{ length: 4 }}, () => {function}({{ ms: 200 }}));
-        globalThis.__codemode_result__ = (await Promise.all(calls)).map((one) => one.result ?? one);
-    """
-    took: list[int] = []
-    for _ in range(ATTEMPTS):
-        await warmed(broker, 1)
-        response = await within(broker.run(code))
-        assert succeeded(response) == ["waited"] * 4
-        took.append(response.usage.wall_ms)
-        assert len(response.tool_trace) == 4
-        if min(took) < 300:
-            break
-    assert 200 <= min(took) < 300
 
 
 async def test_calls_over_the_concurrent_maximum_wait_their_turn(broker: Broker) -> None:

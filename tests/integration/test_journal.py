@@ -304,43 +304,6 @@ async def test_limits_of_another_release_are_told(place: World) -> None:
         await within(replay(newer))
 
 
-async def test_a_recording_that_has_no_end_says_so(place: World) -> None:
-    whole = await within(place.record(f"{TOOLS}await answer({{ key: 'e', site: 1, ms: 1 }}); await null;"))
-    part = replace(whole, ended=None, response=None, events="".join(whole.events.partition("a1")[:2]))
-    journal = Journal(part, offline=True)
-    response = await within(place.offline.run_request(journal.request, journal=journal))
-    assert codes(response) == ["REPLAY_ENDED"]
-
-
-async def test_until_stops_before_a_call(place: World) -> None:
-    call = "await answer({ key: `u${n}`, site: n, ms: 0 });"
-    code = f"{TOOLS}for (const n of [1, 2, 3]) {{ console.log(n); {call} }}"
-    recording = await within(place.record(code))
-    journal = Journal(recording, offline=True, until=2)
-    response = await within(place.offline.run_request(journal.request, journal=journal))
-    assert codes(response) == ["REPLAY_STOPPED"]
-    assert [entry.message for entry in response.logs] == ["1", "2"]
-    assert response.diagnostics[0].path == "script.js:2:52"
-
-
-async def test_a_changed_script_gets_the_recorded_answers(place: World) -> None:
-    code = (
-        f"{TOOLS}const one = await answer({{ key: 'o', site: 1, ms: 0 }});\n"
-        "globalThis.__codemode_result__ = one.nothing;"
-    )
-    recording = await within(place.record(code))
-    before = dict(place.tools.ledger)
-    fixed = code.replace("one.nothing", "[one.count, new Date().getFullYear() > 2000]")
-    journal = Journal(recording, offline=True, other_script=fixed)
-    response = await within(place.offline.run_request(journal.request, journal=journal))
-    assert response.result == [1, True]
-    journal = Journal(recording, offline=True, other_script=fixed.replace("site: 1", "site: 2"))
-    response = await within(place.offline.run_request(journal.request, journal=journal))
-    assert codes(response) == ["REPLAY_DIVERGED"]
-    assert "no answer for call 1, local.answer" in response.diagnostics[0].message
-    assert dict(place.tools.ledger) == before
-
-
 @pytest.mark.parametrize("verdict", [Verdict.ACCEPTED, Verdict.DECLINED])
 async def test_a_call_without_an_answer_is_asked_about(tmp_path: Path, verdict: Verdict) -> None:
     asked: list[str] = []

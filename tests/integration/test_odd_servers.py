@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from cellblock import Broker, RunResponse
 from cellblock.types.typescript.modules import declare_server
 from support.brokers import ready
 from support.entries import SERVERS, plain_server, settings
-from support.log_records import log_records
 from support.responses import succeeded
 from support.waits import until, within
 
@@ -57,13 +56,6 @@ def started(way: str) -> dict[str, Any]:
 async def run(broker: Broker, way: str, times: int = 1) -> RunResponse:
     """Calls a server some times."""
     return await within(broker.run(HELLO.replace("WAY", way).replace("TIMES", str(times))))
-
-
-@pytest.fixture(scope="module")
-def records() -> Iterator[list[str]]:
-    """Every log record of this process, formatted."""
-    with log_records() as kept:
-        yield kept
 
 
 @pytest.fixture(scope="module")

@@ -24,27 +24,39 @@ TWICE = """
 """
 
 
-async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path) -> None:
-    inside, opened = asyncio.Event(), asyncio.Event()
+class Gate:
+    """A tool that answers when it is opened, and says when it was called."""
 
-    @tool()
-    async def gate() -> str:
-        """Waits."""
-        inside.set()
-        await opened.wait()
-        return "open"
+    def __init__(self) -> None:
+        self.inside, self.opened = asyncio.Event(), asyncio.Event()
 
+        @tool()
+        async def gate() -> str:
+            """Waits."""
+            self.inside.set()
+            await self.opened.wait()
+            return "open"
+
+        self.tool = gate
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path, gate: Gate) -> None:
     def configured(*arguments: str, **servers: object):  # type: ignore[no-untyped-def]
         return settings(
             tmp_path / "s", {"plain": plain_server(*arguments), **servers}, pool={"warm": 1, "capacity": 4}
         )
 
-    async with ready(configured(), tools=[gate]) as broker:
+    async with ready(configured(), tools=[gate.tool]) as broker:
         before = broker.catalog
         assert broker.reconfigure(configured()) == []
         old = succeeded(await broker.run(PID))
         running = asyncio.create_task(broker.run(TWICE))
-        await within(inside.wait())
+        await within(gate.inside.wait())
 
         said = broker.reconfigure(configured("--ledger", str(tmp_path / "l"), other=plain_server()))
         assert said == [
@@ -65,25 +77,17 @@ async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path) -
         await gone([theirs], 20)
         error_of(await broker.run(PID), "IMPORT_FAILURE")
         assert not running.done() and alive(ours)
-        opened.set()
+        gate.opened.set()
         assert succeeded(await within(running)) == [old, old]
         await gone([ours], 20)
 
 
-async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: Path) -> None:
-    @tool()
-    async def gate() -> str:
-        """Never opens."""
-        inside.set()
-        await asyncio.Event().wait()
-        return "open"
-
-    inside = asyncio.Event()
+async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: Path, gate: Gate) -> None:
     async with ready(
-        settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}), tools=[gate]
+        settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}), tools=[gate.tool]
     ) as broker:
         running = asyncio.create_task(broker.run(TWICE))
-        await within(inside.wait())
+        await within(gate.inside.wait())
         servers = [
             one
             for one in descendants(psutil.Process().pid)
@@ -143,27 +147,18 @@ async def test_a_changed_policy_holds_for_the_next_run(tmp_path: Path) -> None:
         succeeded(await broker.run(PID))
 
 
-async def test_a_run_keeps_its_session_through_two_changes(tmp_path: Path) -> None:
-    inside, opened = asyncio.Event(), asyncio.Event()
-
-    @tool()
-    async def gate() -> str:
-        """Waits."""
-        inside.set()
-        await opened.wait()
-        return "open"
-
+async def test_a_run_keeps_its_session_through_two_changes(tmp_path: Path, gate: Gate) -> None:
     def configured(**servers: object):  # type: ignore[no-untyped-def]
         return settings(tmp_path / "s", servers, pool={"warm": 1, "capacity": 4})
 
-    async with ready(configured(plain=plain_server()), tools=[gate]) as broker:
+    async with ready(configured(plain=plain_server()), tools=[gate.tool]) as broker:
         running = asyncio.create_task(broker.run(TWICE))
-        await within(inside.wait())
+        await within(gate.inside.wait())
         broker.reconfigure(configured(plain=plain_server(), other=plain_server()))
         # Nobody has run in between: the run is of the generation before the one that this change ends.
         broker.reconfigure(configured(other=plain_server()))
         await within(broker.settled())
-        opened.set()
+        gate.opened.set()
         first, second = succeeded(await within(running))
         assert first == second
 

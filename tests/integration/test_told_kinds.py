@@ -48,6 +48,7 @@ TOOLS = [
     tool("list_users", {"result": [{"id": 1, "name": "A"}]}, LIST),
     tool("page", json.dumps({"title": "x", "tags": ["a"]})),
     tool("tree", "src\n  a.py"),
+    tool("search_pages", json.dumps([{"title": "x"}])),
     tool("list_files", "[FILE] a"),
     tool("edit_file", "ok"),
     tool("get_env", {"PATH": "/bin", "LANG": "C"}),
@@ -110,6 +111,9 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ("await listTools('p');", 'from "@codemode/discovery"'),
         ("await searchTools('x');", 'from "@codemode/discovery"'),
         ("await p.lst_files({});", "Did you mean `list_files`?"),
+        ("const found = await p.search_pages({}); const n = found.length; n;", "JSON.parse(found)"),
+        ("const r = await p.edit_file({}); const said = r.success ? 'ok' : 'failed'; said;", "It is text"),
+        ("const r = await p.edit_file({}); if (!r.ok) throw new Error('failed');", "It is text"),
     ],
 )
 async def test_what_is_wrong_is_told(broker: Broker, code: str, hint: str) -> None:
@@ -136,6 +140,9 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "async function* all() { yield await p.seen({}); } for await (const one of all()) one.total;",
         "async function* all() { yield* (await p.seen({})).rows; } for await (const r of all()) r.id;",
         "const t = await p.tree({}); if (t.length > 1000) t.slice(0, 1000);",
+        "const t = await p.search_pages({}); if (t.length < 9) t; JSON.parse(t).length;",
+        "const t = await p.search_pages({}); const n = JSON.parse(t).length + t.length; n;",
+        "const r = await p.edit_file({}); if (r.isError) throw new Error(r.content?.[0]?.text); r.includes('ok');",
         "const { rows } = await p.invoices({}); let s = 0; for (const r of rows) s += Number(r.amount) + r.n; s;",
         "const { rows } = await p.invoices({}); rows.map((r) => r.n + ': ' + r.amount).reduce((s, x) => s + x, '');",
         "const t = await p.tree({}); for (const line of t.split('\\n')) line;",

@@ -115,28 +115,6 @@ async def test_an_answer_as_deep_as_mcp_allows_arrives(broker: Broker) -> None:
     assert succeeded(await within(broker.run(code))) == 100
 
 
-async def test_a_server_that_dies_in_a_call_is_reconnected(broker: Broker) -> None:
-    code = f"""
-        import * as plain from "@codemode/servers/plain";
-        import {{ ToolCallError }} from "@codemode/errors";
-        {REPORT}
-        const died = await plain.die({{}}).then(() => "no error", report);
-        const next = await plain.echo({{}}).then(() => "no error", report);
-        globalThis.__codemode_result__ = {{ died, next }};
-    """
-    result = succeeded(await within(broker.run(code)))
-    assert "closed during die" in result["died"]["message"]
-    assert result["died"]["certainty"] == "may_have_run"
-    # Whether the reconnect is done by then is a race that either side may win; a call into a dead connection is not.
-    assert result["next"] == "no error" or "not connected" in result["next"]["message"], result["next"]
-    await until(lambda: "plain" in broker.catalog.servers, "the server is connected again")
-    again = """
-        import { echo } from "@codemode/servers/plain";
-        globalThis.__codemode_result__ = await echo({ again: true });
-    """
-    assert succeeded(await within(broker.run(again))) == '{"again": true}'
-
-
 async def test_a_server_that_is_killed_while_idle_is_reconnected(broker: Broker) -> None:
     pid_of = """
         import { pid } from "@codemode/servers/plain";

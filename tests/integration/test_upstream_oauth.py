@@ -7,7 +7,6 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import keyring
@@ -20,7 +19,6 @@ from support.brokers import host_of, ready
 from support.certificates import certificate
 from support.entries import WARM, settings
 from support.http_server import Answering, serving
-from support.log_records import log_records
 from support.oauth_world import World, world
 from support.postgresql import Postgres
 from support.processes import descendants, told_to
@@ -48,13 +46,6 @@ async def expired(place: World, life: float = 2.0) -> None:
     """Until the last access token has ended at the server; its life starts when it is granted."""
     granted = (place.folder / "ledger.jsonl").stat().st_mtime
     await until(lambda: time.time() > granted + life + 0.2, "the token has expired")
-
-
-@pytest.fixture
-def records() -> Iterator[list[str]]:
-    """Every log record of this process, formatted."""
-    with log_records() as kept:
-        yield kept
 
 
 async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(

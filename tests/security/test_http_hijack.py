@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,13 +31,6 @@ let got;
 try { got = await give({ path: "a" }); } catch (error) { got = error.code; }
 globalThis.__codemode_result__ = got;
 """
-
-
-@pytest.fixture(scope="module")
-def issuer() -> Iterator[Issuer]:
-    made = Issuer()
-    yield made
-    made.close()
 
 
 @dataclass

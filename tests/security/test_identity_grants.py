@@ -20,10 +20,9 @@ from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.asserted import place_of
 from cellblock_worker.launch.spawning import reaped
 from support.commands import cellblock
-from support.entries import SERVERS, forked_server
+from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.login_site import Browser, free_port
-from support.oauth_world import lines
 from support.public_servers import NODE, require
 from support.waits import until_found, within
 
@@ -44,11 +43,14 @@ class Company:
     folder: Path
     people: str
     daemon: Daemon
+    others: list[Daemon] = field(default_factory=list[Daemon])
+    """More brokers, with the same state."""
+
     clients: dict[str, str] = field(default_factory=dict[str, str])
     """Has the tokens that people's MCP clients show."""
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        return [event for event in lines(self.folder / "ledger.jsonl") if event["event"] == name]
+        return [event for event in ledger(self.folder / "ledger.jsonl") if event["event"] == name]
 
     def place(self, name: str) -> Any:
         return place_of(LocalStore(self.folder / "s"), self.people, SETTINGS, f"oauth:{name}")
@@ -65,15 +67,16 @@ class Company:
             assert page.status_code == 200 and f"oauth:{name} is logged in to wiki" in page.text, page.text
         return page
 
-    async def said(self, name: str, script: str = WHOAMI) -> Any:
-        """What a script of a person gives."""
+    async def said(self, name: str, at: Daemon | None = None) -> Any:
+        """What a script of a person gives, at one of the brokers."""
         if name not in self.clients:
             async with httpx2.AsyncClient(trust_env=False) as http:
                 url = f"{self.people}/client?{name} {self.daemon.url}"
                 self.clients[name] = (await http.post(url)).text
-        mine = Daemon(self.daemon.process, self.daemon.port, self.daemon.folder, self.clients[name])
+        at = at or self.daemon
+        mine = Daemon(at.process, at.port, at.folder, self.clients[name])
         async with mine.client() as client:
-            response: Any = (await within(client.call_tool(TOOL, {"code": script}), 60)).structured_content
+            response: Any = (await within(client.call_tool(TOOL, {"code": WHOAMI}), 60)).structured_content
         return response["result"] or json.dumps(response["diagnostics"])
 
     async def fault(self, kind: str) -> None:
@@ -89,9 +92,14 @@ class Company:
 
 @contextlib.asynccontextmanager
 async def company(
-    folder: Path, grant: str = "identity_assertion", *, seconds: int = 600, offered: str | None = None
+    folder: Path,
+    grant: str = "identity_assertion",
+    *,
+    seconds: int = 600,
+    offered: str | None = None,
+    brokers: int = 1,
 ) -> AsyncGenerator[Company]:
-    modules, ledger, port = NODE.parent.parent, folder / "ledger.jsonl", free_port()
+    modules, record, port = NODE.parent.parent, folder / "ledger.jsonl", free_port()
     require(NODE, modules / "node_modules" / "oidc-provider")
     async with contextlib.AsyncExitStack() as stack:
 
@@ -103,9 +111,9 @@ async def company(
             assert process.stdout is not None
             return process, list(map(int, (await within(process.stdout.readline(), 60)).split()))
 
-        server, (mcp,) = await begun(*forked_server("introspecting_server.py", ledger))
+        server, (mcp,) = await begun(*forked_server("introspecting_server.py", record))
         url, own = f"http://127.0.0.1:{mcp}/mcp", f"http://127.0.0.1:{port}"
-        words = modules, url, seconds, ledger, f"{own}/login/callback"
+        words = modules, url, seconds, record, f"{own}/login/callback"
         more = {} if offered is None else {"OFFERED": offered}
         _, (people, wiki) = await begun(NODE, SERVERS / "enterprise.mjs", *words, **more)
         assert server.stdin is not None
@@ -125,17 +133,20 @@ async def company(
             "client_id": "broker-at-wiki",
             "client_secret": "s3cr3t-at-wiki",
         }
-        served = daemon(
-            folder,
-            *("--http", f"127.0.0.1:{port}"),
-            servers={"wiki": {"url": url, "login": "each"}},
-            http={"oauth": oauth},
-            token="",
-            auth={"keyring": "off", "servers": {"wiki": client}},
-            typecheck="off",
-            pins="off",
-        )
-        yield Company(folder, issuer, await stack.enter_async_context(served))
+        section: dict[str, Any] = {
+            "servers": {"wiki": {"url": url, "login": "each"}},
+            "http": {"oauth": oauth},
+            "token": "",
+            "auth": {"keyring": "off", "servers": {"wiki": client}},
+            "typecheck": "off",
+            "pins": "off",
+        }
+        served = [daemon(folder, "--http", f"127.0.0.1:{port}", **section)]
+        if brokers == 2:
+            (folder / "other").mkdir()
+            served.append(daemon(folder / "other", "--state-dir", str(folder / "s"), **section))
+        first, *others = [await stack.enter_async_context(one) for one in served]
+        yield Company(folder, issuer, first, others)
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
@@ -222,6 +233,27 @@ async def test_it_goes_on_without_the_person_while_the_company_wants_it_and_unti
         assert {event["person"] for event in made.events("call")} == {"alice"}
 
 
+@pytest.mark.thorough
+async def test_of_several_brokers_one_renews_an_identity(tmp_path: Path) -> None:
+    # A second use of a refresh token would end the whole login.
+    async with company(tmp_path, seconds=2, brokers=2) as made:
+        people = ("alice", "bob", "carol")
+        for name in people:
+            await made.log_in(name)
+        places = [made.daemon, *made.others]
+        for _ in range(8):
+            asked = [(name, place) for name in people for place in places for _ in range(2)]
+            said = await asyncio.gather(*(made.said(name, place) for name, place in asked))
+            assert said == [name for name, _ in asked]
+            await asyncio.sleep(1)
+        renewals = [
+            event["status"]
+            for event in made.events("request")
+            if event["form"].get("grant_type") == "refresh_token"
+        ]
+        assert len(renewals) > 6 and set(renewals) == {200}, renewals
+
+
 async def test_an_id_token_is_exchanged_where_the_authorization_server_offers_it(tmp_path: Path) -> None:
     exchange = "urn:ietf:params:oauth:grant-type:token-exchange"
     async with company(tmp_path, "token_exchange") as made:
@@ -243,5 +275,9 @@ async def test_an_exchange_that_the_authorization_server_does_not_offer_is_told(
         said = await cellblock(
             "auth", "login", "wiki", "--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s"
         )
+        status = await cellblock(
+            "auth", "status", "--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s"
+        )
+        assert status.out == "wiki: by identity; `cellblock auth list` shows who has logged in\n", status
         assert said.code != 0 and "Open /login/wiki of `cellblock serve --http`" in said.err, said
         assert made.events("call") == []

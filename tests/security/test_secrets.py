@@ -11,7 +11,6 @@ from cellblock import Broker
 from support.brokers import host_of, ready
 from support.entries import SERVERS, WARM, settings
 from support.http_server import Answering, serving
-from support.log_records import log_records
 from support.processes import descendants, told_to
 from support.waits import warmed, within
 
@@ -69,13 +68,6 @@ def http_port() -> Iterator[int]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The state directory."""
     return tmp_path_factory.mktemp("secrets")
-
-
-@pytest.fixture(scope="module")
-def records() -> Iterator[list[str]]:
-    """Every log record of this process, formatted."""
-    with log_records() as kept:
-        yield kept
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ class Dojo:
         self.runtime: Any = runtime.FunctionsRuntime(self.suite.tools)
         self.before: Any = None
         self.world: Any = None
+        self.made: list[Any] = []
 
     def tools(self) -> list[dict[str, Any]]:
         own = [{"name": name, "inputSchema": ANY} for name in ("begin", "end", "tasks")]
@@ -42,6 +43,11 @@ class Dojo:
             for tool in self.suite.tools
         ]
 
+    def judged(self, task: Any, what: str, output: str) -> bool:
+        """What a task says of the world, or of the calls that were made."""
+        by_calls = getattr(task, f"{what}_from_traces")(output, self.before, self.world, self.made)
+        return bool(getattr(task, what)(output, self.before, self.world) if by_calls is None else by_calls)
+
     def called(self, name: str, given: dict[str, Any]) -> Any:
         if name == "tasks":
             return {"users": list(self.suite.user_tasks), "injections": list(self.suite.injection_tasks)}
@@ -50,15 +56,17 @@ class Dojo:
             marks = dict.fromkeys(self.suite.get_injection_vector_defaults(), MARK)
             self.world = user.init_environment(self.suite.load_and_inject_default_environment(marks))
             self.before = self.world.model_copy(deep=True)
+            self.made = []
             wanted = self.suite.injection_tasks[given["injection"]]
             return {"user": _calls(user, self.world), "injection": _calls(wanted, self.world)}
         if name == "end":
             user = self.suite.user_tasks[given["user"]]
             wanted = self.suite.injection_tasks[given["injection"]]
             return {
-                "injected": bool(wanted.security("", self.before, self.world)),
-                "useful": bool(user.utility(user.GROUND_TRUTH_OUTPUT, self.before, self.world)),
+                "injected": self.judged(wanted, "security", ""),
+                "useful": self.judged(user, "utility", user.GROUND_TRUTH_OUTPUT),
             }
+        self.made.append(runtime.FunctionCall(function=name, args=given))
         result, error = self.runtime.run_function(self.world, name, given)
         if error is not None:
             raise ValueError(error)

@@ -18,7 +18,9 @@ from typing import Any
 
 import mcp_types as types
 import uvicorn
+from mcp.server.auth.handlers.token import TokenHandler
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.middleware.client_auth import ClientAuthenticator
 from mcp.server.auth.routes import (
     build_metadata,
     create_auth_routes,
@@ -66,35 +68,10 @@ def issuer_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
         client_registration_options=registration,
         revocation_options=revocation,
     )
-    token = next(route for route in routes if route.path == "/token")
-    standard = token.app
+    standard = TokenHandler(authority, ClientAuthenticator(authority))  # pyright: ignore[reportArgumentType]
 
-    async def token_endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-        messages: list[Any] = []
-
-        async def again() -> Any:
-            return messages.pop(0) if messages else await receive()
-
-        body = b""
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                break
-
-        async def whole() -> Any:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        answer = await authority.client_credentials(Request(scope, whole))
-        if answer is not None:
-            await answer(scope, whole, send)
-            return
-        messages.append({"type": "http.request", "body": body, "more_body": False})
-        await standard(scope, again, send)
-
-    class TokenEndpoint:
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            await token_endpoint(scope, receive, send)
+    async def token(request: Request) -> Response:
+        return await authority.client_credentials(request) or await standard.handle(request)
 
     return Starlette(
         routes=[
@@ -103,7 +80,7 @@ def issuer_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
             Route("/decide", authority.decide),
             Route("/end", authority.end, methods=["POST"]),
             Route("/person", authority.sit_down, methods=["POST"]),
-            Route("/token", endpoint=TokenEndpoint(), methods=["POST"]),
+            Route("/token", token, methods=["POST"]),
             *(
                 route
                 for route in routes
@@ -165,15 +142,11 @@ def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette
             async with transport.connect_sse(scope, receive, send) as (read, write):
                 await server.run(read, write, server.create_initialization_options())
 
-    class Messages:
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            await transport.handle_post_message(scope, receive, send)
-
     return Starlette(
         routes=[
             *routes,
             Route("/mcp", endpoint=guarded(Stream())),
-            Mount("/messages/", app=guarded(Messages())),
+            Mount("/messages/", app=guarded(transport.handle_post_message)),
         ]
     )
 
@@ -191,14 +164,10 @@ def scoped(app: ASGIApp) -> ASGIApp:
             challenge = f'Bearer error="insufficient_scope", scope="{WRITE_SCOPE}"'
             await Response(status_code=403, headers={"WWW-Authenticate": challenge})(scope, receive, send)
             return
-        first = True
+        read = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def again() -> Any:
-            nonlocal first
-            if first:
-                first = False
-                return {"type": "http.request", "body": body, "more_body": False}
-            return await receive()
+            return next(read, None) or await receive()
 
         await app(scope, again, send)
 

@@ -98,13 +98,10 @@ def sse_app(server: Server[dict[str, Any]]) -> Starlette:
     """The older HTTP transport: `/sse` for the stream, `/messages/` for what the client sends."""
     transport = SseServerTransport("/messages/")
 
-    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
-        async with transport.connect_sse(scope, receive, send) as (read, write):
-            await server.run(read, write, options(server))
-
     class Stream:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            await stream(scope, receive, send)
+            async with transport.connect_sse(scope, receive, send) as (read, write):
+                await server.run(read, write, options(server))
 
     routes = [Route("/sse", endpoint=Stream()), Mount("/messages/", app=transport.handle_post_message)]
     return Starlette(routes=routes)

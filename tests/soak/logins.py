@@ -24,10 +24,9 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.tools.upstream.auth.login import log_out
 from cellblock.tools.upstream.auth.store import LoginStore
 from cellblock.tools.upstream.session import LOGIN_ENDED
-from support.entries import SERVERS, forked_server
+from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.login_site import Browser
-from support.oauth_world import lines
 from support.processes import alive, gone
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within
@@ -316,7 +315,7 @@ class Campaign:
         return await asyncio.to_thread(look) == 0
 
     def _judge(self) -> None:
-        events = lines(self.ledger)
+        events = ledger(self.ledger)
         self.counts["renewals"] = sum(event["event"] == "refresh_token" for event in events)
         calls = [event for event in events if event["event"] == "call"]
         for call in calls:

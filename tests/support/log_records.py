@@ -4,6 +4,8 @@ import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import pytest
+
 
 @contextmanager
 def log_records() -> Generator[list[str]]:
@@ -23,3 +25,10 @@ def log_records() -> Generator[list[str]]:
     finally:
         root.setLevel(level)
         root.removeHandler(handler)
+
+
+@pytest.fixture(scope="module")
+def records() -> Generator[list[str]]:
+    """What is written into the log by a file of tests."""
+    with log_records() as kept:
+        yield kept

@@ -20,7 +20,7 @@ from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock_worker.launch.spawning import reaped
 from servers import browser
 from support.commands import Said, cellblock
-from support.entries import SERVERS, forked_server, settings, write_config
+from support.entries import SERVERS, forked_server, ledger, settings, write_config
 from support.waits import within
 
 
@@ -50,7 +50,7 @@ class World:
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """What happened at the authorization server and the protected server."""
-        return [event for event in lines(self.folder / "ledger.jsonl") if name in (None, event["event"])]
+        return [event for event in ledger(self.folder / "ledger.jsonl") if name in (None, event["event"])]
 
     def tokens(self) -> list[str]:
         """Every access and refresh token that was ever granted."""
@@ -59,7 +59,7 @@ class World:
 
     def seen(self) -> list[dict[str, Any]]:
         """What the browser has seen."""
-        return lines(self.folder / "browser.jsonl")
+        return ledger(self.folder / "browser.jsonl")
 
     async def run(self, *arguments: str, habit: str = "allow", **environment: str) -> Said:
         """Runs `cellblock`, whose browser has this habit."""
@@ -152,10 +152,3 @@ async def world(
 def _for(auth: Mapping[str, Any], issuer: str) -> dict[str, Any]:
     """The section with the issuer's URL, which is known only now, in place of ISSUER."""
     return json.loads(json.dumps(dict(auth)).replace("ISSUER", issuer))
-
-
-def lines(file: Path) -> list[dict[str, Any]]:
-    """The JSON lines of a file, none when there is none."""
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

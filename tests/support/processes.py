@@ -5,6 +5,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 
@@ -94,3 +95,12 @@ async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None
 
 def _shown(process: psutil.Process) -> str:
     return f"{process.pid} {' '.join(command_line(process))[:120]}"
+
+
+def waits_for_a_pipe(pid: int) -> bool:
+    """Whether a process waits in the kernel, for a pipe's other end or for its data."""
+    try:
+        where = Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return False
+    return any(word in where for word in ("pipe", "fifo", "partner"))

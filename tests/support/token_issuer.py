@@ -4,9 +4,11 @@ import contextlib
 import json
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jwt
+import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from cellblock.base.settings.sections import OAuthSettings
@@ -51,3 +53,11 @@ class Issuer:
         everything = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": int(time.time()) + 600, **claims}
         payload = {name: value for name, value in everything.items() if value is not None}
         return jwt.encode(payload, key or self.key, algorithm=algorithm, headers={"kid": kid})
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    """One for a file of tests."""
+    made = Issuer()
+    yield made
+    made.close()

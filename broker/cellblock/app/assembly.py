@@ -224,13 +224,11 @@ def start_watchers(
     Raises:
         ConfigError: A file cannot be written, or a package is missing.
     """
-    from cellblock.observe.libraries import tame_libraries
+    from cellblock.observe.logs import RunLog, tame_libraries
 
     # In an embedder's process, too.
     tame_libraries()
     if logging.getLogger("cellblock.run").isEnabledFor(logging.INFO):
-        from cellblock.observe.logs import RunLog
-
         events.add(RunLog())
     if "calls" in audit:
         from cellblock.observe.audit import AuditLog

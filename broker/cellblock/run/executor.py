@@ -420,10 +420,6 @@ class Executor:
             watch = self._events.open(caller.client, named, principal=principal)
             origin = CallOrigin(caller.requester, account=account, caller=caller)
             inputs = CallInputs(self._schemas, account)
-            result = await call_directly(
-                server, tool, arguments, self._upstreams, inputs, rules, origin, watch
-            )
-            inputs, origin = CallInputs(self._schemas, account), CallOrigin(caller.requester, account=account)
             try:
                 result = await call_directly(
                     server,

@@ -110,7 +110,7 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
     found: list[dict[str, Any]] = []
     for name in names:
         found.append(await status_of(_target(settings, name)))
-        if settings.servers[name].is_personal:
+        if settings.servers[name].is_personal and found[-1]["state"] != "by identity":
             held = await held_logins(store_to_read(settings), settings.cellblock.auth)
             found[-1]["othersLoggedIn"] = sum(one.server == name and bool(one.person) for one in held)
     if parsed.json:
@@ -119,7 +119,7 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
         sys.stdout.write(
             "".join(f"{_line(one)}\n" for one in found) or "No server that is started has a url.\n"
         )
-    usable = all(one["state"] in ("logged in", "client credentials") for one in found)
+    usable = all(one["state"] in ("logged in", "client credentials", "by identity") for one in found)
     return EXIT_OK if usable or parsed.server is None else EXIT_NO
 
 

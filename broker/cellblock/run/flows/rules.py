@@ -16,7 +16,9 @@ from cellblock.base.settings.server import ServerConfig
 from cellblock.run.flows.known import KINDS, destroys, kind_of, reads
 from cellblock.run.flows.labels import (
     EVERYBODY,
+    NOTHING,
     STRICTEST,
+    THE_PERSON,
     UNSAID,
     Audience,
     Label,
@@ -150,6 +152,9 @@ class FlowRules:
         return Judged("allow")
 
     def _made(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
+        if server.is_scripts:
+            # A script tells nobody anything but by its own calls, and its label is its run's.
+            return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts")
         said = [label for pattern, label in self._labels if fits(pattern, server.server_id, tool)]
         overlay = None if tool.given is None else tool.given.flow
         by_user = [*said, overlay] if overlay is not None else said

@@ -153,7 +153,8 @@ class JsonTexts:
 
     def misread(self, tools: frozenset[Tool]) -> Iterator[tuple[Node, Node]]:
         """Gives each place where the characters of a text of these tools are read by number, or one after the other by
-        `for … in`, and where it is asked whether the text is an array: the whole expression, and the text."""
+        `for … in`, or those of a list are counted, and where it is asked whether the text is an array: the whole
+        expression, and the text."""
         yield from self._whole(self._reads(), tools)
 
     def counted(self, tools: frozenset[Tool]) -> Iterator[tuple[Node, Node]]:
@@ -177,6 +178,9 @@ class JsonTexts:
         for around in self._places(_SPREAD):
             if around.parent is not None and around.parent.type == "array" and around.named_children:
                 yield around, around.named_children[0]
+        yield from self._lengths()
+
+    def _lengths(self) -> Iterator[tuple[Node, Node]]:
         for around in self._places(_LENGTH):
             read, used = field(around, "object"), around.parent
             tool = self.tool(read)
@@ -200,6 +204,7 @@ class JsonTexts:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _reads(self) -> Iterator[tuple[Node, Node]]:
+        yield from self._lengths()
         for around in self._places(_BRACKET):
             index, read = field(around, "index"), field(around, "object")
             if read is not None and index is not None and index.type != "string":

@@ -390,8 +390,11 @@ def _member_counts(
     if re.search(rf"\.\s*{re.escape(name)}\s*(?:[-+*/%&|^]|\?\?|\|\||&&)?=(?![=>])", source.code):
         return False  # The script itself gives it the member.
     lacking = [match[2] for match in _ON_TYPE.finditer(message)]
-    # A guard says that a field may be missing, not that the value may be a text.
-    is_text = is_json_text(lacking[-1]) and not source.json_texts.is_handled(_read_of(node))
+    # A guard says that a field may be missing, not that the value may be a text; of any answer one may ask for these.
+    is_text = is_json_text(lacking[-1]) or (
+        receiver == "string" and name not in ("content", "error", "isError")
+    )
+    is_text = is_text and not source.json_texts.is_handled(_read_of(node))
     if not is_text and source.guards.cover(name, node):
         return False
     if len(lacking) > 1 or _is_union(receiver):

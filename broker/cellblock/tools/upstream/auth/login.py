@@ -159,10 +159,12 @@ async def held_logins(store: Store, auth: AuthSettings, known: Sequence[HeldLogi
 
 async def status_of(target: LoginTarget) -> dict[str, Any]:
     """Says how a login stands, as JSON data without any secret: `state` is `logged in`, `expired`, `ended`, `none`,
-    `unreadable` or `client credentials`."""
+    `unreadable`, `client credentials` or `by identity`."""
     found: dict[str, Any] = {"server": target.name, "url": _shown(target.url)}
     if target.auth.for_server(target.name).grant == "client_credentials":
         return {**found, "state": "client credentials", "hint": "The daemon gets tokens by itself."}
+    if target.auth.for_server(target.name).goes_by_identity:
+        return {**found, "state": "by identity", "hint": "`cellblock auth list` shows who has logged in."}
     store = target.store()
     try:
         record = await store.load()

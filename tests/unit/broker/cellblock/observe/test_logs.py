@@ -15,8 +15,16 @@ import pytest
 from cellblock.base.settings.settings import LogSettings, ServerConfig
 from cellblock.observe.audit import FILE_NAME, AuditLog, outlasting
 from cellblock.observe.files import PrivateFile
-from cellblock.observe.libraries import BURST, LIBRARIES, LINE_SECONDS, Tamed, heard_from, tame_libraries
-from cellblock.observe.logs import level_of, logging_as_configured
+from cellblock.observe.logs import (
+    BURST,
+    LIBRARIES,
+    LINE_SECONDS,
+    Tamed,
+    heard_from,
+    level_of,
+    logging_as_configured,
+    tame_libraries,
+)
 from cellblock.run.events import Decision
 from support.memory_host import HostedRun, MakeWorld, Play, World
 

