@@ -311,12 +311,10 @@ def test_a_child_never_passes_its_callers_grants_and_caps(
     async def tried() -> None:
         CALLS.clear()
         given = settings(tmp_path_factory.mktemp("state"))
-        header = {
-            "tools": dict.fromkeys(own, ""),
-            "grants": Grant(read_only=read_only),
-            "input": {"type": "object"},
-        }
-        library_of(given, Broker(given).store).approve(kept("greedy", GREEDY, **header))
+        script = kept(
+            "greedy", GREEDY, tuple(own), grants=Grant(read_only=read_only), input={"type": "object"}
+        )
+        library_of(given, Broker(given).store).approve(script)
         code = (
             'import { greedy } from "@codemode/scripts"; await greedy({}).catch(() => 0); await greedy({});'
         )
