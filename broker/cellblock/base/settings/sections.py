@@ -339,7 +339,7 @@ class OutputSettings:
 Unwrap = Literal["spec", "json", "bigint"]
 
 
-Learn = bool | Literal["shared"]
+Learn = bool | Literal["shared", "samples"]
 
 OF_PERSON: Final = "\x1f"
 """Separates a server's name from whose session it is, where what it answers is one person's."""
@@ -353,8 +353,9 @@ class SchemaSettings(Section):
     learn: Annotated[
         dict[str, Learn], BeforeValidator(by_name(True), json_schema_input_type=Learn | dict[str, Learn])
     ] = Field(default={ALL: True})
-    """Says whether the shapes of results are observed and kept in the state directory. Values are not kept. Where there
-    are several principals, each is shown names of fields that it or two have got; with `shared`, all names."""
+    """Says whether the shapes of results are observed and kept in the state directory. With `samples` the newest small
+    result of each tool is kept, too, and shown as an example; otherwise no values. Where there are several principals,
+    each is shown names of fields that it or two have got; with `shared`, all names."""
 
     unwrap: Annotated[
         dict[str, Unwrap], BeforeValidator(by_name("spec"), json_schema_input_type=Unwrap | dict[str, Unwrap])
@@ -366,15 +367,16 @@ class SchemaSettings(Section):
     unbox: bool = False
     """Gives scripts the scalar or list that a server's SDK has wrapped as `{"result": …}` for structured content."""
 
-    keep_samples: bool = False
-    """Says whether the newest small result of each tool is kept, and shown as an example."""
-
     overlays: Path | None = None
     """Names the folder of the overlay files. Absent: `overlays` in the state directory."""
 
     def learns(self, server: str) -> bool:
         """Says whether the shapes of a server's results are observed."""
         return value_for(server.partition(OF_PERSON)[0], self.learn) is not False
+
+    def keeps_samples(self, server: str) -> bool:
+        """Says whether the newest small result of each of a server's tools is kept."""
+        return value_for(server.partition(OF_PERSON)[0], self.learn) == "samples"
 
     def shares(self, server: str) -> bool:
         """Says whether everybody is shown what one principal's results have shown."""
@@ -424,18 +426,25 @@ class HttpSettings(Section):
     drain_ms: Annotated[int, Field(ge=0)] = 30_000
     """Bounds how long the runs in flight may continue after SIGTERM, in milliseconds; then they are killed."""
 
-    allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = Field(default_factory=list[str])
-    """Lists the `Host` headers (`name` or `name:port`) that are accepted in addition to the address of the daemon:
-    the names by which clients or a proxy know this machine."""
-
-    allowed_origins: list[Annotated[str, Field(pattern=r"^https?://[^\s/@]+$")]] = Field(
+    allowed_hosts: list[Annotated[str, Field(pattern=r"^(?:https?://)?[^\s/@]+$")]] = Field(
         default_factory=list[str]
     )
-    """Lists the `Origin` headers that are accepted in addition to the daemon's own. No answer carries CORS headers,
-    so pages of other origins still cannot read any."""
+    """Lists the `Host` headers (`name` or `name:port`) that are accepted in addition to the address of the daemon:
+    the names by which clients or a proxy know this machine; and, with `http://` or `https://`, such `Origin` headers.
+    No answer carries CORS headers, so pages of other origins still cannot read any."""
 
     oauth: OAuthSettings | None = None
     """Has only tokens of this authorization server accepted when given, and the token file not used."""
+
+    @property
+    def hosts(self) -> list[str]:
+        """Returns the accepted `Host` headers."""
+        return [one for one in self.allowed_hosts if "//" not in one]
+
+    @property
+    def origins(self) -> list[str]:
+        """Returns the accepted `Origin` headers."""
+        return [one for one in self.allowed_hosts if "//" in one]
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -76,10 +76,10 @@ def test_all_problems_of_a_toml_file_with_their_places(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(BROKEN_TOML)
     assert found(file) == [
-        ("warning", 4, 14, "mcpServers.a.args.1"),
+        ("warning", 4, 8, "mcpServers.a.args.1"),
         ("error", 6, 8, "cellblock.pool.warm"),
         ("error", 7, 1, "cellblock.pool.caps"),
-        ("error", 9, 39, "cellblock.limits.timeout_ms.maximum"),
+        ("error", 9, 14, "cellblock.limits.timeout_ms.maximum"),
     ]
 
 

@@ -156,6 +156,10 @@ def test_a_file_that_is_not_there_and_one_of_the_wrong_kind(tmp_path: Path) -> N
             "cellblock.pins.a",
         ),
         ({"cellblock": {"dashboard": {"enabled": "no"}}}, "cellblock.dashboard"),
+        ({"cellblock": {"http": {"allowed_hosts": ["ftp://a"]}}}, "cellblock.http.allowed_hosts.0"),
+        ({"cellblock": {"http": {"allowed_hosts": ["https://a/b"]}}}, "cellblock.http.allowed_hosts.0"),
+        ({"cellblock": {"http": {"allowed_hosts": ["me@a"]}}}, "cellblock.http.allowed_hosts.0"),
+        ({"cellblock": {"http": {"allowed_origins": ["a"]}}}, "cellblock.http.allowed_origins"),
     ],
     ids=str,
 )
@@ -473,6 +477,23 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
         {"schemas": {"unwrap": "json", "servers": {"wiki": {"learn": False, "unwrap": None}}}},
         {"schemas": {"unwrap": "json", "learn": {"wiki": False}}},
+    ),
+    ({"schemas": {"keep_samples": True}}, {"schemas": {"learn": "samples"}}),
+    (
+        {"schemas": {"keep_samples": True, "learn": {"*": "shared", "wiki": True, "files": False}}},
+        {"schemas": {"learn": {"*": "shared", "wiki": "samples", "files": False}}},
+    ),
+    (
+        {"schemas": {"keep_samples": True, "servers": {"wiki": {"keep_samples": False}}}},
+        {"schemas": {"learn": {"*": "samples", "wiki": True}}},
+    ),
+    (
+        {"schemas": {"servers": {"wiki": {"keep_samples": True}}}},
+        {"schemas": {"learn": {"wiki": "samples"}}},
+    ),
+    (
+        {"http": {"allowed_hosts": ["a"], "allowed_origins": ["https://b"]}},
+        {"http": {"allowed_hosts": ["a", "https://b"]}},
     ),
     ({"isolation": {"mode": "off"}}, {"isolation": "off"}),
     ({"isolation": {}}, {}),
