@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.store import LocalStore
@@ -84,7 +83,7 @@ def test_recordings_are_sealed_and_belong_to_their_version(tmp_path: Path) -> No
     assert not any(b"hunter2" in file.read_bytes() for file in [*names, *(tmp_path / "scripts").iterdir()])
     sealed = tmp_path / "state" / "script-recordings" / f"{script.header.recording}.json"
     sealed.write_bytes(sealed.read_bytes()[:-1] + b"x")
-    with pytest.raises(StoreError, match="changed"):
+    with pytest.raises(BadScript, match="changed"):
         one.trial(script)
     sealed.unlink()
     assert one.trial(script) is None
@@ -102,7 +101,7 @@ def test_hostile_folders_are_refused(tmp_path: Path) -> None:
     for name in ("report", "pipe", "folder"):
         with pytest.raises(BadScript):
             one.file(name)
-    with pytest.raises((BadScript, StoreError)):
+    with pytest.raises(BadScript):
         one.write("report", HEADER, "1", None, replace=True)
     assert "secret" in secret.read_text()
     for name in ("../secret", "..", "/etc/passwd"):
@@ -152,9 +151,9 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("cellblock_worker.base.private_files.os.fsync", full)
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(BadScript, match="No space left"):
         one.write("report", HEADER, "2", trial("2"), replace=True)
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(BadScript, match="No space left"):
         one.approve(before)
     monkeypatch.undo()
     assert one.file("report").text == before.text
