@@ -55,6 +55,8 @@ def in_new_form(section: Mapping[str, Any]) -> dict[str, Any]:
         made["frontend"] = old.get("frontend", {}) | made.pop("outputs")
     if "allowed_origins" in old.get("http", {}):
         made["http"] = _with_origins(old["http"])
+    if is_object(ray := old.get("hosts", {}).get("ray")):
+        made["hosts"] = old["hosts"] | {"ray": _ray(ray)}
     if is_object(logins := old.get("auth", {}).get("servers")):
         servers = {name: _login(own) if is_object(own) else own for name, own in logins.items()}
         made["auth"] = old["auth"] | {"servers": servers}
@@ -124,6 +126,15 @@ def _with_origins(part: dict[str, Any]) -> dict[str, Any]:
         return part
     rest = {key: value for key, value in part.items() if key != "allowed_origins"}
     return rest | {"allowed_hosts": [*hosts, *origins]}
+
+
+def _ray(part: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(part)
+    if not {"min", "max"}.isdisjoint(part) and "hosts" not in part:
+        made["hosts"] = [made.pop("min", 1), made.pop("max", 8)]
+    if not {"resources", "runtime_env"}.isdisjoint(part) and "options" not in part:
+        made["options"] = {key: made.pop(key) for key in ("resources", "runtime_env") if key in part}
+    return made
 
 
 def _login(own: Mapping[str, Any]) -> dict[str, Any]:
