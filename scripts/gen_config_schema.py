@@ -65,7 +65,7 @@ def make_schema() -> Schema:
     schema = Settings.model_json_schema(by_alias=True)
     definitions: dict[str, Schema] = schema["$defs"]
     known = {model.__name__: model for model in models(Settings)}
-    described = {**{name: known[name] for name in definitions}, "": Settings}
+    described = {**{name: known[name] for name in definitions if name in known}, "": Settings}
     for name, model in described.items():
         target = definitions[name] if name else schema
         docs = field_docs(model)
@@ -133,9 +133,9 @@ def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Base
 
 
 def is_section(annotation: Any) -> type[BaseModel] | None:
-    """The model that a field holds, or None; a range of a limit is shown as one value."""
+    """The model that a field holds, or None."""
     for one in (annotation, *get_args(annotation)):
-        if isinstance(one, type) and issubclass(one, BaseModel) and one.__name__ != "LimitRange":
+        if isinstance(one, type) and issubclass(one, BaseModel):
             plain = annotation is one or type(None) in get_args(annotation)
             return one if plain else None
     return None
@@ -143,8 +143,6 @@ def is_section(annotation: Any) -> type[BaseModel] | None:
 
 def shown(value: Any) -> str:
     """A default for a table."""
-    if isinstance(value, BaseModel):
-        return ", ".join(f"{name} {number:,}" for name, number in value.model_dump().items())
     if is_object(value) and [*value] == [ALL]:
         value = value[ALL]
     if value is None or value in ([], {}):

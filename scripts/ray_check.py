@@ -115,7 +115,7 @@ async def two_brokers(work: Path, address: str, books: Books) -> AsyncGenerator[
     """Starts two brokers that share three hosts."""
     make_key_file(work / "broker.key")
     names = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
-    shared: dict[str, Any] = {"connect": names, "min": HOSTS, "max": HOSTS}
+    shared: dict[str, Any] = {"connect": names, "hosts": HOSTS}
     made = [
         settings_of(work / str(number), address, name, key=work / "broker.key", **shared)
         for number, name in enumerate(names)
@@ -241,7 +241,7 @@ def raylets(owner: psutil.Process) -> int:
 async def by_the_autoscaler(work: Path, books: Books) -> None:
     """Lets the queue have nodes started, and an empty one have them ended."""
     with scaled_cluster(work) as (address, owner, log):
-        given: dict[str, Any] = {"min": 0, "max": HOSTS}
+        given: dict[str, Any] = {"hosts": [0, HOSTS]}
         config = settings_of(work / "scaled", address, "tcp://127.0.0.1:*", **given)
         began = time.monotonic()
         async with Broker(config, tools=[books.mark]) as broker:

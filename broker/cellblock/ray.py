@@ -101,11 +101,14 @@ async def arun_many(
     context, address = ray.get_runtime_context(), ray.util.get_node_ip_address()
     on_ray = RaySettings(
         address=context.gcs_address,
-        min=count,
-        max=count,
-        resources={"CPU": 2.0} if resources is None else dict(resources),
-        # Not the job's variables: a credential may be among them.
-        runtime_env={name: value for name, value in dict(context.runtime_env).items() if name != "env_vars"},
+        hosts=(count, count),
+        options={
+            **({} if resources is None else {"resources": dict(resources)}),
+            # Not the job's variables: a credential may be among them.
+            "runtime_env": {
+                name: value for name, value in dict(context.runtime_env).items() if name != "env_vars"
+            },
+        },
     )
     listen = f"tcp://[{address}]:*" if ":" in address else f"tcp://{address}:*"
     places = count * capacity

@@ -37,7 +37,7 @@ LOOKS_OFTEN = {"cellblock.serve.kept_outputs.TIDY_SECONDS": 0.5}
 
 SECTION: dict[str, Any] = {
     "frontend": {"inline_bytes": INLINE},
-    "limits": {"max_log_bytes": {"default": 100_000, "maximum": 100_000}},
+    "limits": {"max_log_bytes": [100_000, 100_000]},
     "max_message_bytes": MIB,
     "pool": {"warm": 2},
 }

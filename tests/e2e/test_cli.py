@@ -91,11 +91,7 @@ def test_a_file_and_standard_input_give_the_same(command: Any, tmp_path: Path) -
 def test_without_a_named_configuration_the_users_own_is_used(command: Any, home: Path) -> None:
     own = home / ".config" / "cellblock" / "cellblock.json"
     own.parent.mkdir(parents=True)
-    own.write_text(
-        json.dumps(
-            {"mcpServers": {}, "cellblock": {"limits": {"max_tool_calls": {"default": 2, "maximum": 3}}}}
-        )
-    )
+    own.write_text(json.dumps({"mcpServers": {}, "cellblock": {"limits": {"max_tool_calls": [2, 3]}}}))
     over = ("run", "-", "--max-tool-calls", 99)
     assert "3" in str(response_of(command(*over, code="1"))["diagnostics"])
     other = home / "other.json"

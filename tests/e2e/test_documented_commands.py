@@ -53,6 +53,7 @@ NOT_RUN: dict[str, str] = {
     r"cellblock secret (set|remove)": "needs a keyring; test_keyring.py keeps secrets in a real one",
     r"cellblock (runs (show|delete)|replay 5f1c)": "needs a run that was kept; test_kept_runs.py keeps some",
     r"cellblock runs (approve|deny|cancel|resume)": "needs a run that waits; test_parked_runs.py parks some",
+    r"cellblock (save|scripts approve|scripts remove|test) ": "needs a kept run; test_kept_scripts.py saves one",
     r"cellblock status": "needs a daemon that runs; test_asking.py asks one",
     r"python -m cellblock_worker --connect": "needs two machines; test_remote_hosts.py connects one over TCP",
     r"connect --url http://127.0.0.1:7434": "it leaves a daemon behind; test_connect_starts.py starts some",

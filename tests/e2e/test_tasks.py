@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -74,6 +74,13 @@ class Caller(ModernClient):
         return found["code"], found["message"], found.get("data")
 
 
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    """One for the tests that leave it as it was, but for runs."""
+    async with daemon(tmp_path_factory.mktemp("tasks"), **SECTION) as running:
+        yield running
+
+
 async def kill(served: Daemon) -> None:
     served.process.kill()
     await within(served.process.wait())
@@ -83,7 +90,7 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
     async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served)
         found = await ann.ask("server/discover")
-        assert found["result"]["capabilities"]["extensions"] == {EXTENSION: {}}
+        assert found["result"]["capabilities"]["extensions"][EXTENSION] == {}
         # A client without tasks is not given one, however long it is away.
         asked = (await Caller(served, FORMS).run(GIVES))["result"]
         assert asked["resultType"] == "input_required" and set(asked["inputRequests"]) == {
@@ -137,40 +144,40 @@ async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> 
         assert served.recorded(tool="give") == 2
 
 
-async def test_who_may_not_know_of_a_task(tmp_path: Path) -> None:
+async def test_who_may_not_know_of_a_task(served: Daemon) -> None:
     """One sentence for all that is no task of this principal; another error for who has no tasks at all."""
-    async with daemon(tmp_path, **SECTION) as served:
-        place = ("--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s")
-        made = await asyncio.to_thread(in_this_process, "token", "create", "eve", *place)
-        ann = Caller(served)
-        eve = Caller(replace(served, token=made.out.strip()))
-        name = (await ann.task(GIVES))["taskId"]
-        run, _, tag = name.partition(".")
-        hers = (await eve.task(GIVES))["taskId"]
-        forged = (
-            run,
-            f"{run}.",
-            f"{run}.{'A' * len(tag)}",
-            f"{run}.{hers.partition('.')[2]}",
-            f"{name} ",
-            "é",
-        )
-        refused: set[tuple[int, str]] = set()
-        for what in ("get", "update", "cancel"):
-            for caller, task in ((eve, name), (ann, hers), *((ann, one) for one in forged)):
-                header = f"=?base64?{base64.b64encode(task.encode()).decode()}?="
-                more = {"inputResponses": {"question-2": {"action": "accept"}}} if what == "update" else {}
-                found = await caller.ask(f"tasks/{what}", header, taskId=task, **more)
-                refused.add((found["error"]["code"], found["error"]["message"]))
-            lacking = await Caller(served, FORMS).error(name, what)
-            assert lacking[0] == -32021
-            assert lacking[2] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-            for header in (None, hers):
-                wrong = await ann.ask(f"tasks/{what}", header, taskId=name, inputResponses={})
-                assert wrong["error"]["code"] == -32020, wrong
-        assert refused == {UNKNOWN}
-        assert (await ann.told(name))["inputRequests"].keys() == {"question-2", "question-3"}
-        assert served.recorded(tool="give") == 0
+    before = served.recorded(tool="give")
+    place = ("--config", served.folder / "cellblock.json", "--state-dir", served.folder / "s")
+    made = await asyncio.to_thread(in_this_process, "token", "create", "eve", *place)
+    ann = Caller(served)
+    eve = Caller(replace(served, token=made.out.strip()))
+    name = (await ann.task(GIVES))["taskId"]
+    run, _, tag = name.partition(".")
+    hers = (await eve.task(GIVES))["taskId"]
+    forged = (
+        run,
+        f"{run}.",
+        f"{run}.{'A' * len(tag)}",
+        f"{run}.{hers.partition('.')[2]}",
+        f"{name} ",
+        "é",
+    )
+    refused: set[tuple[int, str]] = set()
+    for what in ("get", "update", "cancel"):
+        for caller, task in ((eve, name), (ann, hers), *((ann, one) for one in forged)):
+            header = f"=?base64?{base64.b64encode(task.encode()).decode()}?="
+            more = {"inputResponses": {"question-2": {"action": "accept"}}} if what == "update" else {}
+            found = await caller.ask(f"tasks/{what}", header, taskId=task, **more)
+            refused.add((found["error"]["code"], found["error"]["message"]))
+        lacking = await Caller(served, FORMS).error(name, what)
+        assert lacking[0] == -32021
+        assert lacking[2] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+        for header in (None, hers):
+            wrong = await ann.ask(f"tasks/{what}", header, taskId=name, inputResponses={})
+            assert wrong["error"]["code"] == -32020, wrong
+    assert refused == {UNKNOWN}
+    assert (await ann.told(name))["inputRequests"].keys() == {"question-2", "question-3"}
+    assert served.recorded(tool="give") == before
 
 
 async def test_a_task_that_nobody_answers_is_no_task_any_more(tmp_path: Path) -> None:
@@ -190,24 +197,24 @@ async def test_a_task_that_nobody_answers_is_no_task_any_more(tmp_path: Path) ->
         assert served.recorded(tool="give") == 0
 
 
-async def test_a_script_that_fails_is_completed_and_a_cancelled_task_calls_nothing(tmp_path: Path) -> None:
-    async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served)
-        # Where nothing is waited for, the first answer is the task.
-        failing, cancelled = await ann.task(FAILS), await ann.task(GIVES)
-        stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-        headers = {**MCP_HEADERS, **served.auth, "MCP-Protocol-Version": VERSION}
-        assert (await served.ask(headers=headers, body=json.dumps(stop).encode())).status == 202
-        await ann.says(failing["taskId"], question_1="accept")
-        done = await ann.until_status(failing["taskId"], "completed")
-        assert "error" not in done
-        assert "on purpose" in done["result"]["structuredContent"]["diagnostics"][0]["message"]
-        assert (await ann.told(cancelled["taskId"]))["status"] == "input_required"
-        await ann.told(cancelled["taskId"], "cancel")
-        assert (await ann.told(cancelled["taskId"]))["status"] == "cancelled"
-        await ann.says(cancelled["taskId"], question_2="accept", question_3="accept")
-        assert (await ann.told(cancelled["taskId"]))["status"] == "cancelled"
-        assert served.recorded(tool="give") == 1
+async def test_a_script_that_fails_is_completed_and_a_cancelled_task_calls_nothing(served: Daemon) -> None:
+    before = served.recorded(tool="give")
+    ann = Caller(served)
+    # Where nothing is waited for, the first answer is the task.
+    failing, cancelled = await ann.task(FAILS), await ann.task(GIVES)
+    stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+    headers = {**MCP_HEADERS, **served.auth, "MCP-Protocol-Version": VERSION}
+    assert (await served.ask(headers=headers, body=json.dumps(stop).encode())).status == 202
+    await ann.says(failing["taskId"], question_1="accept")
+    done = await ann.until_status(failing["taskId"], "completed")
+    assert "error" not in done
+    assert "on purpose" in done["result"]["structuredContent"]["diagnostics"][0]["message"]
+    assert (await ann.told(cancelled["taskId"]))["status"] == "input_required"
+    await ann.told(cancelled["taskId"], "cancel")
+    assert (await ann.told(cancelled["taskId"]))["status"] == "cancelled"
+    await ann.says(cancelled["taskId"], question_2="accept", question_3="accept")
+    assert (await ann.told(cancelled["taskId"]))["status"] == "cancelled"
+    assert served.recorded(tool="give") == before + 1
 
 
 EARLY: dict[str, Any] = {"cellblock.serve.mcp.run_tool.LONG_SECONDS": 0.5}
@@ -314,70 +321,68 @@ async def test_a_client_of_the_sdk_waits_for_a_run_that_takes_long(tmp_path: Pat
         assert short.structured_content is not None and short.structured_content["result"] == 7
 
 
-async def test_a_stream_is_told_of_its_tasks(tmp_path: Path) -> None:
-    async with daemon(tmp_path, **SECTION) as served:
-        ann = Caller(served)
-        name = (await ann.task(GIVES))["taskId"]
-        wanted: dict[str, Any] = {"notifications": {"taskIds": [name, "unknown"], "toolsListChanged": True}}
-        lacking = await Caller(served, FORMS).ask("subscriptions/listen", **wanted)
-        assert lacking["error"]["code"] == -32021
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-        try:
-            headers, body = request(served, "subscriptions/listen", None, TASKS, **wanted)
-            writer.write(served.request("POST", "/mcp", headers=headers, body=body))
-            _, first = await first_message(reader)
-            assert first["method"] == "notifications/subscriptions/acknowledged"
-            assert first["params"]["notifications"] == {"taskIds": [name], "toolsListChanged": True}
-            told = await next_message(reader)
-            assert told["method"] == "notifications/tasks"
-            assert told["params"].pop("_meta") == {f"{PREFIX}subscriptionId": 1}
-            shown = await ann.told(name)
-            assert told["params"] == {key: shown[key] for key in shown if key not in ("resultType", "_meta")}
-            await ann.says(name, question_2="accept", question_3="decline")
-            while (told := (await next_message(reader))["params"])["status"] != "completed":
-                assert told["status"] in ("working", "input_required")
-            assert told["result"]["structuredContent"]["result"] == ["object", "string"]
-        finally:
-            with suppress(ConnectionError):
-                writer.close()
+async def test_a_stream_is_told_of_its_tasks(served: Daemon) -> None:
+    ann = Caller(served)
+    name = (await ann.task(GIVES))["taskId"]
+    wanted: dict[str, Any] = {"notifications": {"taskIds": [name, "unknown"], "toolsListChanged": True}}
+    lacking = await Caller(served, FORMS).ask("subscriptions/listen", **wanted)
+    assert lacking["error"]["code"] == -32021
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    try:
+        headers, body = request(served, "subscriptions/listen", None, TASKS, **wanted)
+        writer.write(served.request("POST", "/mcp", headers=headers, body=body))
+        _, first = await first_message(reader)
+        assert first["method"] == "notifications/subscriptions/acknowledged"
+        assert first["params"]["notifications"] == {"taskIds": [name], "toolsListChanged": True}
+        told = await next_message(reader)
+        assert told["method"] == "notifications/tasks"
+        assert told["params"].pop("_meta") == {f"{PREFIX}subscriptionId": 1}
+        shown = await ann.told(name)
+        assert told["params"] == {key: shown[key] for key in shown if key not in ("resultType", "_meta")}
+        await ann.says(name, question_2="accept", question_3="decline")
+        while (told := (await next_message(reader))["params"])["status"] != "completed":
+            assert told["status"] in ("working", "input_required")
+        assert told["result"]["structuredContent"]["result"] == ["object", "string"]
+    finally:
+        with suppress(ConnectionError):
+            writer.close()
 
 
-async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(tmp_path: Path) -> None:
+async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(served: Daemon) -> None:
     """Through `connect`, which gives the daemon the headers that its client need not know."""
-    async with daemon(tmp_path, **SECTION) as served:
-        words = ("connect", "--url", served.url, "--state-dir", tmp_path / "s")
-        async with piped(*words, "--config", tmp_path / "cellblock.json") as relay:
+    words = ("connect", "--url", served.url, "--state-dir", served.folder / "s")
+    async with piped(*words, "--config", served.folder / "cellblock.json") as relay:
 
-            async def ask(method: str, **params: Any) -> dict[str, Any]:
-                relay.send(request(served, method, None, TASKS, **params)[1] + b"\n")
-                answer = await relay.answer()
-                assert "result" in answer, answer
-                return answer["result"]
+        async def ask(method: str, **params: Any) -> dict[str, Any]:
+            relay.send(request(served, method, None, TASKS, **params)[1] + b"\n")
+            answer = await relay.answer()
+            assert "result" in answer, answer
+            return answer["result"]
 
-            task = await ask("tools/call", name=TOOL, arguments={"code": GIVES})
-            assert task["resultType"] == "task"
-            stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-            relay.send(stop)
-            name = task["taskId"]
-            assert (await ask("tasks/get", taskId=name))["status"] == "input_required"
-            await ask("tasks/update", taskId=name, inputResponses={"question-2": {"action": "decline"}})
-            waits = await ask("tasks/get", taskId=name)
-            assert waits["inputRequests"].keys() == {"question-3"}
-            await ask("tasks/cancel", taskId=name)
-            assert (await ask("tasks/get", taskId=name))["status"] == "cancelled"
+        task = await ask("tools/call", name=TOOL, arguments={"code": GIVES})
+        assert task["resultType"] == "task"
+        stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        relay.send(stop)
+        name = task["taskId"]
+        assert (await ask("tasks/get", taskId=name))["status"] == "input_required"
+        await ask("tasks/update", taskId=name, inputResponses={"question-2": {"action": "decline"}})
+        waits = await ask("tasks/get", taskId=name)
+        assert waits["inputRequests"].keys() == {"question-3"}
+        await ask("tasks/cancel", taskId=name)
+        assert (await ask("tasks/get", taskId=name))["status"] == "cancelled"
 
 
-async def test_a_plan_of_a_client_without_forms_is_a_task_that_others_answer(tmp_path: Path) -> None:
-    async with daemon(tmp_path, **SECTION) as served:
-        ann, formless = Caller(served), Caller(served, {"extensions": {EXTENSION: {}}})
-        answer = await formless.ask("tools/call", TOOL, name=TOOL, arguments={"code": GIVES, "plan": True})
-        task = answer["result"]
-        assert (task["resultType"], task.get("status")) == ("task", "working"), json.dumps(task)
-        while (found := await formless.told(task["taskId"]))["status"] != "completed":
-            # Each call that is not known to be read-only is asked about.
-            more = (await ann.told(task["taskId"])).get("inputRequests", {})
-            if more:
-                await ann.says(task["taskId"], **{key.replace("-", "_"): "accept" for key in more})
-            await asyncio.sleep(PAUSE_SECONDS)
-        assert found["result"]["structuredContent"]["result"] == ["object", "object"]
-        assert served.recorded(tool="give") == 2
+async def test_a_plan_of_a_client_without_forms_is_a_task_that_others_answer(served: Daemon) -> None:
+    before = served.recorded(tool="give")
+    ann, formless = Caller(served), Caller(served, {"extensions": {EXTENSION: {}}})
+    answer = await formless.ask("tools/call", TOOL, name=TOOL, arguments={"code": GIVES, "plan": True})
+    task = answer["result"]
+    assert (task["resultType"], task.get("status")) == ("task", "working"), json.dumps(task)
+    while (found := await formless.told(task["taskId"]))["status"] != "completed":
+        # Each call that is not known to be read-only is asked about.
+        more = (await ann.told(task["taskId"])).get("inputRequests", {})
+        if more:
+            await ann.says(task["taskId"], **{key.replace("-", "_"): "accept" for key in more})
+        await asyncio.sleep(PAUSE_SECONDS)
+    assert found["result"]["structuredContent"]["result"] == ["object", "object"]
+    assert served.recorded(tool="give") == before + 2

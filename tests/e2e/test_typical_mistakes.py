@@ -50,7 +50,7 @@ FILES = {
     "plain_list.json": "[]",
     "number.json": servers(command=5),
     "capacity.json": section(pool={"capacity": 0}),
-    "over.json": section(limits={"timeout_ms": {"default": 9, "maximum": 1}}),
+    "over.json": section(limits={"timeout_ms": [9, 1]}),
     "json.json": section(tools=["json"]),
     "binary.js": "\udcff\udcfe\0",
     "script.js": "1",
@@ -144,7 +144,7 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     "timeout_ms as a text": (
         (*RUN, "milliseconds.json"),
         USAGE,
-        "cellblock.limits.timeout_ms: an object or, for a limit, a number is needed. Put cellblock.limits.timeout_ms",
+        "cellblock.limits.timeout_ms: a number or [DEFAULT, MAXIMUM] is needed. Correct cellblock.limits.timeout_ms",
     ),
     "timeout": (
         (*RUN, "seconds.json"),

@@ -58,7 +58,7 @@ async def test_runs_wait_for_each_other_only_when_all_places_are_taken(broker: B
 
 async def test_the_default_time_limit_ends_a_run_that_still_waits(tmp_path: Path) -> None:
     """Its client gives up after a minute, whatever the queue allows; who names a time waits for as long as that."""
-    limits = {"timeout_ms": {"default": 300, "maximum": 60_000}}
+    limits = {"timeout_ms": [300, 60_000]}
     made = settings(tmp_path, pool={"capacity": 1, "warm": 1}, limits=limits)
     async with Broker(made) as broker:
         idle = "await new Promise((resolve) => setTimeout(resolve, 60000));"

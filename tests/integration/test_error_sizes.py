@@ -30,7 +30,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         {"plain": plain_server()},
         pool={"capacity": 4},
         max_message_bytes=MESSAGE_BYTES,
-        limits={"max_log_bytes": {"default": 65_536, "maximum": 65_536}},
+        limits={"max_log_bytes": [65_536, 65_536]},
     )
     async with ready(config) as started:
         yield started

@@ -127,7 +127,7 @@ async def test_the_limits_of_a_recording_hold_up_to_this_machines(place: World, 
     recording.limits |= {"max_memory_bytes": 15 << 30, "timeout_ms": 1 << 40}
     recording.message_bytes = 1 << 40
     assert (await within(replay(recording))).same
-    limits = {"max_memory_bytes": {"default": 16 << 20, "maximum": 48 << 20}}
+    limits = {"max_memory_bytes": [16 << 20, 48 << 20]}
     machine = settings(tmp_path, limits=limits, pool={"total_memory_bytes": 300 << 20})
     found = await within(replay(recording, settings=machine))
     assert codes(found.response) == ["SANDBOX_LIMIT"]

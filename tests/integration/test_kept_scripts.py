@@ -6,15 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given as given_values
+from hypothesis import settings as settings_of_hypothesis
+from hypothesis import strategies as some
 
 from cellblock import Broker, RunResponse, tool
 from cellblock.app.assembly import library_of
 from cellblock.app.replay import replay
+from cellblock.base.settings.policy import Grant
 from cellblock.record.journal import Journal
 from cellblock.record.scripts.library import Library
 from cellblock.record.scripts.script_file import Header, KeptScript, format_script
 from cellblock.run.response import Diagnostic
 from support.entries import settings
+from support.params import mostly
 from support.responses import succeeded
 from support.waits import until
 
@@ -154,7 +159,7 @@ async def test_its_result_must_fit_its_schema(broker: Broker) -> None:
     assert "COMPLETED" in error.message or CALLS == ["issues 2026-11-02"]
 
 
-@pytest.mark.parametrize("number", range(len(OUTSIDE)))
+@pytest.mark.parametrize("number", mostly([0, 3], range(len(OUTSIDE))))
 async def test_tools_outside_its_list_are_refused(broker: Broker, number: int) -> None:
     for since in ("close", "local", "x"):
         code = CALL.replace("weekly_report", f"outside_{number}").replace("2026-11-02", since)
@@ -238,3 +243,107 @@ async def test_callers_leave_their_children_a_place(tmp_path: Path) -> None:
         runs = [broker.run(CALL, client=f"client {number % 3}") for number in range(6)]
         for response in await asyncio.wait_for(asyncio.gather(*runs), 40):
             assert succeeded(response)["count"] == 2
+
+
+LABELLED = {
+    "flows": "guard",
+    "labels": {
+        "local.issues": {"secrecy": "private", "trust": "trusted", "sink": "private"},
+        "local.close": {"secrecy": "public", "trust": "trusted", "sink": "public", "destructive": False},
+    },
+}
+CLOSES = (
+    'import { close } from "@codemode/servers/local";\nexport default await close({ name: input.since });'
+)
+THEN_CLOSES = CALL.replace("globalThis", 'await close({ name: "x" }); globalThis').replace(
+    "import", 'import { close } from "@codemode/servers/local"; import', 1
+)
+
+
+async def test_labels_go_into_a_child_and_out_of_it(tmp_path: Path) -> None:
+    CALLS.clear()
+    given = settings(tmp_path / "state", policy=LABELLED)
+    store = library_of(given, Broker(given).store)
+    store.approve(SCRIPTS[0])
+    store.approve(kept("closes", CLOSES, ("local.close",)))
+    closes = CALL.replace("weekly_report", "closes").replace("2026-11-02", "y")
+    reads = 'import { issues } from "@codemode/servers/local"; await issues({ since: "z" });\n'
+    async with Broker(given, tools=[issues, close]) as broker:
+        # One client each: what a client has read stays known.
+        assert (await broker.run(closes, client="a")).ok
+        # The caller has read what is private, so its child may not send.
+        assert (
+            "APPROVAL" in str(failure(await broker.run(reads + closes, client="b")).hint)
+            or CALLS[-1] != "close y"
+        )
+        assert CALLS == ["close y", "issues z"]
+        # The child has read it, so the caller may not send any more.
+        code = THEN_CLOSES.replace("await close", "await weekly_report({ since: 'q' }); await close")
+        assert not (await broker.run(code, client="c")).ok
+        assert CALLS == ["close y", "issues z", "issues q"]
+        response = await broker.run(CALL, client="d")
+        assert response.ok and response.label is not None and str(response.label) == "private and trusted"
+
+
+GREEDY = """import * as local from "@codemode/servers/local";
+const done = [];
+for (const name of ["issues", "close", "issues", "close", "issues"]) {
+  try { await local[name]({ since: "p", name: "p" }); done.push(name); } catch (error) { done.push(error.name); }
+}
+globalThis.__codemode_result__ = done;"""
+
+
+@pytest.mark.thorough
+@settings_of_hypothesis(max_examples=20, deadline=None)
+@given_values(
+    calls=some.integers(0, 8),
+    tools=some.sets(some.sampled_from(["local.issues", "local.close"])),
+    own=some.sets(some.sampled_from(["local.issues", "local.close"])),
+    budget=some.integers(0, 3),
+    read_only=some.booleans(),
+)
+def test_a_child_never_passes_its_callers_grants_and_caps(
+    tmp_path_factory: pytest.TempPathFactory,
+    calls: int,
+    tools: set[str],
+    own: set[str],
+    budget: int,
+    read_only: bool,
+) -> None:
+    async def tried() -> None:
+        CALLS.clear()
+        given = settings(tmp_path_factory.mktemp("state"))
+        script = kept(
+            "greedy", GREEDY, tuple(own), grants=Grant(read_only=read_only), input={"type": "object"}
+        )
+        library_of(given, Broker(given).store).approve(script)
+        code = (
+            'import { greedy } from "@codemode/scripts"; await greedy({}).catch(() => 0); await greedy({});'
+        )
+        grants = {"tools": ["scripts.*", *sorted(tools)], "budgets": {"local.*": budget}}
+        async with Broker(given, tools=[issues, close]) as broker:
+            response = await broker.run(code, grants=grants, limits={"maxToolCalls": calls})
+        allowed = {"issues"} & {one.partition(".")[2] for one in tools & own}
+        if not read_only:
+            allowed |= {"close"} & {one.partition(".")[2] for one in tools & own}
+        assert {one.partition(" ")[0] for one in CALLS} <= allowed
+        assert len(CALLS) <= min(budget, calls)
+        assert len(response.tool_trace) <= calls
+
+    asyncio.run(tried())
+
+
+async def test_a_program_keeps_the_script_of_a_run(tmp_path: Path) -> None:
+    section: dict[str, Any] = {
+        "journal": "all",
+        "auth": {"keyring": "off"},
+        "scripts": {"dir": str(tmp_path / "kept")},
+    }
+    async with Broker(settings(tmp_path / "state", **section), tools=[issues, close]) as broker:
+        code = REPORT.replace("input.since", '"2026-11-02"')
+        response = await broker.run(code)
+        assert response.usage.run_id is not None
+        digest = await broker.save(response.usage.run_id, "report", parameters={"since": "2026-11-02"})
+        script = library(broker).file("report")
+        assert (script.digest, script.code) == (digest, REPORT)
+        assert library(broker).approved("report") is None

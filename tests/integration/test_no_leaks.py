@@ -3,10 +3,8 @@
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -14,8 +12,8 @@ import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock_worker.confinement import confinement
-from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 from cellblock_worker.host.warm import MAX_WARM_SHARE
+from soak.watch import Kinds, descriptors
 from support.brokers import ready
 from support.entries import CELLBLOCK, WARM, plain_server, settings, write_config
 from support.processes import descendants, workers_of
@@ -53,30 +51,8 @@ SCRIPTS: list[tuple[str, dict[str, int], str | None]] = [
     ),
 ]
 
-Kinds = Counter[str]
-
-WORKER_GROUP = "/worker-"
-
 STABLE_LOOKS = 100
 """Looks, 10 ms apart, that must agree: far longer than a boot."""
-
-
-def descriptors(pid: int) -> Kinds:
-    """The open descriptors of a process by kind."""
-    kinds: Kinds = Counter()
-    for entry in (Path("/proc") / str(pid) / "fd").iterdir():
-        try:
-            target = str(entry.readlink())
-        except FileNotFoundError:
-            continue  # the descriptor of this very listing
-        if f"/{DENO_DIR}/" in target:
-            continue  # made in the first idle moment, and held from then on
-        if WORKER_GROUP in target:
-            continue  # of the groups that a host has made for as many workers as there ever were at a time
-        # A host looks at each of its workers through two files, whose names have the worker's pid.
-        target = re.sub(r"/proc/\d+/", "/proc/PID/", target)
-        kinds[target.partition(":")[0] if ":" in target else target] += 1
-    return kinds
 
 
 async def one_round(broker: Broker, runs: int) -> list[RunResponse]:

@@ -191,16 +191,6 @@ async def test_of_two_brokers_one_goes_on(broker: Broker, tmp_path: Path) -> Non
     assert {f"write {n}": 1 for n in range(4)} == MADE
 
 
-async def test_who_asks_another_broker_for_the_outcome_waits_for_it(broker: Broker, tmp_path: Path) -> None:
-    code = "await write({ n: 1 }); globalThis.__codemode_result__ = await read({ n: 2 });"
-    run_id = await parked(broker, code)
-    async with broker_on(tmp_path) as other:
-        assert await other.parked_runs.answer(run_id, "accepted") is not None
-        response = await within(broker.parked_runs.outcome(run_id), 60)
-    assert response is not None and response.result == {"result": 2}
-    assert await broker.parked_runs.outcome("0" * 16) is None
-
-
 async def test_a_park_that_a_slow_disk_writes_too_late_is_ended(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

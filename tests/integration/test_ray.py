@@ -77,7 +77,7 @@ async def test_a_killed_node_costs_its_own_runs_and_its_host_comes_back_on_anoth
     cluster: RayCluster, tmp_path: Path
 ) -> None:
     holding = Tool()
-    config = settings(tmp_path / "state", hosts=section(cluster, min=2, max=2), pool=PATIENT)
+    config = settings(tmp_path / "state", hosts=section(cluster, hosts=2), pool=PATIENT)
     async with Broker(config, tools=[holding.hold]) as broker:
         await until(lambda: len(pids(broker)) == 2, "two hosts", BOUND)
         lost, stays = sorted(pids(broker))
@@ -116,7 +116,7 @@ async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(
 ) -> None:
     monkeypatch.setattr("cellblock.fleet.ray_hosts.SHRINK_SECONDS", 3.0)
     holding = Tool()
-    wants_four = section(cluster, min=0, max=4)
+    wants_four = section(cluster, hosts=[0, 4])
     config = settings(tmp_path / "state", hosts=wants_four, pool=PATIENT)
     async with Broker(config, tools=[holding.hold]) as broker:
         runs = [asyncio.create_task(broker.run(Tool.RUN)) for _ in range(8)]
@@ -154,7 +154,7 @@ async def test_brokers_with_one_key_share_their_hosts_and_the_key_is_in_no_file(
     names = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
 
     def broker(number: int) -> Broker:
-        hosts = section(cluster, names[number], connect=names, min=2, max=2)
+        hosts = section(cluster, names[number], connect=names, hosts=2)
         hosts["key"] = str(tmp_path / "broker.key")
         return Broker(settings(tmp_path / str(number), hosts=hosts, pool=PATIENT))
 
@@ -274,7 +274,7 @@ async def test_whoever_answers_for_the_fleet_is_in_the_process_of_the_command_an
 ) -> None:
     """Ray has no boundary between jobs, and unpickles what they answer: the boundary is around what talks to Ray."""
     command = ["env", "MARK=inside", sys.executable, "-m", "cellblock.fleet.ray"]
-    hosts = section(cluster, min=1, max=1, command=command) | {"local": True}
+    hosts = section(cluster, hosts=1, command=command) | {"local": True}
     config = settings(tmp_path / "state", hosts=hosts, pool=PATIENT)
     entered = tmp_path / "entered"
     async with Broker(config) as broker:

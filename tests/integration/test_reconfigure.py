@@ -115,11 +115,10 @@ async def test_limits_hold_for_the_next_run_and_a_wrong_name_changes_nothing(tmp
             tmp_path / "s",
             {"plain": plain_server()},
             pool={"warm": 3},
-            limits={"max_tool_calls": {"default": 0, "maximum": 5}},
+            limits={"max_tool_calls": [0, 5]},
         )
         assert broker.reconfigure(smaller) == [
-            "cellblock.limits.max_tool_calls.default has changed",
-            "cellblock.limits.max_tool_calls.maximum has changed",
+            "cellblock.limits.max_tool_calls has changed",
             "cellblock.typecheck_timeout_ms has changed",
             "cellblock.pool.warm has changed, which needs a restart",
         ]

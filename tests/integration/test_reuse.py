@@ -34,7 +34,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     policy = {"clients": {"team:a": {"tools": ["plain.*"]}, "team:b": {"tools": ["plain.*"]}}}
     pool = _pool(reuse={"*": "principal", "team:b": "never"})
     folder = tmp_path_factory.mktemp("reuse")
-    limits = {"max_memory_bytes": {"default": 256 << 20, "maximum": 512 << 20}}
+    limits = {"max_memory_bytes": [256 << 20, 512 << 20]}
     config = settings(folder, {"plain": plain_server()}, pool=pool, policy=policy, limits=limits)
     async with ready(config) as made:
         yield made

@@ -72,7 +72,7 @@ idp.registerGrantType(EXCHANGE, async (ctx) => {
   if (fault === "denied") throw new errors.AccessDenied("the company does not want it");
   const of = {
     iss: people,
-    sub: fault === "somebody else" ? "mallory" : payload.sub,
+    sub: payload.sub,
     aud: fault === "other audience" ? "https://other.example" : params.audience,
     resource: fault === "other resource" ? "https://other.example/mcp" : params.resource,
     client_id: fault === "other client" ? "another" : WIKI.client_id,

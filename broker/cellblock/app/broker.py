@@ -33,6 +33,7 @@ from cellblock.base.admission import DEFAULT_CLIENT
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
 from cellblock.base.internal import internal
+from cellblock.base.json import is_object
 from cellblock.base.settings.settings import Settings, TypecheckMode
 from cellblock.base.tasks import TaskSet
 from cellblock.run.events import RunEvents, Watcher
@@ -576,7 +577,7 @@ class Broker:
         """
         executor = _running(self._executor)
         self._check_loop()
-        if request.get("propose") is not None and journal is None:
+        if journal is None and is_object(request) and request.get("propose") is not None:
             from cellblock.app.saving import proposed
 
             may = self._settings.cellblock.scripts.propose

@@ -7,13 +7,12 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cellblock.base.database import StoreError
 from cellblock.base.tasks import in_background
 from cellblock.record.scripts.library import Library, entry_of
+from cellblock.record.scripts.script_file import BadScript, KeptScript
 from cellblock.run.children import Children
 
 if TYPE_CHECKING:
-    from cellblock.record.scripts.script_file import KeptScript
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
 
@@ -53,7 +52,7 @@ class ServedScripts:
             if stamps == self._stamps:
                 return
             approvals = await asyncio.to_thread(self._library.approvals)
-        except (OSError, StoreError) as error:
+        except (OSError, BadScript) as error:
             logger.warning("the kept scripts cannot be looked at: %s", error)
             return
         self._stamps = stamps

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
-from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import Settings
@@ -62,12 +61,7 @@ async def save(
             )
         return library.write(name, header, code, Trial(recording, given, schemas), replace=replace)
 
-    try:
-        return await asyncio.to_thread(kept)
-    except StoreError as error:
-        raise BadScript(
-            f"{name} is not kept: {error}.", hint="Check the disk of scripts.dir and --state-dir."
-        ) from None
+    return await asyncio.to_thread(kept)
 
 
 async def proposed(

@@ -11,13 +11,13 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from cellblock.base.errors import CellblockError, Certainty, Overloaded, ToolCallError, ToolNotFound
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.policy import Grant
 from cellblock.run.calls import IN_FLIGHT, OuterCall
-from cellblock.run.flows.labels import NOTHING, Label
+from cellblock.run.flows.labels import NOTHING
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
 from cellblock.run.run import HOST_GRACE_SECONDS
@@ -45,30 +45,20 @@ class Callee(Protocol):
         ...
 
 
-class RunsScripts(Protocol):
-    """Runs a request, as a child where it has an `outer` call; `Executor.run` does."""
-
-    def __call__(
-        self,
-        raw: Mapping[str, Any],
-        caller: Caller,
-        *,
-        outer: OuterCall | None = None,
-        label: Label = NOTHING,
-    ) -> Awaitable[RunResponse]: ...
-
-
 class Children:
     """Calls kept scripts.
 
     Args:
-        run: Runs them.
+        run: Runs a request for a caller, as a child where it has an `outer` call; `Executor.run` does.
         find: Gives the approved version of a script, None without one; blocks.
         capacity: Gives the places of the pool.
     """
 
     def __init__(
-        self, run: RunsScripts, find: Callable[[str], Callee | None], capacity: Callable[[], int]
+        self,
+        run: Callable[..., Awaitable[RunResponse]],
+        find: Callable[[str], Callee | None],
+        capacity: Callable[[], int],
     ) -> None:
         self._run, self._find, self._capacity = run, find, capacity
 
@@ -173,9 +163,6 @@ class Callers:
                 if not (turn := self._waiting.popleft()).done():
                     turn.set_result(None)
                     break
-
-
-MOST_CHARS: Final = 500
 
 
 def _result(name: str, schema: JsonSchema, response: RunResponse) -> Any:

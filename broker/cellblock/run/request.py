@@ -198,7 +198,7 @@ def resolve_limits(
                 f"limits.{key} is {value}, below {least}.", hint=f"Give limits.{key} of {least} or more."
             )
         if value > maximum:
-            setting = "max_message_bytes" if capped else f"limits.{name}.maximum"
+            setting = "max_message_bytes" if capped else f"the maximum of limits.{name}"
             clamped = Diagnostic(
                 severity="warning",
                 code="LIMIT_CLAMPED",

@@ -340,7 +340,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=int,
         default=256,
         metavar="N",
-        help="at least the broker's limits.max_memory_bytes.maximum (default 256)",
+        help="at least the maximum of the broker's limits.max_memory_bytes (default 256)",
     )
     # They have no effect any more; units that give them still start.
     parser.add_argument("--realtime", action="store_true", help=argparse.SUPPRESS)

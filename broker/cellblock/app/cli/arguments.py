@@ -79,11 +79,12 @@ class Parser(argparse.ArgumentParser):
         if re.search(r"are required: (COMMAND|ACTION)$", message):
             self.print_help(sys.stderr)
             self.exit(EXIT_USAGE)
-        wrong = re.match(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*+)", message)
-        if wrong is not None:
+        where, is_choice, rest = message.removeprefix("argument ").partition(": invalid choice: ")
+        if is_choice:
             from cellblock.base.suggest import did_you_mean, nearest_names
 
-            where, name, known = wrong[1], wrong[2], re.findall(r"[\w-]+", wrong[3])
+            name, _, choices = rest.rpartition(" (choose from ")
+            name, known = name.strip("'"), re.findall(r"[\w-]+", choices)
             near = nearest_names(name, known, 1)
             if where in ("COMMAND", "ACTION"):
                 where, near = "command", [f"`{self.prog} {one}`" for one in near]

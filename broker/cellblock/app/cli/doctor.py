@@ -35,7 +35,6 @@ from cellblock.app.cli.loading import QUIET_SECONDS, config_used, reading, settl
 from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
 from cellblock.base.daemon_socket import addresses
-from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError, HostUnavailable, counted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
@@ -231,10 +230,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
 
 def _approved_scripts(settings: Settings) -> dict[str, str]:
     """Says who has let which version of each kept script in."""
-    try:
-        approvals = library_of(settings, store_to_read(settings)).approvals()
-    except StoreError as error:
-        return {"?": str(error)}
+    approvals = library_of(settings, store_to_read(settings)).approvals()
     return {
         name: f"{one.script.digest}, approved by {one.by} on {time.strftime('%Y-%m-%d', time.localtime(one.at))}"
         for name, one in approvals.items()

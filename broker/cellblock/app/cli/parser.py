@@ -150,7 +150,7 @@ def _add_brokers(commands: Commands) -> None:
     )
     _add(actions, "token list", "token:list_all").common()
     all_of_it = "remove what its holder has, too: logins, secrets, kept outputs and runs, and what was learnt"
-    _add(actions, "token revoke", "token:revoke").value("name", "NAME").flag(
+    _add(actions, "token revoke", "token:revoke").value("name", "NAME", "its name").flag(
         "--everything", all_of_it
     ).common(json=False)
 
@@ -211,11 +211,13 @@ def _add_kept_scripts(commands: Commands) -> None:
     _add(actions, "scripts list", "scripts:show_all").common()
     (
         _add(actions, "scripts approve", "scripts:approve")
-        .value("name", "NAME")
+        .value("name", "NAME", "its name")
         .value("--digest", "DIGEST", "approve this very version, without a question")
         .common(json=False)
     )
-    _add(actions, "scripts remove", "scripts:remove").value("names", "NAME", nargs="+").common(json=False)
+    _add(actions, "scripts remove", "scripts:remove").value("names", "NAME", "its name", nargs="+").common(
+        json=False
+    )
     (
         _add(commands, "test", "script_tests:test")
         .value("names", "NAME", "kept scripts; all when none is named", nargs="*")

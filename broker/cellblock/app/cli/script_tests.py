@@ -13,7 +13,7 @@ from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import settled_catalog
 from cellblock.app.cli.run import run_script
-from cellblock.app.cli.scripts import NO_OPTIONS, opened_library, read_object, stores_told
+from cellblock.app.cli.scripts import NO_OPTIONS, opened_library, read_object
 from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
 from cellblock.app.script_trials import Result, against, replayed, type_checked
 from cellblock.base.errors import CellblockError
@@ -21,7 +21,7 @@ from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import harmless
 from cellblock.record.scripts.changes import Finding
 from cellblock.record.scripts.library import Library, Trial
-from cellblock.record.scripts.script_file import SUFFIX, BadScript, KeptScript
+from cellblock.record.scripts.script_file import SUFFIX, KeptScript
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.check.checker import TypeChecker
 
@@ -34,9 +34,7 @@ def test(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         BadScript: There is no such script.
     """
     settings, library = opened_library(parsed)
-    with stores_told():
-        names: list[str] = parsed.names or _all_names(library)
-        scripts = [_read(library, name) for name in names]
+    scripts = [library.current(name) for name in parsed.names or library.names()]
     if parsed.input is None:
         return _test(parsed, settings, library, scripts)
     if len(scripts) != 1 or not parsed.names:
@@ -85,28 +83,13 @@ async def _test(
 
 async def _replay(settings: Settings, library: Library, script: KeptScript, result: Result) -> Trial | None:
     try:
-        with stores_told():
-            trial = library.trial(script)
+        trial = library.trial(script)
     except CellblockError as error:
         result.findings.append(Finding("broken", script.name, f"its recording cannot be read: {error}"))
         return None
     if trial is not None:
         result.findings += await replayed(script, trial, settings)
     return trial
-
-
-def _all_names(library: Library) -> list[str]:
-    files = [] if library.folder is None else library.files()
-    return sorted({*files, *library.approvals()})
-
-
-def _read(library: Library, name: str) -> KeptScript:
-    """Returns the file of a script, or where there is none the approved version."""
-    if library.folder is not None and name in library.files():
-        return library.file(name)
-    if (approval := library.approved(name)) is not None:
-        return approval.script
-    raise BadScript(f"There is no kept script {name}.", hint="`cellblock scripts list` shows them.")
 
 
 def _lines(result: Result) -> str:

@@ -7,9 +7,7 @@ import difflib
 import json
 import sys
 import time
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
-from functools import wraps
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +19,7 @@ from cellblock.app.cli.run import RUN_ID, read_recording, read_script, run_scrip
 from cellblock.app.cli.runs import kept_recording
 from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
 from cellblock.app.saving import save as keep
-from cellblock.base.database import StoreError
-from cellblock.base.errors import ConfigError, counted
+from cellblock.base.errors import counted
 from cellblock.base.json import is_object
 from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import cell, harmless
@@ -35,19 +32,6 @@ from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, 
 SHORT_DIGEST: Final = 19
 """Shows so much of a digest where people tell versions apart: `sha256:` and twelve digits."""
 
-Work = Callable[[argparse.Namespace, Settings, Library], int]
-
-
-@contextmanager
-def stores_told() -> Generator[None]:
-    """Turns the failure of a store into one of the command. Raises ConfigError."""
-    try:
-        yield
-    except StoreError as error:
-        raise ConfigError(
-            f"Kept scripts cannot be used: {error}.", hint="Check --state-dir and its disk."
-        ) from None
-
 
 def opened_library(parsed: argparse.Namespace) -> tuple[Settings, Library]:
     """Returns the settings, and what knows the kept scripts. Raises ConfigError."""
@@ -55,19 +39,10 @@ def opened_library(parsed: argparse.Namespace) -> tuple[Settings, Library]:
     return settings, library_of(settings, store_to_read(settings))
 
 
-def _with_library(work: Work) -> Callable[[argparse.Namespace], int]:
-    @wraps(work)
-    def done(parsed: argparse.Namespace) -> int:
-        with stores_told():
-            return work(parsed, *opened_library(parsed))
-
-    return done
-
-
-@_with_library
-def show_all(parsed: argparse.Namespace, settings: Settings, library: Library) -> int:
+def show_all(parsed: argparse.Namespace) -> int:
     """Prints all scripts: those that run, and those that wait for a person."""
-    found = [state_of(library, name) for name in _names(library)]
+    _, library = opened_library(parsed)
+    found = [state_of(library, name) for name in library.names()]
     if parsed.json:
         write_json(found)
     elif not found:
@@ -78,9 +53,9 @@ def show_all(parsed: argparse.Namespace, settings: Settings, library: Library) -
     return EXIT_OK
 
 
-@_with_library
-def approve(parsed: argparse.Namespace, settings: Settings, library: Library) -> int:
+def approve(parsed: argparse.Namespace) -> int:
     """Shows what is new in a script, and lets it in when a person says yes. Raises BadScript, UsageError."""
+    _, library = opened_library(parsed)
     script, before = library.file(parsed.name), library.approved(parsed.name)
     lines = difference(before, script)
     if not lines:
@@ -104,9 +79,9 @@ def approve(parsed: argparse.Namespace, settings: Settings, library: Library) ->
     return EXIT_OK
 
 
-@_with_library
-def remove(parsed: argparse.Namespace, settings: Settings, library: Library) -> int:
+def remove(parsed: argparse.Namespace) -> int:
     """Takes the approvals of scripts back. Raises BadScript: One has none."""
+    _, library = opened_library(parsed)
     for name in parsed.names:
         if not library.remove(name):
             raise BadScript(
@@ -146,30 +121,29 @@ async def _save(
     written: tuple[str, dict[str, Any]],
 ) -> int:
     is_written = recording is None
-    with stores_told():
-        if recording is None:
-            (code, given), journal = written, Journal()
-            trial = format_script(parsed.name, Header(description="?", input=input_schema(given)), code)
-            wanted = argparse.Namespace(**{**vars(parsed), "script": parsed.source, **NO_OPTIONS})
-            code_run = trial.with_input(given)
-            exit_code = await run_script(wanted, settings.for_one_run(), code_run, None, journal)
-            if exit_code != EXIT_OK:
-                say("nothing is kept: the script failed")
-                return exit_code
-            recording = journal.snapshot()
-        named = {call.server for call in recording.calls if call.kind == "call"}
-        catalog, _ = await catalog_of(settings, sorted(named))
-        script = await keep(
-            library,
-            settings,
-            catalog,
-            recording,
-            parsed.name,
-            parameters=parameters,
-            written=written if is_written else None,
-            description=parsed.description or "",
-            replace=parsed.replace,
-        )
+    if recording is None:
+        (code, given), journal = written, Journal()
+        trial = format_script(parsed.name, Header(description="?", input=input_schema(given)), code)
+        wanted = argparse.Namespace(**{**vars(parsed), "script": parsed.source, **NO_OPTIONS})
+        code_run = trial.with_input(given)
+        exit_code = await run_script(wanted, settings.for_one_run(), code_run, None, journal)
+        if exit_code != EXIT_OK:
+            say("nothing is kept: the script failed")
+            return exit_code
+        recording = journal.snapshot()
+    named = {call.server for call in recording.calls if call.kind == "call"}
+    catalog, _ = await catalog_of(settings, sorted(named))
+    script = await keep(
+        library,
+        settings,
+        catalog,
+        recording,
+        parsed.name,
+        parameters=parameters,
+        written=written if is_written else None,
+        description=parsed.description or "",
+        replace=parsed.replace,
+    )
     said = f"kept {script.name}: {counted(len(script.header.tools), 'tool')}, in {library.folder}"
     say(f"{said}. It runs when it is approved: cellblock scripts approve {script.name}")
     return EXIT_OK
@@ -215,7 +189,7 @@ def state_of(library: Library, name: str) -> dict[str, Any]:
     approval, script, why = None, None, ""
     try:
         approval = library.approved(name)
-        script = library.file(name) if name in _files(library) else None
+        script = library.file(name) if name in library.files() else None
     except BadScript as error:
         why = str(error)
     if why:
@@ -239,14 +213,6 @@ def state_of(library: Library, name: str) -> dict[str, Any]:
         }
         said |= {"approved": approved}
     return said
-
-
-def _files(library: Library) -> list[str]:
-    return [] if library.folder is None else library.files()
-
-
-def _names(library: Library) -> list[str]:
-    return sorted({*_files(library), *library.approvals()})
 
 
 def _line_of(found: dict[str, Any]) -> str:

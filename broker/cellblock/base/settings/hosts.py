@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cellblock.base.settings.sections import Section
 from cellblock_worker.wire.endpoints import EndpointError, check_names, check_tcp
+
+Least = Annotated[int, Field(ge=0, le=10_000)]
+Most = Annotated[int, Field(ge=1, le=10_000)]
+
+
+def _pair(given: Any) -> Any:
+    pair = (given, given) if isinstance(given, int) else given
+    if not isinstance(pair, list | tuple) or len(cast("Sequence[Any]", pair)) != 2:
+        raise ValueError("a number or [MIN, MAX] is needed")
+    return cast("Sequence[Any]", pair)
 
 
 class RaySettings(Section):
@@ -24,18 +35,16 @@ class RaySettings(Section):
     find only this broker, at `listen`. If that is any address of this machine, they use the address by which Ray
     knows the machine."""
 
-    min: Annotated[int, Field(ge=0, le=10_000)] = 1
-    """Sets the least number of hosts."""
+    hosts: Annotated[
+        tuple[Least, Most], BeforeValidator(_pair, json_schema_input_type=Most | tuple[Least, Most])
+    ] = (1, 8)
+    """Sets the number of hosts, or `[MIN, MAX]`."""
 
-    max: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Sets the greatest number of hosts."""
-
-    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=lambda: {"CPU": 2.0})
-    """Sets what Ray reserves for one host, by Ray's names: `CPU`, `GPU`, `memory` in bytes, or your own."""
-
-    runtime_env: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """Sets Ray's `runtime_env` of the hosts, such as `{"pip": ["cellblock==0.1.0"]}`, where nodes have no
-    Cellblock."""
+    options: dict[Literal["resources", "runtime_env"], dict[str, Any]] = Field(
+        default={"resources": {"CPU": 2.0}}
+    )
+    """Sets Ray's options of a host's actor: `resources` is what Ray reserves (`CPU`, `GPU`, `memory` in bytes, or your
+    own); `runtime_env`, such as `{"pip": ["cellblock==0.1.0"]}`, is for nodes without Cellblock."""
 
     command: list[str] | None = None
     """Starts `cellblock.fleet.ray`, which talks to Ray, as another user. An empty list, for a cluster that nobody else
@@ -47,11 +56,22 @@ class RaySettings(Section):
         check_names(connect)
         return connect
 
-    @model_validator(mode="after")
-    def _ordered(self) -> RaySettings:
-        if self.min > self.max:
-            raise ValueError(f"min {self.min} is over max {self.max}")
-        return self
+    @field_validator("hosts")
+    @classmethod
+    def _ordered(cls, hosts: tuple[int, int]) -> tuple[int, int]:
+        if hosts[0] > hosts[1]:
+            raise ValueError(f"min {hosts[0]} is over max {hosts[1]}")
+        return hosts
+
+    @field_validator("options")
+    @classmethod
+    def _with_resources(cls, options: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        resources = options.get("resources", {"CPU": 2.0})
+        for name, amount in resources.items():
+            if not isinstance(amount, int | float) or amount <= 0:
+                raise ValueError(f"resources: {name} is no number over 0")
+        # Brokers that say 2 and 2.0 share their hosts.
+        return options | {"resources": {name: float(amount) for name, amount in resources.items()}}
 
 
 class HostSettings(Section):

@@ -23,7 +23,7 @@ _UPSTREAM: Final = {
 }
 """Maps what was said of each server to the setting that has a map of servers now."""
 
-_SCHEMAS: Final = {"learn": "learn", "unwrap": "unwrap"}
+_SCHEMAS: Final = {"learn": "learn", "unwrap": "unwrap", "keep_samples": "keep_samples"}
 
 
 def in_new_form(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,6 +33,8 @@ def in_new_form(section: Mapping[str, Any]) -> dict[str, Any]:
     for name, settings in (("upstream", _UPSTREAM), ("schemas", _SCHEMAS)):
         if name in old:
             made[name] = _by_setting(old[name], settings)
+    if is_object(schemas := made.get("schemas")) and "keep_samples" in schemas:
+        made["schemas"] = _with_samples(schemas)
     if _has_only(old, "pins", "reaction", "servers"):
         made["pins"] = _by_name(old["pins"], "reaction", "servers")
     if _has_only(old, "isolation", "mode"):
@@ -51,6 +53,10 @@ def in_new_form(section: Mapping[str, Any]) -> dict[str, Any]:
         made["dashboard"] = _dashboard(old["dashboard"], old.get("http", {}))
     if _has_only(old, "outputs", "inline_bytes") and is_object(section.get("frontend", {})):
         made["frontend"] = old.get("frontend", {}) | made.pop("outputs")
+    if "allowed_origins" in old.get("http", {}):
+        made["http"] = _with_origins(old["http"])
+    if is_object(ray := old.get("hosts", {}).get("ray")):
+        made["hosts"] = old["hosts"] | {"ray": _ray(ray)}
     if is_object(logins := old.get("auth", {}).get("servers")):
         servers = {name: _login(own) if is_object(own) else own for name, own in logins.items()}
         made["auth"] = old["auth"] | {"servers": servers}
@@ -97,6 +103,37 @@ def _by_setting(part: dict[str, Any], settings: Mapping[str, str]) -> dict[str, 
                 name = settings[key]
                 before = made.get(name, {})
                 made[name] = (before if is_object(before) else {ALL: before}) | {server: value}
+    return made
+
+
+def _with_samples(part: dict[str, Any]) -> dict[str, Any]:
+    """Returns the part where `learn` says whether samples are kept."""
+    kept, learn = (
+        {ALL: value, **(given if is_object(given) else {ALL: given})}
+        for value, given in ((False, part["keep_samples"]), (True, part.get("learn", True)))
+    )
+    if not all(isinstance(value, bool) for value in kept.values()):
+        return part
+    values = {name: (kept.get(name, kept[ALL]), learn.get(name, learn[ALL])) for name in {**kept, **learn}}
+    made = {name: "samples" if value == (True, True) else value[1] for name, value in values.items()}
+    return {key: value for key, value in part.items() if key != "keep_samples"} | {"learn": made}
+
+
+def _with_origins(part: dict[str, Any]) -> dict[str, Any]:
+    """Returns the part with the origins among the hosts; what is no origin must not pass for a host."""
+    origins, hosts = part["allowed_origins"], part.get("allowed_hosts", [])
+    if not is_array(origins) or not is_array(hosts) or not all("//" in str(origin) for origin in origins):
+        return part
+    rest = {key: value for key, value in part.items() if key != "allowed_origins"}
+    return rest | {"allowed_hosts": [*hosts, *origins]}
+
+
+def _ray(part: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(part)
+    if not {"min", "max"}.isdisjoint(part) and "hosts" not in part:
+        made["hosts"] = [made.pop("min", 1), made.pop("max", 8)]
+    if not {"resources", "runtime_env"}.isdisjoint(part) and "options" not in part:
+        made["options"] = {key: made.pop(key) for key in ("resources", "runtime_env") if key in part}
     return made
 
 
@@ -179,9 +216,6 @@ REMOVED: Final[Mapping[str, str | AlwaysIs]] = {
     "schemas.stable_after": "Cellblock uses 20",
     "schemas.sample_every": "Cellblock uses 16",
     "schemas.servers.*.tools": AlwaysIs({}, "Say it for the whole server."),
-    "schemas.servers.*.keep_samples": AlwaysIs(
-        True, "Say it for all servers, in cellblock.schemas, or take it out."
-    ),
     "schemas.servers.*.unbox": "schemas.unbox holds for all servers",
     "metrics.enabled": AlwaysIs(True, "Take it out: /metrics asks for the token."),
     "frontend.first_reference_chars": "Cellblock uses 12,000",

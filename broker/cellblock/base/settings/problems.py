@@ -31,7 +31,7 @@ _NEEDED: Final = {
     **dict.fromkeys(["dict_type", "mapping_type"], ("an object is needed", "Put {} in braces.")),
     **dict.fromkeys(
         ["model_type", "model_attributes_type"],
-        ("an object or, for a limit, a number is needed", "Put {} in braces, or a number without quotes."),
+        ("an object is needed", "Put {} in braces."),
     ),
 }
 """Words what pydantic says of the kind of a value for people who do not write Python."""

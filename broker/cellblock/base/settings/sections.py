@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -20,7 +21,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.json import is_object
+from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import Reuse, check_clients
 
 SecretPlace = Annotated[dict[Literal["env", "file"], str], Field(min_length=1, max_length=1)]
@@ -87,31 +88,32 @@ def value_for(name: str, values: Mapping[str, T]) -> T:
     return values.get(name, values[ALL])
 
 
-def _without_required(schema: JsonDict) -> None:
-    """Tells editors that `LimitSettings` fills in what a range leaves out."""
-    del schema["required"]
-
-
-class LimitRange(Section):
+class LimitRange(NamedTuple):
     """A per-run limit has what a run gets when it asks for nothing, and the most that it may ask for."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_required)
-
     default: Annotated[int, Field(ge=0)]
-    """Sets the limit of a run that asks for none."""
-
     maximum: Annotated[int, Field(ge=0)]
-    """Bounds the limit that a run may ask for."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> LimitRange:
-        if self.default > self.maximum:
-            raise ValueError(f"default {self.default} is over maximum {self.maximum}")
-        return self
+
+def _pair(given: object) -> object:
+    # An object with both names is a range in files of 0.1.0.
+    is_range = is_object(given) or isinstance(given, LimitRange)
+    if not is_range and not (is_array(given) and len(given) == 2):
+        raise ValueError("a number or [DEFAULT, MAXIMUM] is needed")
+    return given
+
+
+def _ordered(limit: LimitRange) -> LimitRange:
+    if limit.default > limit.maximum:
+        raise ValueError(f"default {limit.default} is over maximum {limit.maximum}")
+    return limit
+
+
+Limit = Annotated[LimitRange, BeforeValidator(_pair), AfterValidator(_ordered)]
 
 
 def _with_short_forms(schema: JsonDict) -> None:
-    """Tells editors what `LimitSettings` reads besides whole ranges."""
+    """Tells editors that `LimitSettings` reads numbers."""
     properties = schema["properties"]
     assert isinstance(properties, dict)
     for one in properties.values():
@@ -120,26 +122,27 @@ def _with_short_forms(schema: JsonDict) -> None:
 
 
 class LimitSettings(Section):
-    """Sets the per-run limits (Code Mode specification, section 3.2.4). A number alone is the default. A range may
-    leave out one of its two values: it is then as here, moved only as far as the given value requires."""
+    """Sets the per-run limits (Code Mode specification, section 3.2.4), each as `[DEFAULT, MAXIMUM]`: what a run gets
+    that asks for none, and the most that it may ask for. A number alone is the default, and raises the maximum where it
+    must."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_with_short_forms)
 
-    timeout_ms: LimitRange = LimitRange(default=55_000, maximum=600_000)
+    timeout_ms: Limit = LimitRange(55_000, 600_000)
     """Bounds the wall time in milliseconds, from the moment a worker has the script, or, where a run has the default,
     from the moment it is queued: many clients give up after a minute."""
 
-    max_cpu_ms: LimitRange = LimitRange(default=30_000, maximum=600_000)
+    max_cpu_ms: Limit = LimitRange(30_000, 600_000)
     """Caps the CPU time of all the worker's threads in milliseconds; waiting for tools costs none."""
 
-    max_memory_bytes: LimitRange = LimitRange(default=256 * MIB, maximum=256 * MIB)
+    max_memory_bytes: Limit = LimitRange(256 * MIB, 256 * MIB)
     """Caps the memory over an idle worker's, in bytes. The maximum also sizes V8's heap, so raising it makes V8
     collect garbage later in every run."""
 
-    max_log_bytes: LimitRange = LimitRange(default=64 * 1024, maximum=4 * MIB)
+    max_log_bytes: Limit = LimitRange(64 * 1024, 4 * MIB)
     """Caps the console output in UTF-8 bytes: it ends up in a model's context."""
 
-    max_tool_calls: LimitRange = LimitRange(default=200, maximum=10_000)
+    max_tool_calls: Limit = LimitRange(200, 10_000)
     """Caps the tool calls of one run."""
 
     @model_validator(mode="before")
@@ -187,7 +190,7 @@ class PoolSettings(Section):
 
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
     """Caps the memory of all workers and their host together, in bytes. A cgroup keeps it where the machine offers
-    one. Absent: capacity × `limits.max_memory_bytes.maximum`, plus 64 MiB for each worker, plus 256 MiB."""
+    one. Absent: capacity × the maximum of `limits.max_memory_bytes`, plus 64 MiB for each worker, plus 256 MiB."""
 
     @field_validator("reuse")
     @classmethod
@@ -339,7 +342,7 @@ class OutputSettings:
 Unwrap = Literal["spec", "json", "bigint"]
 
 
-Learn = bool | Literal["shared"]
+Learn = bool | Literal["shared", "samples"]
 
 OF_PERSON: Final = "\x1f"
 """Separates a server's name from whose session it is, where what it answers is one person's."""
@@ -353,8 +356,9 @@ class SchemaSettings(Section):
     learn: Annotated[
         dict[str, Learn], BeforeValidator(by_name(True), json_schema_input_type=Learn | dict[str, Learn])
     ] = Field(default={ALL: True})
-    """Says whether the shapes of results are observed and kept in the state directory. Values are not kept. Where there
-    are several principals, each is shown names of fields that it or two have got; with `shared`, all names."""
+    """Says whether the shapes of results are observed and kept in the state directory. With `samples` the newest small
+    result of each tool is kept, too, and shown as an example; otherwise no values. Where there are several principals,
+    each is shown names of fields that it or two have got; with `shared`, all names."""
 
     unwrap: Annotated[
         dict[str, Unwrap], BeforeValidator(by_name("spec"), json_schema_input_type=Unwrap | dict[str, Unwrap])
@@ -366,15 +370,16 @@ class SchemaSettings(Section):
     unbox: bool = False
     """Gives scripts the scalar or list that a server's SDK has wrapped as `{"result": …}` for structured content."""
 
-    keep_samples: bool = False
-    """Says whether the newest small result of each tool is kept, and shown as an example."""
-
     overlays: Path | None = None
     """Names the folder of the overlay files. Absent: `overlays` in the state directory."""
 
     def learns(self, server: str) -> bool:
         """Says whether the shapes of a server's results are observed."""
         return value_for(server.partition(OF_PERSON)[0], self.learn) is not False
+
+    def keeps_samples(self, server: str) -> bool:
+        """Says whether the newest small result of each of a server's tools is kept."""
+        return value_for(server.partition(OF_PERSON)[0], self.learn) == "samples"
 
     def shares(self, server: str) -> bool:
         """Says whether everybody is shown what one principal's results have shown."""
@@ -424,18 +429,25 @@ class HttpSettings(Section):
     drain_ms: Annotated[int, Field(ge=0)] = 30_000
     """Bounds how long the runs in flight may continue after SIGTERM, in milliseconds; then they are killed."""
 
-    allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = Field(default_factory=list[str])
-    """Lists the `Host` headers (`name` or `name:port`) that are accepted in addition to the address of the daemon:
-    the names by which clients or a proxy know this machine."""
-
-    allowed_origins: list[Annotated[str, Field(pattern=r"^https?://[^\s/@]+$")]] = Field(
+    allowed_hosts: list[Annotated[str, Field(pattern=r"^(?:https?://)?[^\s/@]+$")]] = Field(
         default_factory=list[str]
     )
-    """Lists the `Origin` headers that are accepted in addition to the daemon's own. No answer carries CORS headers,
-    so pages of other origins still cannot read any."""
+    """Lists the `Host` headers (`name` or `name:port`) that are accepted in addition to the address of the daemon:
+    the names by which clients or a proxy know this machine; and, with `http://` or `https://`, such `Origin` headers.
+    No answer carries CORS headers, so pages of other origins still cannot read any."""
 
     oauth: OAuthSettings | None = None
     """Has only tokens of this authorization server accepted when given, and the token file not used."""
+
+    @property
+    def hosts(self) -> list[str]:
+        """Returns the accepted `Host` headers."""
+        return [one for one in self.allowed_hosts if "//" not in one]
+
+    @property
+    def origins(self) -> list[str]:
+        """Returns the accepted `Origin` headers."""
+        return [one for one in self.allowed_hosts if "//" in one]
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -36,15 +36,16 @@ def plan_of(task: dict[str, Any], address: str) -> Plan:
         address: By which Ray knows this machine.
     """
     given = task["settings"]
+    options = given["options"]
     names = given["connect"] or [_ANY.sub(f"tcp://{address}:", task["endpoint"])]
     return Plan(
         arguments=("--connect", *names, *task["arguments"]),
         secret=bytes.fromhex(task["secret"]),
-        least=given["min"],
-        most=given["max"],
+        least=given["hosts"][0],
+        most=given["hosts"][1],
         capacity=task["capacity"],
-        resources=given["resources"],
-        runtime_env=given["runtime_env"],
+        resources=options["resources"],
+        runtime_env=options.get("runtime_env", {}),
         shrink_seconds=task["shrink_seconds"],
     )
 

@@ -125,9 +125,18 @@ class Library:
 
     def files(self) -> list[str]:
         """Returns the names that files in the folder have; without a folder there are none. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError), Folder.named(self._dir()) as folder:
-            return [name.removesuffix(SUFFIX) for name in folder.names() if name.endswith(SUFFIX)]
-        return []
+        if self.folder is None or not self.folder.is_dir():
+            return []
+        return sorted(file.name.removesuffix(SUFFIX) for file in self.folder.glob(f"*{SUFFIX}"))
+
+    def names(self) -> list[str]:
+        """Returns the names of all scripts, those without a file or an approval, too."""
+        return sorted({*self.files(), *self.approvals()})
+
+    def current(self, name: str) -> KeptScript:
+        """Returns the file of a script, or where there is none the approved version. Raises BadScript."""
+        approval = None if name in self.files() else self.approved(name)
+        return self.file(name) if approval is None else approval.script
 
     def file(self, name: str) -> KeptScript:
         """Reads a file, never through a link.
@@ -157,7 +166,6 @@ class Library:
 
         Raises:
             BadScript: The name is taken, or the script cannot be kept.
-            StoreError: It cannot be written.
         """
         check_name(name)
         sealed = b""
@@ -169,7 +177,7 @@ class Library:
             raise BadScript(f"The recording of {name} is too large to be kept.", hint="Keep a smaller run.")
         script = format_script(name, header, code)
         try:
-            with self._store.lock("scripts", LOCK_SECONDS), Folder.named(self._made_dir()) as folder:
+            with self._store.lock("scripts", LOCK_SECONDS), Folder.named(self._dir()) as folder:
                 if not replace and folder.look(name + SUFFIX) is not None:
                     raise BadScript(
                         f"There is a kept script {name} already.", hint="--replace writes over it."
@@ -177,25 +185,25 @@ class Library:
                 if header.recording is not None:
                     self._recordings.write(header.recording, sealed, replace=True)
                 write_private(folder, name + SUFFIX, script.text.encode(), replace=replace, mode=FILE_MODE)
-        except OSError as error:
-            raise StoreError(f"the script {name} is not kept: {error.strerror or error}") from None
+        except (OSError, StoreError) as error:
+            raise _failed(f"{name} is not kept", error) from None
         return script
 
     def remove(self, name: str) -> bool:
-        """Takes back the approval of a script; its file stays. Says whether there was one. Raises StoreError."""
+        """Takes back the approval of a script; its file stays. Says whether there was one. Raises BadScript."""
         check_name(name)
         try:
             self._approved.remove(name)
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise StoreError(f"the approval of {name} cannot be removed: {error.strerror}") from None
+            raise _failed(f"The approval of {name} cannot be removed", error) from None
         return True
 
     # ---- approvals ------------------------------------------------------------------------------------
 
     def approve(self, script: KeptScript) -> Approval:
-        """Lets a version in, which runs from now on. Raises StoreError."""
+        """Lets a version in, which runs from now on. Raises BadScript."""
         before = self.approved(script.name)
         made = Approval(script, _user(), time.time(), "" if before is None else before.script.digest)
         data = {
@@ -210,7 +218,7 @@ class Library:
         try:
             self._approved.write(script.name, json.dumps(data).encode(), replace=True)
         except OSError as error:
-            raise StoreError(f"{script.name} is not approved: {error.strerror or error}") from None
+            raise _failed(f"{script.name} is not approved", error) from None
         return made
 
     def approved(self, name: str) -> Approval | None:
@@ -233,11 +241,11 @@ class Library:
             return None
 
     def approvals(self) -> dict[str, Approval]:
-        """Returns all approved versions, by name. Raises StoreError."""
+        """Returns all approved versions, by name. Raises BadScript."""
         try:
             names = self._approved.names()
         except OSError as error:
-            raise StoreError(f"the approved scripts cannot be read: {error.strerror or error}") from None
+            raise _failed("The approved scripts cannot be read", error) from None
         found: dict[str, Approval] = {}
         for name in names[:MAX_SCRIPTS]:
             with contextlib.suppress(BadScript):
@@ -253,18 +261,18 @@ class Library:
         """Returns what a script is tested with; None where this machine has no recording of it.
 
         Raises:
-            StoreError: It cannot be read, or was changed.
+            BadScript: It cannot be read, or was changed.
             UnreadableRecording: Another release has made it.
         """
         if script.header.recording is None:
             return None
         try:
             sealed = self._recordings.read(script.header.recording)
+            packed = self._keys(make=False).opened((RECORDINGS, script.header.recording), sealed)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise StoreError(f"the recording of {script.name} cannot be read: {error.strerror}") from None
-        packed = self._keys(make=False).opened((RECORDINGS, script.header.recording), sealed)
+        except (OSError, StoreError) as error:
+            raise _failed(f"The recording of {script.name} cannot be read", error) from None
         return Trial.unpack(packed)
 
     # ---- inside ---------------------------------------------------------------------------------------
@@ -277,12 +285,13 @@ class Library:
             raise ConfigError(
                 "No folder of kept scripts is set.", hint='Set "cellblock": {"scripts": {"dir": "scripts"}}.'
             )
+        self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder
 
-    def _made_dir(self) -> Path:
-        folder = self._dir()
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+
+def _failed(what: str, error: OSError | StoreError) -> BadScript:
+    why = error.strerror if isinstance(error, OSError) else None
+    return BadScript(f"{what}: {why or error}.", hint="Check scripts.dir, --state-dir, and their disks.")
 
 
 def _user() -> str:

@@ -70,11 +70,11 @@ async def one_length(scope: Scope) -> None:
 _REFUSED: Final = Newest[str, None](MAX_REFUSED)
 
 
-def _not_known(scope: Scope, name: str, value: bytes, setting: str) -> Refused:
+def _not_known(scope: Scope, name: str, value: bytes) -> Refused:
     """Makes the refusal of a header, which is logged once, for whoever set up what sends it. A web page, which shows no
     token, learns nothing."""
     text = visible(value[:MAX_REFUSED_BYTES].decode("latin-1"))
-    why = f"The {name} {text} is not in cellblock.http.{setting}."
+    why = f"The {name} {text} is not in cellblock.http.allowed_hosts."
     if text not in _REFUSED:
         _REFUSED[text] = None
         logger.error("a request is refused: %s", why)
@@ -93,7 +93,7 @@ def trusted_hosts(hosts: Iterable[str]) -> Guard:
 
     async def guard(scope: Scope) -> None:
         if (host := header(scope, b"host")) not in known:
-            raise _not_known(scope, "Host", host or b"", "allowed_hosts")
+            raise _not_known(scope, "Host", host or b"")
 
     return guard
 
@@ -107,7 +107,7 @@ def trusted_origins(origins: Iterable[str]) -> Guard:
         if (origin := header(scope, b"origin")) is None:
             await own_site(scope)
         elif origin not in known:
-            raise _not_known(scope, "Origin", origin, "allowed_origins")
+            raise _not_known(scope, "Origin", origin)
 
     return guard
 

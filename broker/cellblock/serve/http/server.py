@@ -171,7 +171,7 @@ class HttpFrontend:
         address.check_safe(
             authenticated=not options.no_auth,
             encrypted=options.tls_cert is not None,
-            named=bool(settings.allowed_hosts),
+            named=bool(settings.hosts),
         )
         if options.tls_cert is not None and options.tls_key is not None:
             check_certificate(options.tls_cert, options.tls_key)
@@ -198,12 +198,12 @@ class HttpFrontend:
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALL_MS)
             self.port: int = self._socket.getsockname()[1]
             scheme = "https" if options.tls_cert else "http"
-            self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
+            self._hosts = [*address.hosts(self.port), *settings.hosts]
             # A proxy in front has TLS, and browsers its name.
-            proxied = [f"https://{host}" for host in settings.allowed_hosts]
+            proxied = [f"https://{host}" for host in settings.hosts]
             proxied += [origin_in(settings.oauth.audience)] if settings.oauth is not None else []
             own = [f"{scheme}://{host}" for host in self._hosts]
-            self._origins = [*own, *proxied, *settings.allowed_origins]
+            self._origins = [*own, *proxied, *settings.origins]
             self.base_url = f"{scheme}://{address.host}:{self.port}"
             self._verifier = self._make_verifier()
         except BaseException:
@@ -228,7 +228,7 @@ class HttpFrontend:
     def login_pages(self) -> str | None:
         """Gives what the URLs of the pages begin with that lead to the logins of servers; None where people cannot say
         who they are."""
-        oauth, hosts = self._settings.oauth, [*self._settings.allowed_hosts, *self._hosts]
+        oauth, hosts = self._settings.oauth, [*self._settings.hosts, *self._hosts]
         if oauth is not None:
             return None if oauth.client_id is None else origin_in(oauth.audience) + SERVER_LOGINS
         return origin_of(hosts[0], secure=self._options.tls_cert is not None) + SERVER_LOGINS

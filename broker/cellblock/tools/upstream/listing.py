@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import mcp_types as types
 from mcp import MCPError
@@ -38,9 +38,6 @@ from cellblock.tools.upstream.definitions import (
 from cellblock.tools.upstream.dispatcher import AS_IT_IS, Connection
 from cellblock.tools.upstream.wire.repair import Page, carried
 
-if TYPE_CHECKING:
-    from cellblock.tools.upstream.resources import Entries
-
 logger = logging.getLogger("cellblock.tools.upstream")
 
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,31}", re.ASCII)
@@ -67,20 +64,23 @@ AT_A_TIME: Final = 20
 """Sets how many items are read before the loop goes on with something else."""
 
 
-async def list_tools(session: ClientSession, connection: Connection) -> Listing:
+async def list_tools(session: ClientSession, connection: Connection) -> Listing[ToolDefinition]:
     """Reads a whole list of tools, as `read_pages`; those that cannot be called over HTTP are left out (MCP 2026-07-28,
     x-mcp-header)."""
-    listing = Listing()
+    listing = Listing("tool", _tool_of)
     await read_pages(listing, session, types.ListToolsRequest)
     listing.close()
-    connection.task_tools = frozenset(tool.name for tool in listing.tools if tool.as_task)
+    if odd := [shown(tool.name) for tool in listing.kept if tool.odd]:
+        names = ", ".join(odd[:MAX_NAMED])
+        listing.notes.append(f"Parts of the schemas of {len(odd)} tools are no JSON Schema: {names}.")
+    connection.task_tools = frozenset(tool.name for tool in listing.kept if tool.as_task)
     if connection.version in MODERN_PROTOCOL_VERSIONS or session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        connection.param_headers = listing.param_headers()
+        connection.param_headers = _param_headers(listing)
     return listing
 
 
 async def read_pages(
-    listing: Listing | Entries,
+    listing: Listing[Any],
     session: ClientSession,
     request: Callable[..., types.PaginatedRequest[Any]],
 ) -> None:
@@ -127,7 +127,7 @@ async def read_pages(
         )
 
 
-async def _is_full(listing: Listing | Entries, items: list[bytes]) -> bool:
+async def _is_full(listing: Listing[Any], items: list[bytes]) -> bool:
     for number, item in enumerate(items, start=1):
         if listing.take(item):
             return True
@@ -136,84 +136,90 @@ async def _is_full(listing: Listing | Entries, items: list[bytes]) -> bool:
     return False
 
 
-class Listing:
-    """Reads a tool list, page by page.
+T = TypeVar("T")
+
+
+class Listing(Generic[T]):
+    """Takes a list, page by page.
+
+    Args:
+        what: Names an item.
+        admit: Gives the name that an item is known by, its size in bytes, and what is kept of it; or why it is left
+            out.
 
     Attributes:
-        tools: Those that are kept.
-        left_out: Those that are not, and why.
+        kept: What is kept.
+        left_out: What is not, and why.
         notes: Sentences about the list as a whole.
     """
 
-    what = "tool"
-
-    def __init__(self) -> None:
-        self.tools: list[ToolDefinition] = []
+    def __init__(self, what: str, admit: Callable[[bytes], tuple[str, int, T] | Withheld]) -> None:
+        self.what, self._admit = what, admit
+        self.kept: list[T] = []
         self.left_out: list[Withheld] = []
         self.notes: list[str] = []
         self._names: set[str] = set()
-        self._bytes = 0
-        self._unnamed = 0
+        self._bytes = self._unnamed = 0
         self._twice: dict[str, None] = {}
-        self._odd: list[str] = []
 
     def take(self, item: bytes) -> bool:
-        """Takes one tool; returns whether no more can be taken."""
+        """Takes one item; returns whether no more can be taken."""
         if len(self._names) >= MAX_TOOLS:
-            self.notes.append(f"It lists more than {MAX_TOOLS:,} tools; the rest is left out.")
+            self.notes.append(f"It lists more than {MAX_TOOLS:,} {self.what}s; the rest is left out.")
             return True
-        admitted = admit(item)
-        name = admitted.name
+        admitted = self._admit(item)
+        name = admitted.name if isinstance(admitted, Withheld) else admitted[0]
+        is_new = not isinstance(admitted, Withheld) and name not in self._names
+        # Each counts: a list of what is malformed, or of one item, without end is one.
+        self._names.add(name if is_new else f"{len(self._names)} {name}")
         if isinstance(admitted, Withheld):
-            # Each counts: a list of what is malformed without end is one.
-            self._names.add(f"{len(self._names)} {name}")
-            self._leave_out(admitted)
-        elif name in self._names:
+            self.leave_out(admitted)
+        elif not is_new:
             # Of two definitions under one name, a script could not tell which it calls.
             self._twice.setdefault(shown(name))
-        elif self._bytes + admitted.size > MAX_LISTED_BYTES:
-            why = f"the server's definitions together have over {MAX_LISTED_BYTES} bytes"
-            self._names.add(name)
-            self._leave_out(left_out(name, why))
+        elif self._bytes + admitted[1] > MAX_LISTED_BYTES:
+            why = f"the server's {self.what}s together have over {MAX_LISTED_BYTES} bytes"
+            self.leave_out(left_out(name, why))
         else:
-            self._names.add(name)
-            self._bytes += admitted.size
-            self.tools.append(admitted)
-            if admitted.odd:
-                self._odd.append(shown(name))
+            self._bytes += admitted[1]
+            self.kept.append(admitted[2])
         return False
 
-    def param_headers(self) -> dict[str, dict[tuple[str, ...], str]]:
-        """Returns which inputs of tools are repeated in headers, and leaves out the tools that say so wrongly."""
-        known: dict[str, dict[tuple[str, ...], str]] = {}
-        for tool in [*self.tools]:
-            schema: object = tool.definition.get("inputSchema")
-            given = schema if is_object(schema) else {}
-            if (why := find_invalid_x_mcp_header(given)) is not None:
-                self.tools.remove(tool)
-                self._leave_out(left_out(tool.name, f"its x-mcp-header is invalid ({why})"))
-            elif header_map := x_mcp_header_map(given):
-                known[tool.name] = header_map
-        return known
+    def leave_out(self, item: Withheld) -> None:
+        """Notes what is not kept."""
+        if len(self.left_out) < MAX_LEFT_OUT:
+            self.left_out.append(item)
+        else:
+            self._unnamed += 1
 
     def close(self) -> None:
-        """Adds the notes on tools that are left out unnamed, or listed twice."""
+        """Adds the notes on items that are left out unnamed, or listed twice."""
         if self._unnamed:
-            self.notes.append(f"{self._unnamed} more of its tools are left out.")
+            self.notes.append(f"{self._unnamed} more of its {self.what}s are left out.")
         if self._twice:
             names = ", ".join([*self._twice][:MAX_NAMED])
             self.notes.append(
-                f"It lists {len(self._twice)} names more than once, and the first of each is kept: {names}."
+                f"It lists {len(self._twice)} {self.what}s more than once, and the first of each is kept: {names}."
             )
-        if self._odd:
-            names = ", ".join(self._odd[:MAX_NAMED])
-            self.notes.append(f"Parts of the schemas of {len(self._odd)} tools are no JSON Schema: {names}.")
 
-    def _leave_out(self, tool: Withheld) -> None:
-        if len(self.left_out) < MAX_LEFT_OUT:
-            self.left_out.append(tool)
-        else:
-            self._unnamed += 1
+
+def _tool_of(item: bytes) -> tuple[str, int, ToolDefinition] | Withheld:
+    tool = admit(item)
+    return tool if isinstance(tool, Withheld) else (tool.name, tool.size, tool)
+
+
+def _param_headers(listing: Listing[ToolDefinition]) -> dict[str, dict[tuple[str, ...], str]]:
+    """Returns which inputs of tools are repeated in headers, and leaves out the tools that say so wrongly."""
+    known: dict[str, dict[tuple[str, ...], str]] = {}
+    for tool in [*listing.kept]:
+        schema: object = tool.definition.get("inputSchema")
+        given = schema if is_object(schema) else {}
+        if (why := find_invalid_x_mcp_header(given)) is not None:
+            listing.kept.remove(tool)
+            listing.leave_out(left_out(tool.name, f"its x-mcp-header is invalid ({why})"))
+        elif header_map := x_mcp_header_map(given):
+            known[tool.name] = header_map
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +250,7 @@ class ServerFacts:
         yield from self.odd
 
 
-def facts_of(session: ClientSession, listing: Listing, odd: tuple[str, ...]) -> ServerFacts:
+def facts_of(session: ClientSession, listing: Listing[ToolDefinition], odd: tuple[str, ...]) -> ServerFacts:
     """Returns the facts of a session that is connected; names and instructions are cut at their caps, and `odd` says
     what was mended in how it introduced itself."""
     info, capabilities = session.server_info, session.server_capabilities
@@ -254,7 +260,7 @@ def facts_of(session: ClientSession, listing: Listing, odd: tuple[str, ...]) -> 
         version=info.version if info and _VERSION.fullmatch(info.version or "") else None,
         instructions=_cut(session.instructions, MAX_TEXT_CHARS),
         capabilities=tuple(sorted(capabilities.model_dump(exclude_none=True))) if capabilities else (),
-        tools=tuple(listing.tools),
+        tools=tuple(listing.kept),
         left_out=tuple(listing.left_out),
         notes=tuple(listing.notes),
         odd=odd,
@@ -427,7 +433,7 @@ class ToolList:
             await asyncio.sleep(RELISTEN_SECONDS)
 
     async def _read(self, client: ClientSession, connection: Connection) -> ServerFacts:
-        listing = Listing()
+        listing = Listing("tool", _tool_of)
         if client.server_capabilities is not None and client.server_capabilities.tools is not None:
             listing = await list_tools(client, connection)
         facts = facts_of(client, listing, connection.notes)

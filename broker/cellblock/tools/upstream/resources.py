@@ -9,6 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import mcp_types as types
@@ -19,11 +20,17 @@ from pydantic import BaseModel, ValidationError
 from cellblock.base.callbacks import tell
 from cellblock.base.json import is_object
 from cellblock.base.visible import visible, visible_schema
-from cellblock.tools.catalog.model import CAPABILITIES, Kind
+from cellblock.tools.catalog.model import CAPABILITIES, Kind, Withheld
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import Link, Upstream
-from cellblock.tools.upstream.definitions import MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_TOOL_BYTES
-from cellblock.tools.upstream.listing import LIST_SECONDS, MAX_LISTED_BYTES, MAX_TOOLS, read_pages
+from cellblock.tools.upstream.definitions import (
+    MALFORMED,
+    MAX_NAME_CHARS,
+    MAX_TEXT_CHARS,
+    MAX_TOOL_BYTES,
+    left_out,
+)
+from cellblock.tools.upstream.listing import LIST_SECONDS, Listing, read_pages
 from cellblock.tools.upstream.wire.messages import decoded
 
 Entry = types.Resource | types.ResourceTemplate | types.Prompt
@@ -53,66 +60,39 @@ _LISTS: Final[Mapping[Kind, _List]] = {
 }
 
 
-class Entries:
-    """Reads a list of resources or prompts, page by page.
+def new_listing(kind: Kind) -> Listing[Entry]:
+    """Makes what reads a list of resources or prompts."""
+    what = _LISTS[kind]
+    return Listing(what.what, partial(_admitted, what.item))
 
-    Attributes:
-        found: What is kept.
-        notes: Sentences about the list as a whole.
-    """
 
-    def __init__(self, kind: Kind) -> None:
-        self.what = _LISTS[kind].what
-        self.found: list[Entry] = []
-        self.notes: list[str] = []
-        self._model = _LISTS[kind].item
-        self._seen: set[str] = set()
-        self._bytes = 0
-        self._left_out = 0
-
-    def take(self, item: bytes) -> bool:
-        """Takes one item; returns whether no more can be taken."""
-        if len(self._seen) >= MAX_TOOLS:
-            self.notes.append(f"It lists more than {MAX_TOOLS:,} {self.what}s; the rest is left out.")
-            return True
-        entry = _read(self._model, item) if len(item) <= MAX_TOOL_BYTES else None
-        if entry is None:
-            self._seen.add(f"{len(self._seen)} ")
-            self._left_out += 1
-        else:
-            self._take(entry, len(item))
-        return False
-
-    def close(self) -> None:
-        """Adds a note on the items that are left out."""
-        if self._left_out:
-            self.notes.append(
-                f"{self._left_out} of its {self.what}s are left out: malformed, listed twice, or over a cap."
-            )
-
-    def _take(self, item: Entry, size: int) -> None:
-        key = key_of(item)[: MAX_KEY_CHARS + 1]
-        is_new = key not in self._seen
-        # One that comes twice counts, too: a list of one item without end is one.
-        self._seen.add(key if is_new else f"{len(self._seen)} {key}")
-        texts = (item.name, MAX_NAME_CHARS), (item.title, MAX_TEXT_CHARS)
-        texts = (*texts, (item.description, MAX_TEXT_CHARS), (key, MAX_KEY_CHARS))
-        fits = is_new and all(text is None or len(text) <= most for text, most in texts)
-        if not fits or self._bytes + size > MAX_LISTED_BYTES:
-            self._left_out += 1
-            return
-        self._bytes += size
+def _admitted(
+    model: type[types.Resource | types.ResourceTemplate | types.Prompt], item: bytes
+) -> tuple[str, int, Entry] | Withheld:
+    entry: Entry | None = _read(model, item) if len(item) <= MAX_TOOL_BYTES else None
+    if entry is None:
+        return left_out(MALFORMED, "it is malformed, or too large")
+    key = key_of(entry)
+    texts = (entry.name, MAX_NAME_CHARS), (entry.title, MAX_TEXT_CHARS)
+    for text, most in (*texts, (entry.description, MAX_TEXT_CHARS), (key, MAX_KEY_CHARS)):
+        if text is not None and len(text) > most:
+            return left_out(entry.name, f"one of its texts has over {most} characters")
+    if isinstance(entry, types.Prompt):
         # A prompt is asked for by its name.
-        self.found.append(
-            item if isinstance(item, types.Prompt) else item.model_copy(update={"name": visible(item.name)})
-        )
+        return key, len(item), entry
+    return key, len(item), entry.model_copy(update={"name": visible(entry.name)})
 
 
-async def list_entries(kind: Kind, session: ClientSession) -> Entries:
+async def list_entries(kind: Kind, session: ClientSession) -> Listing[Entry]:
     """Reads a whole list, as `read_pages`."""
-    listing = Entries(kind)
+    listing = new_listing(kind)
     await read_pages(listing, session, _LISTS[kind].request)
     listing.close()
+    if listing.left_out:
+        first = listing.left_out[0]
+        listing.notes.append(
+            f"{len(listing.left_out)} of its {listing.what}s are left out; the first, {first.name}: {first.why}."
+        )
     return listing
 
 
@@ -168,7 +148,7 @@ class Resources:
         self.revision = 0
         self.followed = followed
         self._server, self._on_change, self._on_update = server, on_change, on_update
-        self._known: dict[Kind, Entries] = {}
+        self._known: dict[Kind, Listing[Entry]] = {}
         self._turns: defaultdict[Kind, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._news: asyncio.TimerHandle | None = None
 
@@ -184,7 +164,7 @@ class Resources:
         if session is None or getattr(session.server_capabilities, CAPABILITIES[kind], None) is None:
             return []
         if held is not None and not fresh:
-            return held.found
+            return held.kept
         with contextlib.suppress(TimeoutError):
             # One at a time: who has waited takes what has come meanwhile.
             async with asyncio.timeout(LIST_SECONDS):
@@ -195,7 +175,7 @@ class Resources:
             finally:
                 self._turns[kind].release()
         held = self._known.get(kind)
-        return held.found if held is not None else []
+        return held.kept if held is not None else []
 
     def note_change(self) -> None:
         """Notes that the server's lists may have changed; where nobody has asked for a list, nobody is to hear it."""
@@ -238,13 +218,15 @@ class Resources:
                     return True
         return False
 
-    async def _listed(self, kind: Kind, session: ClientSession, before: Entries | None) -> Entries:
+    async def _listed(
+        self, kind: Kind, session: ClientSession, before: Listing[Entry] | None
+    ) -> Listing[Entry]:
         """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
-        listing = Entries(kind)
+        listing = new_listing(kind)
         try:
             listing = await list_entries(kind, session)
         except (TimeoutError, MCPError, ValidationError) as error:
-            listing.found = before.found if before is not None else []
+            listing.kept = before.kept if before is not None else []
             if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:
                 listing.notes.append(
                     f"Its {listing.what} list cannot be read: {failures.reason_of(error, self._server.redactor)}."

@@ -247,7 +247,7 @@ class Learner:
             now,
             declared=None if declared is None else self._validator(offer, declared, "output"),
             given=output,
-            keep_sample=self._settings.keep_samples,
+            keep_sample=self._settings.keeps_samples(offer.server),
             by=offer.by,
         )
 

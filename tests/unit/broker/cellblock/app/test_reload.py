@@ -22,15 +22,10 @@ def test_every_live_setting_is_one() -> None:
         ({}, {}, [], []),
         ({"typecheck_timeout_ms": 5}, {"typecheck_timeout_ms": 6}, ["typecheck_timeout_ms"], []),
         (
-            {"limits": {"timeout_ms": {"default": 5, "maximum": 9}}},
-            {
-                "limits": {
-                    "timeout_ms": {"default": 6, "maximum": 9},
-                    "max_memory_bytes": {"default": 9, "maximum": 9},
-                }
-            },
-            ["limits.timeout_ms.default"],
-            ["limits.max_memory_bytes.default", "limits.max_memory_bytes.maximum"],
+            {"limits": {"timeout_ms": [5, 9]}},
+            {"limits": {"timeout_ms": [6, 9], "max_memory_bytes": [9, 9]}},
+            ["limits.timeout_ms"],
+            ["limits.max_memory_bytes"],
         ),
         ({"pins": {"a": "off"}}, {"pins": "off"}, ["pins", "pins.a"], []),
         ({}, {"pool": {"capacity": 3}, "state_dir": "/x"}, [], ["pool.capacity", "state_dir"]),

@@ -24,7 +24,7 @@ from cellblock.tools.catalog.outputs import nothing_observed
 from cellblock.tools.upstream.auth.exchange import shown_line
 from cellblock.tools.upstream.definitions import ToolDefinition, admit, shown
 from cellblock.tools.upstream.listing import facts_of
-from cellblock.tools.upstream.resources import Entries
+from cellblock.tools.upstream.resources import new_listing
 from cellblock.tools.upstream.wire.messages import quoted
 from cellblock.types.definitions import mcp_definition, published
 from cellblock.types.discovery import Discovery
@@ -64,7 +64,7 @@ def hostile(hidden: str) -> Catalog:
     entry = definition.as_entry("read")
     info = types.Implementation(name=said, version=said)
     session = SimpleNamespace(server_info=info, server_capabilities=None, instructions=said)
-    facts = facts_of(cast("Any", session), cast("Any", SimpleNamespace(tools=(), left_out=(), notes=())), ())
+    facts = facts_of(cast("Any", session), cast("Any", SimpleNamespace(kept=(), left_out=(), notes=())), ())
     server = ServerEntry(
         "notes",
         facts.name or "",
@@ -92,9 +92,9 @@ def of_definition(catalog: Catalog) -> str:
 
 
 def listed(hidden: str) -> str:
-    entries = Entries("prompts")
+    entries = new_listing("prompts")
     entries.take(json.dumps({"name": "p", "title": f"a{hidden}b", "description": f"a{hidden}b"}).encode())
-    (one,) = entries.found
+    (one,) = entries.kept
     return f"{one.title}{one.description}"
 
 

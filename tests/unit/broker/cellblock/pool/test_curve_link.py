@@ -213,16 +213,19 @@ async def test_a_connection_that_ends_is_known_at_once(scene: Scene) -> None:
     assert other.heard == []
 
 
+OTHER = protocol.PROTOCOL_VERSION + 1
+
+
 @pytest.mark.parametrize(
     ("hello", "said"),
     [
         (
-            replace(HELLO, protocol=7),
-            f"it speaks protocol 7, this broker {protocol.PROTOCOL_VERSION}",
+            replace(HELLO, protocol=OTHER),
+            f"it speaks protocol {OTHER}, this broker {protocol.PROTOCOL_VERSION}",
         ),
         (
-            {**msgspec.to_builtins(HELLO), "protocol": 7, "news": True},
-            f"it speaks protocol 7, this broker {protocol.PROTOCOL_VERSION}",
+            {**msgspec.to_builtins(HELLO), "protocol": OTHER, "news": True},
+            f"it speaks protocol {OTHER}, this broker {protocol.PROTOCOL_VERSION}",
         ),
         ({**msgspec.to_builtins(HELLO), "capacity": -1}, "malformed"),
         (replace(HELLO, message_bytes=5000), "--max-message-bytes 16777216"),

@@ -21,7 +21,7 @@ BROKEN = """{
     "b": {"url": "http://x", "envFile": "x", "headers": {"A": "hunter2-secret"}}
   },
   "cellblock": {"pol": {}, "pool": {"warm": -1}, "isolation": "perhaps",
-    "limits": {"timeout_ms": {"default": 3, "maximum": -1}}}
+    "limits": {"timeout_ms": [3, -1]}}
 }"""
 
 BROKEN_TOML = """
@@ -65,7 +65,7 @@ def test_all_problems_of_a_json_file_with_their_places(file: Path) -> None:
         ("error", 7, 17, "cellblock.pol"),
         ("error", 7, 45, "cellblock.pool.warm"),
         ("error", 7, 63, "cellblock.isolation"),
-        ("error", 8, 56, "cellblock.limits.timeout_ms.maximum"),
+        ("error", 8, 34, "cellblock.limits.timeout_ms.1"),
     ]
     hints = {problem.place: problem.hint for problem in check_config(file).problems}
     assert hints["mcpServers.a.comand"] == "Did you mean command? Rename it, or take it out."
@@ -76,10 +76,10 @@ def test_all_problems_of_a_toml_file_with_their_places(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(BROKEN_TOML)
     assert found(file) == [
-        ("warning", 4, 14, "mcpServers.a.args.1"),
+        ("warning", 4, 8, "mcpServers.a.args.1"),
         ("error", 6, 8, "cellblock.pool.warm"),
         ("error", 7, 1, "cellblock.pool.caps"),
-        ("error", 9, 39, "cellblock.limits.timeout_ms.maximum"),
+        ("error", 9, 14, "cellblock.limits.timeout_ms.maximum"),
     ]
 
 
@@ -120,7 +120,7 @@ def test_the_command_prints_places_and_no_secrets(file: Path) -> None:
     # Every other command says the same errors, all of them, and where they are.
     other = command(file, "types")
     assert other.returncode == 2 and other.stdout == ""
-    assert f"{file}:8:56: cellblock.limits.timeout_ms.maximum" in other.stderr
+    assert f"{file}:8:34: cellblock.limits.timeout_ms.1" in other.stderr
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ WHOLE: dict[str, Any] = {
     },
     "cellblock": {
         "pool": {"warm": 1, "capacity": 2},
-        "limits": {"timeout_ms": {"default": 5, "maximum": 10}},
+        "limits": {"timeout_ms": [5, 10]},
         "state_dir": "/var/lib/x",
         "tools": ["my.tools"],
     },
@@ -75,9 +75,8 @@ tools = ["my.tools"]
 [cellblock.pool]
 warm = 1
 capacity = 2
-[cellblock.limits.timeout_ms]
-default = 5
-maximum = 10
+[cellblock.limits]
+timeout_ms = [5, 10]
 """
 
 
@@ -156,6 +155,10 @@ def test_a_file_that_is_not_there_and_one_of_the_wrong_kind(tmp_path: Path) -> N
             "cellblock.pins.a",
         ),
         ({"cellblock": {"dashboard": {"enabled": "no"}}}, "cellblock.dashboard"),
+        ({"cellblock": {"http": {"allowed_hosts": ["ftp://a"]}}}, "cellblock.http.allowed_hosts.0"),
+        ({"cellblock": {"http": {"allowed_hosts": ["https://a/b"]}}}, "cellblock.http.allowed_hosts.0"),
+        ({"cellblock": {"http": {"allowed_hosts": ["me@a"]}}}, "cellblock.http.allowed_hosts.0"),
+        ({"cellblock": {"http": {"allowed_origins": ["a"]}}}, "cellblock.http.allowed_origins"),
     ],
     ids=str,
 )
@@ -204,15 +207,19 @@ def test_pins_have_a_reaction_for_all_and_for_one() -> None:
         ({"maximum": 1_000}, 1_000, 1_000),
         ({"maximum": 700_000}, 55_000, 700_000),
         ({"default": 1, "maximum": 2}, 1, 2),
+        ([1, 2], 1, 2),
     ],
 )
-def test_a_limit_may_be_a_number_or_half_a_range(given: Any, default: int, maximum: int) -> None:
+def test_a_limit_is_a_number_or_a_pair_and_in_older_files_an_object(
+    given: Any, default: int, maximum: int
+) -> None:
     limit = parse_settings({"cellblock": {"limits": {"timeout_ms": given}}}).cellblock.limits.timeout_ms
     assert (limit.default, limit.maximum) == (default, maximum)
 
 
 @pytest.mark.parametrize(
-    "given", ["5s", True, -1, {}, {"defalt": 1}, {"default": 2, "maximum": 1}, {"default": "x"}, None, [1]]
+    "given",
+    ["5s", True, -1, {}, {"defalt": 1}, {"default": 2, "maximum": 1}, {"default": "x"}, None, [1], [2, 1]],
 )
 def test_a_limit_that_is_neither_is_refused_with_its_place(given: Any) -> None:
     with pytest.raises(ConfigProblems, match=r"cellblock\.limits\.timeout_ms"):
@@ -274,7 +281,7 @@ def test_an_endpoint_with_keys_may_be_any_tcp_address(listen: str, local: bool) 
 
 def test_hosts_on_ray_need_no_key_of_yours() -> None:
     ray = hosts_of(listen="tcp://0.0.0.0:7070", local=False, ray={"connect": ["dns://brokers:7070"]}).ray
-    assert ray is not None and (ray.min, ray.max, ray.resources) == (1, 8, {"CPU": 2})
+    assert ray is not None and (ray.hosts, ray.options) == ((1, 8), {"resources": {"CPU": 2}})
     assert hosts_of(listen="tcp://0.0.0.0:7070", ray={}, **BOTH_KEYS).ray is not None
 
 
@@ -295,13 +302,28 @@ def test_hosts_on_ray_need_no_key_of_yours() -> None:
         ({"key": "k"}, "cellblock.hosts", "only with `listen`"),
         ({"local": False}, "cellblock.hosts", "no script could run"),
         ({"ray": {}}, "cellblock.hosts", "only with `listen`"),
-        ({"listen": "tcp://h:1", "ray": {"min": 3, "max": 2}}, "cellblock.hosts.ray", "min 3 is over max 2"),
+        (
+            {"listen": "tcp://h:1", "ray": {"hosts": [3, 2]}},
+            "cellblock.hosts.ray.hosts",
+            "min 3 is over max 2",
+        ),
         (
             {"listen": "tcp://h:1", "ray": {"connect": ["h:1"]}},
             "cellblock.hosts.ray.connect",
             "tcp://HOST:PORT",
         ),
-        ({"listen": "tcp://h:1", "ray": {"resources": {"CPU": 0}}}, "cellblock.hosts.ray.resources.CPU", ""),
+        ({"listen": "tcp://h:1", "ray": {"hosts": 0}}, "cellblock.hosts.ray.hosts.1", ""),
+        ({"listen": "tcp://h:1", "ray": {"hosts": [1]}}, "cellblock.hosts.ray.hosts", "[MIN, MAX]"),
+        (
+            {"listen": "tcp://h:1", "ray": {"options": {"resources": {"CPU": 0}}}},
+            "cellblock.hosts.ray.options",
+            "CPU is no number over 0",
+        ),
+        (
+            {"listen": "tcp://h:1", "ray": {"options": {"num_cpus": {}}}},
+            "cellblock.hosts.ray.options.num_cpus.[key]",
+            "",
+        ),
         ({"lisen": "tcp://h:1"}, "cellblock.hosts.lisen", ""),
     ],
 )
@@ -473,6 +495,31 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (
         {"schemas": {"unwrap": "json", "servers": {"wiki": {"learn": False, "unwrap": None}}}},
         {"schemas": {"unwrap": "json", "learn": {"wiki": False}}},
+    ),
+    ({"schemas": {"keep_samples": True}}, {"schemas": {"learn": "samples"}}),
+    (
+        {"schemas": {"keep_samples": True, "learn": {"*": "shared", "wiki": True, "files": False}}},
+        {"schemas": {"learn": {"*": "shared", "wiki": "samples", "files": False}}},
+    ),
+    (
+        {"schemas": {"keep_samples": True, "servers": {"wiki": {"keep_samples": False}}}},
+        {"schemas": {"learn": {"*": "samples", "wiki": True}}},
+    ),
+    (
+        {"schemas": {"servers": {"wiki": {"keep_samples": True}}}},
+        {"schemas": {"learn": {"wiki": "samples"}}},
+    ),
+    (
+        {"http": {"allowed_hosts": ["a"], "allowed_origins": ["https://b"]}},
+        {"http": {"allowed_hosts": ["a", "https://b"]}},
+    ),
+    (
+        {"hosts": {"listen": "tcp://h:1", "ray": {"min": 0, "resources": {"GPU": 1}}}},
+        {"hosts": {"listen": "tcp://h:1", "ray": {"hosts": [0, 8], "options": {"resources": {"GPU": 1}}}}},
+    ),
+    (
+        {"hosts": {"listen": "tcp://h:1", "ray": {"min": 3, "max": 3, "runtime_env": {"pip": ["x"]}}}},
+        {"hosts": {"listen": "tcp://h:1", "ray": {"hosts": 3, "options": {"runtime_env": {"pip": ["x"]}}}}},
     ),
     ({"isolation": {"mode": "off"}}, {"isolation": "off"}),
     ({"isolation": {}}, {}),

@@ -67,9 +67,8 @@ def test_resources_are_options_of_an_actor() -> None:
 def test_hosts_find_the_broker_where_ray_knows_its_machine(
     endpoint: str, connect: list[str], names: tuple[str, ...]
 ) -> None:
-    settings = {"connect": connect, "min": 1, "max": 2, "resources": {"CPU": 2}}
     task = {
-        "settings": {**settings, "runtime_env": {}},
+        "settings": {"connect": connect, "hosts": [1, 2], "options": {"resources": {"CPU": 2}}},
         "capacity": 4,
         "shrink_seconds": 1.5,
         "endpoint": endpoint,
@@ -79,6 +78,7 @@ def test_hosts_find_the_broker_where_ray_knows_its_machine(
     plan = reporter.plan_of(task, "10.1.2.3")
     assert plan.arguments == ("--connect", *names, "--capacity", "4")
     assert (plan.shrink_seconds, plan.secret) == (1.5, b"\n" * 32)
+    assert (plan.least, plan.most, plan.resources, plan.runtime_env) == (1, 2, {"CPU": 2}, {})
 
 
 CAPACITY = 16

@@ -19,6 +19,7 @@ from cellblock.tools.upstream.definitions import (
     shown,
 )
 from cellblock.tools.upstream.listing import MAX_LEFT_OUT, Listing, list_tools
+from cellblock.tools.upstream.resources import key_of, new_listing
 from cellblock.tools.upstream.wire.repair import CARRIED, Page
 from support.nesting import nested
 
@@ -200,7 +201,7 @@ def test_what_is_beside_a_tool_over_a_cap_costs_not_the_tool(beside: dict[str, A
 @pytest.mark.parametrize("bad", [5, None, {}, {"name": []}, {"name": ""}])
 async def test_a_malformed_tool_costs_no_other(bad: Any) -> None:
     read = await read_pages([[bad, {"name": "good"}]])
-    assert [tool.name for tool in read.tools] == ["good"]
+    assert [tool.name for tool in read.kept] == ["good"]
     assert len(read.left_out) == 1
 
 
@@ -302,11 +303,11 @@ class Lists:
         return {"_meta": {CARRIED: Page(items, str(number + 1) if more else None)}}
 
 
-async def read_of(lists: Any) -> Listing:
+async def read_of(lists: Any) -> Listing[Any]:
     return await list_tools(lists, lists)
 
 
-async def read_pages(pages: list[list[Any]], endless: bool = False) -> Listing:
+async def read_pages(pages: list[list[Any]], endless: bool = False) -> Listing[Any]:
     """What is read of a server with these pages."""
     return await read_of(Lists(pages, endless=endless))
 
@@ -317,14 +318,14 @@ async def test_cursors_without_end_stop_at_the_cap_on_pages(
 ) -> None:
     monkeypatch.setattr(listing, "MAX_PAGES", 7)
     read = await read_pages([page], endless=True)
-    assert len(read.tools) == len(page)
+    assert len(read.kept) == len(page)
     assert "after 7 pages" in read.notes[0]
     assert len(read.notes) < 3
 
 
 async def test_thousands_of_tools_stop_at_the_cap() -> None:
     read = await read_pages([[small_tool(f"t{number}") for number in range(5_000)]])
-    assert len(read.tools) == 2_000
+    assert len(read.kept) == 2_000
     assert "more than 2,000 tools" in read.notes[0]
 
 
@@ -334,14 +335,14 @@ async def test_tools_that_are_left_out_count_and_are_named_up_to_a_number(
     monkeypatch.setattr(definitions, "MAX_TEXT_CHARS", 50)
     big = [small_tool(f"t{number}", description="d" * 100) for number in range(500)]
     read = await read_pages([[*big, small_tool("good")]])
-    assert [one.name for one in read.tools] == ["good"]
+    assert [one.name for one in read.kept] == ["good"]
     assert len(read.left_out) == MAX_LEFT_OUT
     assert read.notes == [f"{500 - MAX_LEFT_OUT} more of its tools are left out."]
 
 
 async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said() -> None:
     read = await read_pages([[small_tool("a", description="good")], [small_tool("a", description="bad")]])
-    [kept] = read.tools
+    [kept] = read.kept
     assert kept.definition["description"] == "good"
     assert not read.left_out
     assert "more than once" in read.notes[0] and read.notes[0].endswith(" a.")
@@ -351,16 +352,16 @@ async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(listing, "MAX_LISTED_BYTES", 10_000)
     tools = [small_tool(f"t{number}", description="d" * 1_000) for number in range(20)]
     read = await read_pages([tools])
-    assert 5 < len(read.tools) < 10
+    assert 5 < len(read.kept) < 10
     assert "together have over 10000 bytes" in read.left_out[0].why
-    assert len(read.tools) + len(read.left_out) == 20
+    assert len(read.kept) + len(read.left_out) == 20
 
 
 async def test_what_was_read_when_a_server_falls_silent_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "LIST_SECONDS", 0.05)
 
     read = await read_of(Lists([[small_tool("a")], []], silent_after=1))
-    assert [one.name for one in read.tools] == ["a"]
+    assert [one.name for one in read.kept] == ["a"]
     assert "within 0.05 s" in read.notes[0]
 
 
@@ -369,3 +370,21 @@ async def test_silence_from_the_start_is_a_timeout(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(TimeoutError, match=r"^no tool list within 0\.05 s$"):
         await read_of(Lists([[]], silent_after=0))
+
+
+def test_of_resources_what_is_malformed_or_too_long_is_left_out_with_the_reason() -> None:
+    listing = new_listing("resources")
+    for item in (
+        {"uri": "a:1", "name": "one"},
+        {"uri": 7},
+        {"uri": "a:2", "name": "x" * 1_000},
+        {"uri": "a:1", "name": "two"},
+    ):
+        assert not listing.take(json.dumps(item).encode())
+    listing.close()
+    assert [(one.name, key_of(one)) for one in listing.kept] == [("one", "a:1")]
+    assert [one.why for one in listing.left_out] == [
+        "it is malformed, or too large",
+        "one of its texts has over 256 characters",
+    ]
+    assert listing.notes == ["It lists 1 resources more than once, and the first of each is kept: a:1."]

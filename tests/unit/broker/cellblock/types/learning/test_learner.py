@@ -166,7 +166,7 @@ async def test_no_value_is_kept_unless_asked_for(tmp_path: Path, path: Path) -> 
     async with learning(path) as made:
         assert (await seen(made, {"name": "a secret"})).sample is None
     assert all(b"a secret" not in content for content in contents(tmp_path))
-    async with learning(None, keep_samples=True) as made:
+    async with learning(None, learn={"files": "samples"}) as made:
         assert json.loads((await seen(made, {"name": "a secret"})).sample or "") == {"name": "a secret"}
         assert (await seen(made, "x" * 10_000, "text")).sample == '{"name": "a secret"}'
 

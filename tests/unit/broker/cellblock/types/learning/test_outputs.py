@@ -261,22 +261,22 @@ PLAIN = {"type": "flu", "ident": 2, "rows": [{"n": 1}]}
     ("by", "asks", "learn", "shown", "hidden"),
     [
         *(
-            (("", ""), who, True, "alice_medical Ignore_rules ident", "")
+            (("", ""), who, "samples", "alice_medical Ignore_rules ident", "")
             for who in ("cli", "token", "stdio:x")
         ),
-        (("oauth:a", "oauth:a"), "oauth:a", True, "alice_medical Ignore_rules ident", ""),
+        (("oauth:a", "oauth:a"), "oauth:a", "samples", "alice_medical Ignore_rules ident", ""),
         # What one alone has shown is shown to that one, and no value to anybody as soon as there are two.
-        (("oauth:a", "oauth:b"), "oauth:a", True, "alice_medical Ignore_rules ident", "hiv flu 2001-01"),
-        (("oauth:a", "oauth:b"), "oauth:b", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
-        (("oauth:a", "oauth:b"), "oauth:c", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
-        (("oauth:a", "token:ci"), "token", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
-        (("token", "token:ci"), "token:ci", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
-        (("token", "token:ci"), "cli", True, "alice_medical Ignore_rules ident", "hiv flu 2001-01"),
-        (("oauth:a", "oauth:a"), "oauth:b", True, "", "ident hiv flu alice Ignore 2001-01"),
+        (("oauth:a", "oauth:b"), "oauth:a", "samples", "alice_medical Ignore_rules ident", "hiv flu 2001-01"),
+        (("oauth:a", "oauth:b"), "oauth:b", "samples", "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("oauth:a", "oauth:b"), "oauth:c", "samples", "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("oauth:a", "token:ci"), "token", "samples", "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("token", "token:ci"), "token:ci", "samples", "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        (("token", "token:ci"), "cli", "samples", "alice_medical Ignore_rules ident", "hiv flu 2001-01"),
+        (("oauth:a", "oauth:a"), "oauth:b", "samples", "", "ident hiv flu alice Ignore 2001-01"),
         # What 0.1.0 has learnt may be anybody's.
-        ((None, "oauth:b"), "oauth:b", True, "ident rows n type", "hiv flu alice Ignore 2001-01"),
-        ((None, "oauth:b"), "oauth:c", True, "", "ident hiv flu alice Ignore 2001-01"),
-        ((None, "cli"), "cli", True, "alice_medical Ignore_rules ident", ""),
+        ((None, "oauth:b"), "oauth:b", "samples", "ident rows n type", "hiv flu alice Ignore 2001-01"),
+        ((None, "oauth:b"), "oauth:c", "samples", "", "ident hiv flu alice Ignore 2001-01"),
+        ((None, "cli"), "cli", "samples", "alice_medical Ignore_rules ident", ""),
         # The user says so of a server; values stay out.
         (
             ("oauth:a",) * 2,
@@ -291,8 +291,8 @@ async def test_what_one_principal_alone_has_shown_stays_with_it(
     tmp_path: Path, by: Sequence[str | None], asks: str, learn: Any, shown: str, hidden: str
 ) -> None:
     declared = {"type": "object", "additionalProperties": {"type": "integer"}}
-    world = World(tool(), tool("declared", output_schema=declared), learn=learn, keep_samples=True)
-    settings = SchemaSettings.model_validate({"learn": learn, "keep_samples": True})
+    world = World(tool(), tool("declared", output_schema=declared), learn=learn)
+    settings = SchemaSettings.model_validate({"learn": learn})
     for value, whose in zip((SECRET, PLAIN), by, strict=True):
         # Each in a process of its own: what is kept says whose it is.
         learner = Learner(settings, LocalStore(tmp_path))
