@@ -421,9 +421,6 @@ HONEST = [
         calls={"odd.get_weather": 1},
         servers={"odd": {"get_weather": {"text": "sunny"}}},
     ),
-        calls={"odd.get_weather": 2},
-        servers={"odd": {"get_weather": {"text": "sunny"}}},
-    ),
     honest(
         "an unlabelled server's answer is kept in a file",
         told("await files.write_file({ body: await odd.get_weather({}) })", "odd", "files"),
