@@ -302,10 +302,10 @@ ATTACKS = [
         ),
         calls={"mail.send": 0},
         policy={
-            "flows": {
-                "preset": "guard",
-                "rules": [{"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"}],
-            }
+            "flows": [
+                {"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"},
+                "guard",
+            ]
         },
     ),
     attack(
@@ -391,16 +391,14 @@ HONEST = [
         told('await mail.send({ to: ["ann@acme.example"], body: await mail.read({}) })', "mail"),
         calls={"mail.send": 1},
         policy={
-            "flows": {
-                "preset": "guard",
-                "rules": [
-                    {
-                        "to": "mail.send",
-                        "arguments": {"to": ["ann@acme.example", "bob@acme.example"]},
-                        "then": "allow",
-                    }
-                ],
-            }
+            "flows": [
+                {
+                    "to": "mail.send",
+                    "arguments": {"to": ["ann@acme.example", "bob@acme.example"]},
+                    "then": "allow",
+                },
+                "guard",
+            ]
         },
     ),
     honest(

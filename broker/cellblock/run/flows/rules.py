@@ -119,14 +119,13 @@ class FlowRules:
         on_always: OnAlways | None = None,
     ) -> None:
         self._on_always = on_always
-        flows = settings.flow_rules
-        self.is_on = flows is not None
-        self.guards = flows is not None and flows.preset == "guard"
+        self.is_on = settings.flows != "off"
+        self.guards = "guard" in settings.flows
         self._servers = servers
         self._trusts = frozenset(settings.trust_ifc)
         # Those that say more of a name first.
         self._labels = sorted(settings.labels.items(), key=lambda one: -len(one[0].replace("*", "")))
-        self._rules = [_Rule(rule, index) for index, rule in enumerate(flows.rules if flows else [])]
+        self._rules = [_Rule(rule, index) for index, rule in settings.flow_rules.items()]
         self._tools = Newest[tuple[str, int], tuple[ToolEntry, ToolFlow]](KEPT_TOOLS)
 
     def of(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
@@ -211,9 +210,8 @@ class _Rule:
     def __init__(self, rule: FlowRule, index: int) -> None:
         self.number, self._arguments = index + 1, frozenset(rule.arguments or ())
         self.then: Then = rule.then
-        source = rule.source
-        self._secrecy = None if source.secrecy is None else (audience_of(source.secrecy),)
-        self._trust = source.trust
+        self._secrecy = None if rule.secrecy is None else (audience_of(rule.secrecy),)
+        self._trust = rule.trust
         self._pattern = rule.pattern
         self._sink: tuple[Audience] | None = None
         if rule.to is not None and self._pattern is None:
@@ -260,9 +258,12 @@ def receivers_in(arguments: Any) -> dict[str, Any]:
 def rule_for(server_id: str, tool: ToolEntry, label: Label, arguments: Any) -> dict[str, Any]:
     """Makes the rule that allows calls like this one from now on, as it would stand in the file: what is no more secret
     nor less trusted, of this tool, to the same receivers; of a URL, to its host."""
-    trust = "trusted" if label.trusted else "untrusted"
+    secrecy = secrecy_of(label.secrecy)
     rule: dict[str, Any] = {
-        "from": {"secrecy": secrecy_of(label.secrecy), "trust": trust},
+        "from": [
+            *([secrecy] if isinstance(secrecy, str) else secrecy),
+            "trusted" if label.trusted else "untrusted",
+        ],
         "to": f"{server_id}.{tool.tool_name}",
     }
     rule["arguments"] = {name: _wanted(value) for name, value in receivers_in(arguments).items()}
