@@ -249,7 +249,7 @@ def test_what_is_misspelt_is_an_error(policy: dict[str, Any]) -> None:
 
 def test_servers_that_are_not_there_and_schemas_that_cannot_be_used_are_errors() -> None:
     policy: dict[str, Any] = {
-        "flows": {"rules": [{"then": "ask"}, {"to": "mial.send", "then": "ask"}]},
+        "flows": [{"then": "ask"}, {"to": "mial.send", "then": "ask"}],
         "labels": {"mial.*": {}},
         "trustIfc": ["mail", "mial"],
     }
@@ -257,7 +257,7 @@ def test_servers_that_are_not_there_and_schemas_that_cannot_be_used_are_errors()
     assert [path for path, _ in found] == [
         ("labels", "mial.*"),
         ("trustIfc", 1),
-        ("flows", "rules", 1, "to"),
+        ("flows", 1, "to"),
     ], found
     with pytest.raises(ConfigError, match="rule 1"):
         rules(flows=[{"arguments": {"to": {"$ref": "https://evil.example/"}}, "then": "allow"}])
