@@ -25,7 +25,7 @@ from cellblock.tools.catalog.model import Catalog, ToolEntry
 MAX_SHAPE_DEPTH: Final = 6
 """Bounds how deep a schema goes that is made of a value: what is deeper may be anything."""
 
-_IMPORTED: Final = re.compile(r"""import\s*\{([^}]*)\}\s*from\s*["']@codemode/servers/([a-z0-9-]+)["']""")
+_IMPORTED: Final = re.compile(r"""import\s*\{([^{}]*+)\}\s*from\s*["']@codemode/servers/([a-z0-9-]+)["']""")
 _COMMENT: Final = re.compile(r"\s*(?://|/\*+)\s*([^\n*]+)")
 _LITERALS: Final = frozenset(("string", "number", "true", "false", "null"))
 _OWN_INPUT: Final = re.compile(r"(?<![\w$.])input(?![\w$])")

@@ -16,6 +16,7 @@ from cellblock.base.store import LocalStore
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial
 from cellblock.record.scripts.script_file import BadScript, Header, format_script
+from support.params import mostly
 
 HEADER = Header(description="x")
 AUTH = AuthSettings(keyring="off")
@@ -177,17 +178,19 @@ while True:
 """
 
 
-def test_a_killed_process_loses_none_and_mixes_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pause", mostly([0.05], [0.01, 0.02, 0.03, 0.05, 0.07, 0.11]))
+def test_a_killed_process_loses_none_and_mixes_none(tmp_path: Path, pause: float) -> None:
+    library(tmp_path)
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    for pause in (0.02, 0.05, 0.11):
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
-            assert process.stdout is not None and process.stdout.readline()
-            time.sleep(pause)
-            process.send_signal(signal.SIGKILL)
-        one = library(tmp_path)
-        script = one.file("report")
-        found = one.trial(script)
-        assert found is not None and found.recording.code == script.code
-        known = one.approved("report")
-        assert known is not None and known.script.code.startswith("code ")
+    here = Path(__file__)
+    environment = {**os.environ, "PYTHONPATH": f"{here.parent}{os.pathsep}{here.parents[5]}"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        time.sleep(pause)
+        process.send_signal(signal.SIGKILL)
+    one = library(tmp_path)
+    script = one.file("report")
+    found = one.trial(script)
+    assert found is not None and found.recording.code == script.code
+    known = one.approved("report")
+    assert known is not None and known.script.code.startswith("code ")
