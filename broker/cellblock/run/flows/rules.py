@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from cellblock.base.errors import ConfigError
@@ -29,6 +30,7 @@ from cellblock.run.flows.labels import (
 )
 from cellblock.run.policy.grants import fits
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.upstream.definitions import shown
 
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import InputValidator
@@ -55,7 +57,7 @@ RECEIVERS: Final = frozenset(_RECEIVERS.split())
 """Names arguments that say where something goes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolFlow:
     """Says what a tool is.
 
@@ -66,6 +68,7 @@ class ToolFlow:
         sink: Who sees what a call's arguments say.
         destructive: Whether a call may destroy something.
         said_by: Where the least certain of it comes from, for people.
+        name: The tool's name, for people.
     """
 
     stated: Stated
@@ -74,12 +77,20 @@ class ToolFlow:
     sink: Audience
     destructive: bool
     said_by: str
+    name: str
 
     def result(self, by_server: Stated = UNSAID) -> Label:
         """Returns the label of a result, of which its server has said something, too."""
+        if by_server is UNSAID:
+            return self.plain
         found = self.stated.or_else(by_server) if self.loosens else self.stated
         label = found.label(self.otherwise)
-        return label if by_server is UNSAID else label | by_server.label(label)
+        return label | by_server.label(label)
+
+    @cached_property
+    def plain(self) -> Label:
+        """Gives the label of a result of which its server says nothing."""
+        return self.stated.label(self.otherwise)
 
 
 class Judged(NamedTuple):
@@ -126,6 +137,10 @@ class FlowRules:
             held = self._tools[key] = tool, self._made(server, tool)
         return held[1]
 
+    def may_know(self, server: ServerEntry, tool: ToolEntry, label: Label) -> bool:
+        """Says whether those who see a call of a tool may know what has this label."""
+        return not self.guards or may_see(self.of(server, tool).sink, label.secrecy)
+
     def allow_always(self, rule: str) -> None:
         """Puts a rule, as JSON, before all others, here at once and for good where there is a file."""
         self._rules.insert(0, _Rule(FlowRule.model_validate_json(rule), 0))
@@ -152,9 +167,10 @@ class FlowRules:
         return Judged("allow")
 
     def _made(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
+        name = f"{server.server_id}.{shown(tool.tool_name)}"
         if server.is_scripts:
             # A script tells nobody anything but by its own calls, and its label is its run's.
-            return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts")
+            return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts", name)
         said = [label for pattern, label in self._labels if fits(pattern, server.server_id, tool)]
         overlay = None if tool.given is None else tool.given.flow
         by_user = [*said, overlay] if overlay is not None else said
@@ -185,6 +201,7 @@ class FlowRules:
             seen_by,
             destroys(tool) if destructive is None else destructive,
             source,
+            name,
         )
 
 
