@@ -24,7 +24,7 @@ AUTH = AuthSettings(keyring="off")
 
 def library(tmp_path: Path) -> Library:
     (tmp_path / "state").mkdir(mode=0o700, exist_ok=True)
-    return Library(LocalStore(tmp_path / "state"), AUTH, tmp_path / "scripts")
+    return Library(LocalStore(tmp_path / "state"), AUTH, tmp_path / "scripts", tmp_path / "state")
 
 
 def trial(text: str) -> Trial:
@@ -113,7 +113,7 @@ def test_hostile_folders_are_refused(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
-    bare = Library(LocalStore(tmp_path), AUTH, None)
+    bare = Library(LocalStore(tmp_path), AUTH, None, tmp_path)
     with pytest.raises(ConfigError, match="scripts"):
         bare.write("report", HEADER, "1", None, replace=False)
 
