@@ -20,14 +20,14 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def frontend(request: pytest.FixtureRequest) -> dict[str, bool]:
+def frontend(request: pytest.FixtureRequest) -> dict[str, str]:
     """The section `frontend`: as configured by default, or strict with `--strict-frontend`."""
-    return {"strict": bool(request.config.getoption("--strict-frontend"))}
+    return {"profile": "strict" if request.config.getoption("--strict-frontend") else "default"}
 
 
 @pytest.fixture(scope="package")
 async def broker(
-    tmp_path_factory: pytest.TempPathFactory, ledgers: Path, frontend: dict[str, bool]
+    tmp_path_factory: pytest.TempPathFactory, ledgers: Path, frontend: dict[str, str]
 ) -> AsyncIterator[Broker]:
     """A broker with the servers `contract`, `plain` and `local`."""
     servers = {
@@ -48,7 +48,7 @@ async def broker(
 
 @pytest.fixture(scope="package")
 async def agent(
-    tmp_path_factory: pytest.TempPathFactory, ledgers: Path, frontend: dict[str, bool]
+    tmp_path_factory: pytest.TempPathFactory, ledgers: Path, frontend: dict[str, str]
 ) -> AsyncIterator[Agent]:
     """An agent with the servers `contract` and `plain`, and `broken`, which cannot be started."""
     servers = {

@@ -80,8 +80,10 @@ async def test_the_schema_of_the_tool_says_what_a_request_is(agent: Agent) -> No
         "reuse": "boolean",
         "trace": "string",
     }
-    # Clients may refuse what it does not name.
-    assert schema["properties"].keys() == {field.alias for field in RequestBody.model_fields.values()}
+    # Clients may refuse what it does not name. `propose` is named to those alone that may propose.
+    assert schema["properties"].keys() | {"propose"} == {
+        field.alias for field in RequestBody.model_fields.values()
+    }
     assert schema["properties"]["requestedCapabilities"]["items"] == {"type": "string"}
     assert schema["properties"]["requestedCapabilities"]["maxItems"] == 200
     # Section 3.2.4: unknown limits are ignored, so no client may refuse them for the schema's sake.

@@ -1,4 +1,4 @@
-"""The clauses that `frontend.strict` is about, with it: nothing but what the specification has.
+"""The clauses that the profile `strict` is about, with it: nothing but what the specification has.
 
 `bash scripts/conformance --strict` runs the whole suite so.
 """
@@ -17,7 +17,7 @@ from support.waits import within
 
 @pytest.fixture(scope="module")
 async def strict(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    async with broker_with(tmp_path_factory.mktemp("strict"), {}, frontend={"strict": True}) as made:
+    async with broker_with(tmp_path_factory.mktemp("strict"), {}, frontend={"profile": "strict"}) as made:
         yield made
 
 

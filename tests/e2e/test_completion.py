@@ -96,7 +96,7 @@ SHELLS = {"bash": by_bash, "zsh": by_zsh, "fish": by_fish}
         ("cellblock run --time", ["--timeout-ms"]),
         ("cellblock run --timeout-ms ", []),
         ("cellblock run scr", ["script.js"]),
-        ("cellblock serve --profile ", ["default", "extended", "proxy"]),
+        ("cellblock serve --profile ", ["default", "extended", "proxy", "strict"]),
         ("cellblock import --from v", ["vscode"]),
         ("cellblock pins approve --config cellblock.json ", ["files", "wiki"]),
         ("cellblock pins approve --config missing.json ", []),

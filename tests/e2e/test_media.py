@@ -35,7 +35,9 @@ def script(size: int) -> str:
 
 @pytest.mark.parametrize("strict", [False, True])
 async def test_an_image_is_a_block_of_the_response(strict: bool, tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"plain": plain_server()}, frontend={"strict": strict})
+    config = write_config(
+        tmp_path, {"plain": plain_server()}, frontend={"profile": "strict" if strict else "default"}
+    )
     async with Client(stdio(config, tmp_path / "s")) as client:
         for size in (30, 600 * KIB):
             result: Any = await within(client.call_tool(TOOL, {"code": script(size)}), 60)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.browser import WHERE_FROM, browser, browser_path
 from support.commands import cellblock
 from support.documents import ROOT
 from support.entries import tracker, write_config
@@ -44,6 +45,7 @@ async def run(served: Daemon, **request: Any) -> Any:
         return await within(client.call_tool(TOOL, request))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(180)
 async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
     async with daemon(tmp_path, servers={"tracker": tracker()}, **SECTION) as served:
@@ -90,6 +92,7 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         assert "No version" in await said(tmp_path, "scripts", "remove", "by_state", code=2)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(180)
 async def test_an_agent_and_a_page_only_propose(tmp_path: Path) -> None:
     async with daemon(tmp_path, servers={"tracker": tracker()}, **SECTION) as served:
@@ -135,6 +138,7 @@ CRON = re.search(r"^0 7 \* \* 1  cellblock (.*) > report.json$", PAGE, re.MULTIL
 UNIT = re.search(r"^ExecStart=cellblock (.*)$", PAGE, re.MULTILINE)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 async def test_the_documented_lines_of_cron_and_systemd(tmp_path: Path) -> None:
     assert CRON is not None and UNIT is not None
@@ -165,3 +169,18 @@ async def test_the_documented_lines_of_cron_and_systemd(tmp_path: Path) -> None:
     await said(tmp_path, "runs", "approve", run_id)
     resumed = json.loads(await said(tmp_path, "runs", "resume", run_id))
     assert resumed["result"]["since"] == "2026-11-02"
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(browser_path() is None, reason=WHERE_FROM)
+async def test_the_button_of_the_dashboard(tmp_path: Path) -> None:
+    async with daemon(tmp_path, servers={"tracker": tracker()}, **SECTION) as served, browser() as chromium:
+        await run(served, code=CODE)
+        words = ("dashboard", "--no-open", "--url", served.url, "--state-dir", served.folder / "s")
+        page = await (await chromium.new_context()).new_page()
+        page.on("dialog", lambda dialog: dialog.accept("from_page"))
+        await page.goto((await cellblock(*words)).out.strip())
+        await page.locator("#recent tr button").first.click()
+        await page.locator("#detail-keep").click()
+        await page.locator("#detail-kept", has_text="Kept. It runs when it is approved").wait_for()
+    assert (tmp_path / "kept" / "from_page.ts").is_file()

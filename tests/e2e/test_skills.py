@@ -23,7 +23,8 @@ DESCRIPTION = 'Doubles: "a count" — no more.'
 
 
 def approve(served: Daemon, name: str, **header: Any) -> None:
-    library = Library(LocalStore(served.folder / "s"), AuthSettings(keyring="off"), None)
+    state = served.folder / "s"
+    library = Library(LocalStore(state), AuthSettings(keyring="off"), None, state)
     library.approve(format_script(name, Header(description=DESCRIPTION, input=INPUT, **header), CODE))
 
 

@@ -191,7 +191,7 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no time": (("run", "script.js", "--timeout-ms", "0"), USAGE, "Give limits.timeoutMs"),
     "a script that is no text": (("run", "binary.js"), USAGE, "UTF-8"),
     "a daemon without its file": (("serve", "--config", "absent.json"), USAGE, "absent.json"),
-    "no script": (("run",), USAGE, "cellblock run: error: the following arguments are required: SCRIPT"),
+    "no script": (("run",), USAGE, "cellblock: name a script, or a kept one with --saved"),
     "a script that is not there": (
         ("run", "absent.js"),
         USAGE,

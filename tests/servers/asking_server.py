@@ -120,6 +120,7 @@ async def call_tool(
             Path(f"{arguments['file']}.answer").write_text(text)  # noqa: ASYNC240 - a few bytes in a test server
     else:
         await asyncio.sleep(pause)
+        await there(arguments)
         text = await ask(context, params.name)
     note(event="answer", tool=params.name, arguments=arguments, text=text)
     return types.CallToolResult(content=[types.TextContent(text=text)])

@@ -119,7 +119,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--clauses-table", type=Path, metavar="FILE", help="write the table of clauses here")
     group.addoption("--clauses-check", type=Path, metavar="FILE", help="fail unless this table is current")
     group.addoption(
-        "--strict-frontend", action="store_true", help="run tests/conformance with frontend.strict"
+        "--strict-frontend", action="store_true", help="run tests/conformance in the profile strict"
     )
 
 

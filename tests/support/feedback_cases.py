@@ -171,7 +171,7 @@ def worlds(folder: Path) -> dict[str, World]:
             overlays={"given": OVERLAY, "givem": ""},
             files={"broken.js": "const a = 1;\nnull.x;\n", "local_types.py": LOCAL_TYPES},
         ),
-        "strict": World({"texts": texts}, {"frontend": {"strict": True, "is_error": "diagnostics"}}),
+        "strict": World({"texts": texts}, {"frontend": {"profile": "strict", "is_error": "diagnostics"}}),
         "email": World(
             {},
             {"tools": ["addresses"]},
@@ -302,7 +302,7 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             "const { issues } = await tracker.list_issues({}); return issues.length;",
             _result("'assigned'") + " export default 'exported';",
         ),
-        "`frontend.strict: true` turns them off.": [
+        '`frontend.profile: "strict"` turns them off.': [
             Case("strict", "export default 1;"),
             Case("strict", "return 1;"),
         ],

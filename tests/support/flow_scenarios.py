@@ -302,10 +302,10 @@ ATTACKS = [
         ),
         calls={"mail.send": 0},
         policy={
-            "flows": {
-                "preset": "guard",
-                "rules": [{"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"}],
-            }
+            "flows": [
+                {"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"},
+                "guard",
+            ]
         },
     ),
     attack(
@@ -391,16 +391,14 @@ HONEST = [
         told('await mail.send({ to: ["ann@acme.example"], body: await mail.read({}) })', "mail"),
         calls={"mail.send": 1},
         policy={
-            "flows": {
-                "preset": "guard",
-                "rules": [
-                    {
-                        "to": "mail.send",
-                        "arguments": {"to": ["ann@acme.example", "bob@acme.example"]},
-                        "then": "allow",
-                    }
-                ],
-            }
+            "flows": [
+                {
+                    "to": "mail.send",
+                    "arguments": {"to": ["ann@acme.example", "bob@acme.example"]},
+                    "then": "allow",
+                },
+                "guard",
+            ]
         },
     ),
     honest(
@@ -416,11 +414,9 @@ HONEST = [
         calls={"web.fetch": 1},
     ),
     honest(
-        "an unlabelled server alone is called as often as its answer is not needed",
-        told(
-            'await Promise.all([odd.get_weather({ city: "Bern" }), odd.get_weather({ city: "Rome" })])', "odd"
-        ),
-        calls={"odd.get_weather": 2},
+        "an unlabelled server is called",
+        told('await odd.get_weather({ city: "Bern" })', "odd"),
+        calls={"odd.get_weather": 1},
         servers={"odd": {"get_weather": {"text": "sunny"}}},
     ),
     honest(

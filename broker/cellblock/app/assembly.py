@@ -170,7 +170,8 @@ def library_of(settings: Settings, store: Store) -> Library:
     """Returns what knows the kept scripts of a configuration."""
     from cellblock.record.scripts.library import Library
 
-    return Library(store, settings.cellblock.auth, settings.cellblock.scripts.dir)
+    section = settings.cellblock
+    return Library(store, section.auth, section.scripts.dir, settings.state_dir)
 
 
 def policy_of(

@@ -150,7 +150,7 @@ def _settings(recording: Recording, machine: Settings) -> Settings:
         "max_message_bytes": min(recording.message_bytes, own.max_message_bytes),
         "pool": {"total_memory_bytes": own.pool.total_memory_bytes},
         "isolation": own.isolation,
-        "frontend": {"strict": not recording.conventions},
+        "frontend": {"profile": "default" if recording.conventions else "strict"},
         "typecheck": "off",
     }
     return parse_settings({"cellblock": section}, source="the recording").for_one_run()

@@ -269,7 +269,10 @@ class ToolCalls:
             arguments = await self._inputs.read(server, tool, body)
             if context.secrets is not None:
                 arguments = await context.secrets.for_call(server.config_name, tool, arguments)
-            function = context.upstreams.caller(server, tool, self._origin_of(call_id, call, body))
+            origin = self._origin_of(call_id, call, body)
+            if context.rules is not None and context.rules.flow is not None:
+                origin = context.rules.flow.origin(origin, server, tool)
+            function = context.upstreams.caller(server, tool, origin)
             body = b""
             if context.rules is not None:
                 parking = None if questions is None else questions.parking

@@ -78,6 +78,7 @@ class Children:
             "code": code,
             "grants": script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True),
             "typecheck": "off",
+            "reuse": False,
         }
         if isinstance(caller, OuterCall):
             async with caller.calls.one_child:

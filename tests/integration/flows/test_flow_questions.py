@@ -33,7 +33,7 @@ const got = await read({ text: %s });
 globalThis.__codemode_result__ = await send({ to: %s, body: `Hello! ${got}`, more: "x".repeat(3000) + "THE END" });
 """
 RULE: dict[str, Any] = {
-    "from": {"secrecy": "private", "trust": "untrusted"},
+    "from": ["private", "untrusted"],
     "to": "out.echo",
     "arguments": {"to": ["ann@acme.example"]},
     "then": "allow",
@@ -76,7 +76,9 @@ class Person:
 ASK = {"to": "mail.*", "then": "ask"}
 
 
-@pytest.mark.parametrize(("before", "earlier"), [("guard", []), ({"rules": [ASK]}, [ASK]), ([], [])])
+@pytest.mark.parametrize(
+    ("before", "earlier"), [("guard", ["guard"]), ([ASK, "guard"], [ASK, "guard"]), ([], [])]
+)
 async def test_always_in_a_form_writes_the_rule_that_was_shown(
     before: object, earlier: list[Any], tmp_path: Path
 ) -> None:
@@ -101,8 +103,7 @@ async def test_always_in_a_form_writes_the_rule_that_was_shown(
     assert json.dumps(RULE, ensure_ascii=False) in text.replace("\n", "")
     assert max(map(len, text.split("Its input: ")[1].split("Found in it")[0].splitlines())) <= 160
     flows = json.loads(file.read_text())["cellblock"]["policy"]["flows"]
-    assert flows["rules"] == [RULE, *earlier]
-    assert flows.get("preset") == ("guard" if before == "guard" else None)
+    assert flows == [RULE, *earlier]
 
 
 async def test_a_parked_run_shows_the_same_and_always_is_a_command(tmp_path: Path) -> None:
@@ -121,10 +122,7 @@ async def test_a_parked_run_shows_the_same_and_always_is_a_command(tmp_path: Pat
     assert "private and untrusted" in shown and json.dumps(RULE) in shown and "payroll" not in shown
     said = await command(tmp_path, "runs", "approve", response.usage.run_id, "--always")
     assert f"written: {file}" in said
-    assert json.loads(file.read_text())["cellblock"]["policy"]["flows"] == {
-        "preset": "guard",
-        "rules": [RULE],
-    }
+    assert json.loads(file.read_text())["cellblock"]["policy"]["flows"] == [RULE, "guard"]
     known = await command(tmp_path, "flows", "list", "--json")
     assert [(one["principal"], one["secrecy"], one["trust"]) for one in json.loads(known)] == [
         ("token", "private", "untrusted")

@@ -1,11 +1,14 @@
 """Labels over what is not a script in a process of its own: single calls, resources, reused processes, overlays."""
 
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
+from mcp import Client
 
 from cellblock import Broker
 from cellblock.app.assembly import library_of
@@ -14,10 +17,11 @@ from cellblock.record.scripts.script_file import Header, format_script
 from cellblock.run.flows.labels import NOTHING, STRICTEST, Label
 from cellblock.run.flows.overview import overview
 from cellblock.run.policy.asking import Caller, Grantee, Question, Verdict
+from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.tools.catalog.model import READ
 from support.brokers import ready
-from support.entries import ledger, plain_server, settings
-from support.waits import within
+from support.entries import forked_server, ledger, plain_server, settings
+from support.waits import until, within
 
 LABELS: dict[str, Any] = {
     "mail.*": {"secrecy": "private", "trust": "untrusted", "sink": "private"},
@@ -171,3 +175,38 @@ globalThis.__codemode_result__ = why;"""
                 response,
             )
     assert sent(tmp_path) == 0
+
+
+async def test_a_server_asks_no_model_for_what_it_may_not_know(tmp_path: Path) -> None:
+    """Its call was made when the run knew nothing, and it asks when the run has read mail."""
+    command = forked_server("asking_server.py", "stdio", "--older")
+    servers = {**entries(tmp_path), "asking": {"command": command[0], "args": command[1:]}}
+    labels = {**LABELS, "asking.*": {"secrecy": "public", "trust": "trusted", "sink": "public"}}
+
+    async def sample(context: object, params: object) -> types.CreateMessageResult:
+        return types.CreateMessageResult(
+            role="assistant", content=types.TextContent(text="secret"), model="m"
+        )
+
+    file = tmp_path / "read"
+    script = """
+import { sample } from "@codemode/servers/asking";
+import { echo } from "@codemode/servers/mail";
+const first = await sample({});
+const later = sample({ file: %s });
+await echo({});
+await echo({});
+globalThis.__codemode_result__ = [first, await later];
+"""
+    made = settings(tmp_path / "s", servers, policy={"flows": "guard", "labels": labels})
+    async with ready(made) as broker:
+        client = Client(FrontServer(broker, version="1").open(), mode="legacy", sampling_callback=sample)
+        async with client:
+            code = script % json.dumps(str(file))
+            running = asyncio.create_task(client.call_tool("codemode.run", {"code": code}))
+            # The second time, the first answer is there.
+            await until(lambda: sent(tmp_path, "mail") == 2, "mail is read")
+            file.touch()
+            said: Any = (await within(running)).structured_content
+    first, later = said["result"]
+    assert first == "secret" and later.startswith("refused -32600: The policy"), said

@@ -17,7 +17,7 @@ from cellblock.app.cli.streams import write_data, write_json
 from cellblock.app.config.formats import value_at
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, ConfigError
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_array
 from cellblock.base.settings.problems import SECTION_KEY
 from cellblock.base.terminal import harmless
 from cellblock.record.flow_labels import FlowLabels
@@ -74,9 +74,7 @@ def write_rule(config: str | Path | None, rule: dict[str, Any]) -> Path:
     """Writes a rule of flows before the others of the file. Raises ConfigError."""
     file = OwnFile(config)
     flows: Any = value_at(file.data, PLACE)
-    given: dict[str, Any] = flows if is_object(flows) else {} if is_array(flows) else {"preset": "guard"}
-    rules: Any = flows if is_array(flows) else given.get("rules")
-    file.change({PLACE: {**given, "rules": [rule, *(rules or [])]}})
+    file.change({PLACE: [rule, *(flows if is_array(flows) else ["guard"])]})
     file.check()
     file.write()
     return file.path

@@ -111,7 +111,7 @@ def _add_brokers(commands: Commands) -> None:
 
     _add_kept_scripts(commands)
 
-    profiles = ["default", "extended", "proxy"]
+    profiles = ["default", "strict", "extended", "proxy"]
     over = f"over streamable HTTP, at the path /mcp (default {DEFAULT_ADDRESS}; port 0: any free one)"
     idle = "end after 30 minutes without a client, as a daemon does that `connect` has started"
     (

@@ -57,6 +57,11 @@ def in_new_form(section: Mapping[str, Any]) -> dict[str, Any]:
         made["http"] = _with_origins(old["http"])
     if is_object(ray := old.get("hosts", {}).get("ray")):
         made["hosts"] = old["hosts"] | {"ray": _ray(ray)}
+    if isinstance(strict := old.get("frontend", {}).get("strict"), bool):
+        frontend = {key: value for key, value in made["frontend"].items() if key != "strict"}
+        # In the profile `proxy` there are no scripts.
+        is_strict = strict and frontend.get("profile") != "proxy"
+        made["frontend"] = frontend | ({"profile": "strict"} if is_strict else {})
     if is_object(logins := old.get("auth", {}).get("servers")):
         servers = {name: _login(own) if is_object(own) else own for name, own in logins.items()}
         made["auth"] = old["auth"] | {"servers": servers}

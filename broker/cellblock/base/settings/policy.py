@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -160,6 +161,15 @@ Secrecy = (
 Trust = Literal["trusted", "untrusted"]
 """Says whether something may have been written by strangers."""
 
+TRUSTS: Final = frozenset(get_args(Trust))
+
+FlowWord = Literal["public", "private"] | Trust | Annotated[StrictStr, AfterValidator(_check_audience)]
+"""Is one word of a label in a rule."""
+
+
+def _listed(words: Any) -> Any:
+    return [words] if isinstance(words, str) else words
+
 
 class FlowLabel(BaseModel):
     """Says of a tool what its results are, and what a call of it tells to whom."""
@@ -179,22 +189,18 @@ class FlowLabel(BaseModel):
     """Says whether a call destroys something; without it, an overlay, the server and the tool's name say it."""
 
 
-class FlowSource(BaseModel):
-    """Says which data a rule is for. `allow` is for data that is at most so secret and no less trusted, `ask` and
-    `deny` for data at least so secret and no more trusted."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    secrecy: Secrecy | None = None
-    trust: Trust | None = None
-
-
 class FlowRule(BaseModel):
     """Says what happens to calls that would carry some data somewhere. The first rule that fits counts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
 
-    source: Annotated[FlowSource, Field(alias="from")] = FlowSource()
+    source: Annotated[
+        list[FlowWord],
+        BeforeValidator(_listed, json_schema_input_type=FlowWord | list[FlowWord]),
+        Field(alias="from", max_length=50),
+    ] = []
+    """Says which data it is for, by words of labels (`private`, `untrusted`, `repo:acme`): `allow` for what is at most
+    so secret and no less trusted, `ask` and `deny` for what is at least so secret and no more trusted."""
 
     to: Pattern | Secrecy | None = None
     """Names tools, or who sees it. `allow` is for calls that no others see, `ask` and `deny` for calls that all of
@@ -207,22 +213,33 @@ class FlowRule(BaseModel):
     then: Literal["allow", "ask", "deny"]
     """Says what happens: the call is made, the user is asked first, or it is denied."""
 
+    @field_validator("source")
+    @classmethod
+    def _one_of_a_kind(cls, source: list[FlowWord]) -> list[FlowWord]:
+        secrecy = [word for word in source if word not in TRUSTS]
+        if len(source) - len(secrecy) > 1 or (len(secrecy) > 1 and {"public", "private"} & {*secrecy}):
+            raise ValueError(
+                "name one of `trusted` and `untrusted`, and one of `public`, `private` and groups"
+            )
+        return source
+
+    @property
+    def secrecy(self) -> Secrecy | None:
+        """Gives who may know the data, by `from`; None where it does not say."""
+        words = [word for word in self.source if word not in TRUSTS]
+        if words in (["public"], ["private"]):
+            return cast("Secrecy", words[0])
+        return words or None
+
+    @property
+    def trust(self) -> Trust | None:
+        """Gives who has written the data, by `from`; None where it does not say."""
+        return cast("Trust | None", next((word for word in self.source if word in TRUSTS), None))
+
     @property
     def pattern(self) -> str | None:
         """Gives the pattern of tools in `to`; None where it says who sees it, or nothing."""
         return self.to if isinstance(self.to, str) and self.to not in ("public", "private") else None
-
-
-class Flows(BaseModel):
-    """Holds rules, and the preset that counts where none of them fits."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    preset: Literal["guard"] | None = None
-    """Sets the rules that count where none of `rules` fits: those of `guard`, or none."""
-
-    rules: Annotated[list[FlowRule], Field(max_length=MAX_PATTERNS)] = []
-    """Lists the rules in their order."""
 
 
 class PolicySettings(BaseModel):
@@ -242,9 +259,12 @@ class PolicySettings(BaseModel):
     without an entry of its own. Calls are counted in the PostgreSQL of `state.url`, or in a file of the state
     directory."""
 
-    flows: Literal["off", "guard"] | Flows | list[FlowRule] = "off"
+    flows: (
+        Literal["off", "guard"] | Annotated[list[FlowRule | Literal["guard"]], Field(max_length=MAX_PATTERNS)]
+    ) = "off"
     """Says where data may go (docs/howto-flows.md). `guard` asks before private data goes to others, and before a call
-    destroys something after untrusted input. Rules say more: a list of them, or `{"preset": "guard", "rules": […]}`."""
+    destroys something after untrusted input. Rules say more: a list of them, in which `"guard"` stands for its own,
+    which count where no other fits."""
 
     labels: Annotated[dict[Pattern, FlowLabel], Field(max_length=MAX_PATTERNS)] = {}
     """Says, by patterns of tools, what results are and who sees calls. Of two patterns the longer one counts."""
@@ -257,13 +277,10 @@ class PolicySettings(BaseModel):
     `mask` replaces them, `deny` refuses such a call, and masks results."""
 
     @property
-    def flow_rules(self) -> Flows | None:
-        """Gives the rules for flows; None where they are off."""
-        if self.flows == "off":
-            return None
-        if self.flows == "guard":
-            return Flows(preset="guard")
-        return self.flows if isinstance(self.flows, Flows) else Flows(rules=self.flows)
+    def flow_rules(self) -> Mapping[int, FlowRule]:
+        """Gives the rules for flows by their places in the list."""
+        rules = [] if isinstance(self.flows, str) else self.flows
+        return {place: rule for place, rule in enumerate(rules) if isinstance(rule, FlowRule)}
 
     @field_validator("clients", "quotas")
     @classmethod

@@ -260,7 +260,7 @@ Pins = Annotated[
 ]
 
 
-Profile = Literal["default", "extended", "proxy"]
+Profile = Literal["default", "strict", "extended", "proxy"]
 ToolName = Literal["codemode.run", "codemode_run", "auto"]
 IsError = Literal["never", "diagnostics"]
 
@@ -269,7 +269,9 @@ class FrontendSettings(Section):
     """Sets what clients are shown."""
 
     profile: Profile = "default"
-    """Chooses the tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
+    """Chooses the tools that clients see. `default` is the one tool `codemode.run`. `strict` is that without everything
+    that the Code Mode specification does not have: results that a script exports or returns instead of assigning them,
+    any other name of the tool, and content blocks for images and sounds in a result. `extended` adds `search_tools`,
     `inspect_tool` and `list_servers`, which show the current knowledge; a client reads its list of tools only once.
     `proxy` runs no scripts. It passes on the servers' own tools as `mcp__SERVER__TOOL`, and resources and prompts of
     servers that the client is given whole. It does not conform to section 2.1 of the Code Mode specification."""
@@ -284,11 +286,6 @@ class FrontendSettings(Section):
     `diagnostics`, when the run failed, for clients that show their model only that mark. A malformed request is
     marked in any case."""
 
-    strict: bool = False
-    """Switches off everything that the specification does not have: results that a script exports or returns instead
-    of assigning them, any other name of the tool than `codemode.run`, and content blocks for images and sounds in a
-    result."""
-
     declaration_chars: Annotated[int, Field(ge=0)] = 16_000
     """Caps the characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's
     context. Servers that the client has used come first; the others share the rest. Functions that do not fit appear
@@ -298,6 +295,11 @@ class FrontendSettings(Section):
     """Caps what a run's result and logs may take in its response together, in bytes of JSON. The response has a
     preview of what is larger, and an MCP resource has the whole for 30 minutes. Absent: structured content that models
     are not shown is whole, whatever its size."""
+
+    @property
+    def strict(self) -> bool:
+        """Says whether clients get nothing that the specification does not have."""
+        return self.profile == "strict"
 
 
 IsolationMode = Literal["required", "auto", "off"]

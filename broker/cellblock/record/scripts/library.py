@@ -24,7 +24,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.state_keys import StateKeys
-from cellblock.base.store import Store
+from cellblock.base.store import FileShelf, Store
 from cellblock.record.journal_key import keys_of
 from cellblock.record.recording import Recording, UnreadableRecording
 from cellblock.record.scripts.script_file import (
@@ -110,16 +110,17 @@ class Library:
     """Reads and writes kept scripts. All of it blocks, for a disk or a database.
 
     Args:
-        store: Has the approved versions and the recordings.
+        store: Has the approved versions.
         auth: Says where the key of the recordings is.
         folder: Where the files are; None: nothing can be kept, and what is approved runs.
+        state_dir: Has the recordings, which are too large for what brokers share.
     """
 
-    def __init__(self, store: Store, auth: AuthSettings, folder: Path | None) -> None:
+    def __init__(self, store: Store, auth: AuthSettings, folder: Path | None, state_dir: Path) -> None:
         self._store, self._auth = store, auth
         self.folder: Final = folder
         self._approved = store.shelf(APPROVED, 2 * MAX_BYTES)
-        self._recordings = store.shelf(RECORDINGS, MAX_RECORDING_BYTES)
+        self._recordings = FileShelf(state_dir / RECORDINGS, MAX_RECORDING_BYTES)
 
     # ---- files ----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
@@ -65,7 +66,7 @@ class Label:
 
     def pack(self) -> str:
         """Encodes the label for a store."""
-        return json.dumps([secrecy_of(self.secrecy), "trusted" if self.trusted else "untrusted"])
+        return _packed(self)
 
     @classmethod
     def unpack(cls, text: str) -> Label:
@@ -80,6 +81,11 @@ class Label:
         secrecy = secrecy_of(self.secrecy)
         shown = secrecy if isinstance(secrecy, str) else ", ".join(secrecy)
         return f"{shown} and {'trusted' if self.trusted else 'untrusted'}"
+
+
+@lru_cache(maxsize=256)
+def _packed(label: Label) -> str:
+    return json.dumps([secrecy_of(label.secrecy), "trusted" if label.trusted else "untrusted"])
 
 
 NOTHING: Final = Label()

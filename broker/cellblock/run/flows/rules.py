@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from cellblock.base.errors import ConfigError
@@ -29,6 +30,7 @@ from cellblock.run.flows.labels import (
 )
 from cellblock.run.policy.grants import fits
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.upstream.definitions import shown
 
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import InputValidator
@@ -55,7 +57,7 @@ RECEIVERS: Final = frozenset(_RECEIVERS.split())
 """Names arguments that say where something goes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ToolFlow:
     """Says what a tool is.
 
@@ -66,6 +68,7 @@ class ToolFlow:
         sink: Who sees what a call's arguments say.
         destructive: Whether a call may destroy something.
         said_by: Where the least certain of it comes from, for people.
+        name: The tool's name, for people.
     """
 
     stated: Stated
@@ -74,12 +77,20 @@ class ToolFlow:
     sink: Audience
     destructive: bool
     said_by: str
+    name: str
 
     def result(self, by_server: Stated = UNSAID) -> Label:
         """Returns the label of a result, of which its server has said something, too."""
+        if by_server is UNSAID:
+            return self.plain
         found = self.stated.or_else(by_server) if self.loosens else self.stated
         label = found.label(self.otherwise)
-        return label if by_server is UNSAID else label | by_server.label(label)
+        return label | by_server.label(label)
+
+    @cached_property
+    def plain(self) -> Label:
+        """Gives the label of a result of which its server says nothing."""
+        return self.stated.label(self.otherwise)
 
 
 class Judged(NamedTuple):
@@ -108,14 +119,13 @@ class FlowRules:
         on_always: OnAlways | None = None,
     ) -> None:
         self._on_always = on_always
-        flows = settings.flow_rules
-        self.is_on = flows is not None
-        self.guards = flows is not None and flows.preset == "guard"
+        self.is_on = settings.flows != "off"
+        self.guards = "guard" in settings.flows
         self._servers = servers
         self._trusts = frozenset(settings.trust_ifc)
         # Those that say more of a name first.
         self._labels = sorted(settings.labels.items(), key=lambda one: -len(one[0].replace("*", "")))
-        self._rules = [_Rule(rule, index) for index, rule in enumerate(flows.rules if flows else [])]
+        self._rules = [_Rule(rule, index) for index, rule in settings.flow_rules.items()]
         self._tools = Newest[tuple[str, int], tuple[ToolEntry, ToolFlow]](KEPT_TOOLS)
 
     def of(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
@@ -125,6 +135,10 @@ class FlowRules:
         if held is None or held[0] is not tool:
             held = self._tools[key] = tool, self._made(server, tool)
         return held[1]
+
+    def may_know(self, server: ServerEntry, tool: ToolEntry, label: Label) -> bool:
+        """Says whether those who see a call of a tool may know what has this label."""
+        return not self.guards or may_see(self.of(server, tool).sink, label.secrecy)
 
     def allow_always(self, rule: str) -> None:
         """Puts a rule, as JSON, before all others, here at once and for good where there is a file."""
@@ -152,9 +166,10 @@ class FlowRules:
         return Judged("allow")
 
     def _made(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
+        name = f"{server.server_id}.{shown(tool.tool_name)}"
         if server.is_scripts:
             # A script tells nobody anything but by its own calls, and its label is its run's.
-            return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts")
+            return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts", name)
         said = [label for pattern, label in self._labels if fits(pattern, server.server_id, tool)]
         overlay = None if tool.given is None else tool.given.flow
         by_user = [*said, overlay] if overlay is not None else said
@@ -185,6 +200,7 @@ class FlowRules:
             seen_by,
             destroys(tool) if destructive is None else destructive,
             source,
+            name,
         )
 
 
@@ -194,9 +210,8 @@ class _Rule:
     def __init__(self, rule: FlowRule, index: int) -> None:
         self.number, self._arguments = index + 1, frozenset(rule.arguments or ())
         self.then: Then = rule.then
-        source = rule.source
-        self._secrecy = None if source.secrecy is None else (audience_of(source.secrecy),)
-        self._trust = source.trust
+        self._secrecy = None if rule.secrecy is None else (audience_of(rule.secrecy),)
+        self._trust = rule.trust
         self._pattern = rule.pattern
         self._sink: tuple[Audience] | None = None
         if rule.to is not None and self._pattern is None:
@@ -243,9 +258,12 @@ def receivers_in(arguments: Any) -> dict[str, Any]:
 def rule_for(server_id: str, tool: ToolEntry, label: Label, arguments: Any) -> dict[str, Any]:
     """Makes the rule that allows calls like this one from now on, as it would stand in the file: what is no more secret
     nor less trusted, of this tool, to the same receivers; of a URL, to its host."""
-    trust = "trusted" if label.trusted else "untrusted"
+    secrecy = secrecy_of(label.secrecy)
     rule: dict[str, Any] = {
-        "from": {"secrecy": secrecy_of(label.secrecy), "trust": trust},
+        "from": [
+            *([secrecy] if isinstance(secrecy, str) else secrecy),
+            "trusted" if label.trusted else "untrusted",
+        ],
         "to": f"{server_id}.{tool.tool_name}",
     }
     rule["arguments"] = {name: _wanted(value) for name, value in receivers_in(arguments).items()}

@@ -12,12 +12,13 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from cellblock.base.json import is_object
+from cellblock.run.flows.asked import guarded
 from cellblock.run.flows.labels import NOTHING, UNSAID, Label, Stated, stated_by_server
 from cellblock.run.flows.marks import Seen, marks
 from cellblock.run.flows.question import FlowQuestion
 from cellblock.run.flows.rules import FlowRules, Judged, rule_for
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.upstream.definitions import shown
+from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.repair import carried
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult, fields_of
 
@@ -92,8 +93,8 @@ class RunFlow:
 
     def answered(self, server: ServerEntry, tool: ToolEntry, result: object) -> Label:
         """Takes what a call of a tool came to: a result, or an error with words of its server. Returns its label."""
-        label = self._rules.of(server, tool).result(_said_by_server(result))
-        source = f"{server.server_id}.{shown(tool.tool_name)}"
+        flow = self._rules.of(server, tool)
+        label, source = flow.result(_said_by_server(result)), flow.name
         self.takes(label, source)
         body = result.body if isinstance(result, ToolResult | ResourceResult) else b""
         if body:
@@ -110,6 +111,10 @@ class RunFlow:
     def judge(self, server: ServerEntry, tool: ToolEntry, arguments: Any) -> Judged:
         """Says what happens to a call that is about to be made."""
         return self._rules.judge(server, tool, arguments, self.label)
+
+    def origin(self, origin: CallOrigin, server: ServerEntry, tool: ToolEntry) -> CallOrigin:
+        """Returns what a call comes from, whose server is told nothing that it may not know by the client's model."""
+        return guarded(origin, lambda: self._rules.may_know(server, tool, self.label))
 
     def allow_always(self, rule: str) -> None:
         """Puts a rule that a question has shown before all others."""

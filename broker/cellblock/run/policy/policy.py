@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.base.kept import Newest
-from cellblock.base.settings.policy import DEFAULT, EXACTLY, Flows, Grant, PolicySettings, is_of_embedder
+from cellblock.base.settings.policy import DEFAULT, EXACTLY, Grant, PolicySettings, is_of_embedder
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.flows.rules import FlowRules, OnAlways
@@ -79,7 +79,7 @@ class Policy:
                 raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
         mode = settings.secrets
         self.secrets = None if mode == "off" else Secrets(mode, servers or {}, more_secrets)
-        self.flows = None if settings.flow_rules is None else FlowRules(settings, servers or {}, on_always)
+        self.flows = None if settings.flows == "off" else FlowRules(settings, servers or {}, on_always)
         self._default = _layer("default", settings.default)
         self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
         self._grants = Newest[tuple[int, int, str], Grants](KEPT_GRANTS)
@@ -234,11 +234,9 @@ def _all_patterns(
         yield "labels", ("labels",), (pattern,), pattern, True
     for index, server in enumerate(settings.trust_ifc):
         yield "trustIfc", ("trustIfc",), (index,), server, False
-    flows = settings.flow_rules
-    below: tuple[str, ...] = ("rules",) if isinstance(settings.flows, Flows) else ()
-    for index, rule in enumerate(flows.rules if flows else ()):
+    for index, rule in settings.flow_rules.items():
         if (pattern := rule.pattern) is not None:
-            yield "flows", ("flows", *below), (index, "to"), pattern, False
+            yield "flows", ("flows",), (index, "to"), pattern, False
 
 
 def _grants(settings: PolicySettings) -> Iterator[tuple[str, tuple[str, ...], Grant]]:

@@ -200,7 +200,7 @@ async def test_a_call_that_waits_for_the_user_has_not_failed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "trace"), [(FrontendSettings(strict=True), None), (FrontendSettings(), "full")]
+    ("settings", "trace"), [(FrontendSettings(profile="strict"), None), (FrontendSettings(), "full")]
 )
 @pytest.mark.parametrize("client", ["mcp", *sorted(SHOWN_TO_MODELS)[:2]])
 async def test_the_whole_is_there_for_who_asks(

@@ -521,6 +521,9 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"hosts": {"listen": "tcp://h:1", "ray": {"min": 3, "max": 3, "runtime_env": {"pip": ["x"]}}}},
         {"hosts": {"listen": "tcp://h:1", "ray": {"hosts": 3, "options": {"runtime_env": {"pip": ["x"]}}}}},
     ),
+    ({"frontend": {"strict": True, "profile": "extended"}}, {"frontend": {"profile": "strict"}}),
+    ({"frontend": {"strict": True, "profile": "proxy"}}, {"frontend": {"profile": "proxy"}}),
+    ({"frontend": {"strict": False, "profile": "extended"}}, {"frontend": {"profile": "extended"}}),
     ({"isolation": {"mode": "off"}}, {"isolation": "off"}),
     ({"isolation": {}}, {}),
     ({"traces": {"endpoint": "http://t:4318/v1/traces"}}, {"traces": "http://t:4318/v1/traces"}),
@@ -537,7 +540,7 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"metrics": {}}, {"metrics": "token"}),
     (
         {"outputs": {"inline_bytes": 5_000}, "frontend": {"strict": True}},
-        {"frontend": {"strict": True, "inline_bytes": 5_000}},
+        {"frontend": {"profile": "strict", "inline_bytes": 5_000}},
     ),
     (
         {"audit": {"enabled": True, "inputs": True, "outputs": False}},

@@ -16,6 +16,7 @@ from cellblock.base.store import LocalStore
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial
 from cellblock.record.scripts.script_file import BadScript, Header, format_script
+from support.params import mostly
 
 HEADER = Header(description="x")
 AUTH = AuthSettings(keyring="off")
@@ -23,7 +24,7 @@ AUTH = AuthSettings(keyring="off")
 
 def library(tmp_path: Path) -> Library:
     (tmp_path / "state").mkdir(mode=0o700, exist_ok=True)
-    return Library(LocalStore(tmp_path / "state"), AUTH, tmp_path / "scripts")
+    return Library(LocalStore(tmp_path / "state"), AUTH, tmp_path / "scripts", tmp_path / "state")
 
 
 def trial(text: str) -> Trial:
@@ -112,7 +113,7 @@ def test_hostile_folders_are_refused(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
-    bare = Library(LocalStore(tmp_path), AUTH, None)
+    bare = Library(LocalStore(tmp_path), AUTH, None, tmp_path)
     with pytest.raises(ConfigError, match="scripts"):
         bare.write("report", HEADER, "1", None, replace=False)
 
@@ -177,17 +178,19 @@ while True:
 """
 
 
-def test_a_killed_process_loses_none_and_mixes_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pause", mostly([0.05], [0.01, 0.02, 0.03, 0.05, 0.07, 0.11]))
+def test_a_killed_process_loses_none_and_mixes_none(tmp_path: Path, pause: float) -> None:
+    library(tmp_path)
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    for pause in (0.02, 0.05, 0.11):
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
-            assert process.stdout is not None and process.stdout.readline()
-            time.sleep(pause)
-            process.send_signal(signal.SIGKILL)
-        one = library(tmp_path)
-        script = one.file("report")
-        found = one.trial(script)
-        assert found is not None and found.recording.code == script.code
-        known = one.approved("report")
-        assert known is not None and known.script.code.startswith("code ")
+    here = Path(__file__)
+    environment = {**os.environ, "PYTHONPATH": f"{here.parent}{os.pathsep}{here.parents[5]}"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        time.sleep(pause)
+        process.send_signal(signal.SIGKILL)
+    one = library(tmp_path)
+    script = one.file("report")
+    found = one.trial(script)
+    assert found is not None and found.recording.code == script.code
+    known = one.approved("report")
+    assert known is not None and known.script.code.startswith("code ")

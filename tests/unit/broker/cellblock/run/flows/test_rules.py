@@ -158,15 +158,13 @@ def test_guard_asks_before_private_data_is_seen_by_others_and_before_strangers_d
 
 def test_the_first_rule_that_fits_counts_and_the_preset_after_them() -> None:
     flows = rules(
-        flows={
-            "preset": "guard",
-            "rules": [
-                {"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"},
-                {"from": {"secrecy": "private"}, "to": "mail.*", "then": "deny"},
-                {"from": {"secrecy": ["repo:acme"], "trust": "trusted"}, "to": "public", "then": "allow"},
-                {"from": {"trust": "untrusted"}, "to": ["repo:acme"], "then": "deny"},
-            ],
-        }
+        flows=[
+            {"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"},
+            {"from": "private", "to": "mail.*", "then": "deny"},
+            {"from": ["repo:acme", "trusted"], "to": "public", "then": "allow"},
+            {"from": "untrusted", "to": ["repo:acme"], "then": "deny"},
+            "guard",
+        ]
     )
 
     def sent(**arguments: Any) -> str:
@@ -188,7 +186,7 @@ def test_the_first_rule_that_fits_counts_and_the_preset_after_them() -> None:
 
 
 def test_rules_without_the_preset_ask_about_nothing_else() -> None:
-    flows = rules(flows=[{"from": {"secrecy": "private"}, "to": "web.*", "then": "deny"}])
+    flows = rules(flows=[{"from": "private", "to": "web.*", "then": "deny"}])
     assert [verdict(flows, name, PRIVATE) for name in ("web.get", "odd.get")] == ["deny", "allow"]
     off = FlowRules(PolicySettings(), {})
     assert not off.is_on and verdict(off, "web.get", STRICTEST) == "allow"
@@ -206,7 +204,7 @@ VALUES = st.recursive(
 )
 def test_always_allows_the_same_receivers_and_no_others(sent: dict[str, Any], name: str, value: Any) -> None:
     rule = rule_for("mail", tool("send"), PRIVATE, sent)
-    flows = rules(flows={"preset": "guard", "rules": [rule]})
+    flows = rules(flows=[rule, "guard"])
     assert verdict(flows, "mail.send", PRIVATE, sent) == "allow"
     assert verdict(flows, "mail.send", STRICTEST, sent) == "ask"
     assert verdict(flows, "mail.post", PRIVATE, sent) == "ask"
@@ -218,7 +216,7 @@ def test_always_allows_the_same_receivers_and_no_others(sent: dict[str, Any], na
 
 def test_always_of_a_url_is_for_its_host() -> None:
     rule = rule_for("web", tool("get"), PRIVATE, {"url": "https://docs.example/a?b"})
-    flows = rules(flows={"preset": "guard", "rules": [rule]})
+    flows = rules(flows=[rule, "guard"])
     urls = ["https://docs.example", "https://docs.example/c", "https://docs.example@evil.example/"]
     urls += ["https://docs.example.evil.example/", "http://docs.example/", "https://docs.example:99/"]
     got = [verdict(flows, "web.get", PRIVATE, {"url": url}) for url in urls]
@@ -227,8 +225,11 @@ def test_always_of_a_url_is_for_its_host() -> None:
 
 MISSPELT: list[dict[str, Any]] = [
     {"flows": "guards"},
-    {"flows": {"preset": "guard", "rule": []}},
-    {"flows": [{"from": {"secrecy": "privat"}, "then": "ask"}]},
+    {"flows": {"preset": "guard", "rules": []}},
+    {"flows": ["guards"]},
+    {"flows": [{"from": "privat", "then": "ask"}]},
+    {"flows": [{"from": ["private", "repo:acme"], "then": "ask"}]},
+    {"flows": [{"from": ["trusted", "untrusted"], "then": "ask"}]},
     {"flows": [{"to": "mail", "then": "ask"}]},
     {"flows": [{"to": "mail.*"}]},
     {"flows": [{"arguments": {"to": []}, "then": "allow"}]},
@@ -248,7 +249,7 @@ def test_what_is_misspelt_is_an_error(policy: dict[str, Any]) -> None:
 
 def test_servers_that_are_not_there_and_schemas_that_cannot_be_used_are_errors() -> None:
     policy: dict[str, Any] = {
-        "flows": {"rules": [{"then": "ask"}, {"to": "mial.send", "then": "ask"}]},
+        "flows": [{"then": "ask"}, {"to": "mial.send", "then": "ask"}],
         "labels": {"mial.*": {}},
         "trustIfc": ["mail", "mial"],
     }
@@ -256,7 +257,7 @@ def test_servers_that_are_not_there_and_schemas_that_cannot_be_used_are_errors()
     assert [path for path, _ in found] == [
         ("labels", "mial.*"),
         ("trustIfc", 1),
-        ("flows", "rules", 1, "to"),
+        ("flows", 1, "to"),
     ], found
     with pytest.raises(ConfigError, match="rule 1"):
         rules(flows=[{"arguments": {"to": {"$ref": "https://evil.example/"}}, "then": "allow"}])

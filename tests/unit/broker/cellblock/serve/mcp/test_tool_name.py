@@ -51,7 +51,7 @@ def client(service: Any, name: str = "someone", mode: Any = "legacy") -> Client:
         ({}, "JetBrains-IU/copilot-intellij", PLAIN_NAME),
         ({"tool_name": "codemode.run"}, "claude-ai", TOOL_NAME),
         ({"tool_name": "codemode_run"}, "someone", PLAIN_NAME),
-        ({"strict": True, "tool_name": "codemode_run"}, "claude-ai", TOOL_NAME),
+        ({"profile": "strict", "tool_name": "codemode_run"}, "claude-ai", TOOL_NAME),
     ],
 )
 async def test_the_name_is_the_clients_and_both_are_taken(
@@ -61,7 +61,7 @@ async def test_the_name_is_the_clients_and_both_are_taken(
         (tool,) = (await within(one.list_tools())).tools
         assert tool.name == shown
         assert (await within(one.call_tool(TOOL_NAME, {"code": "fine"}))).structured_content is not None
-        if frontend.get("strict"):
+        if frontend.get("profile") == "strict":
             with pytest.raises(MCPError, match=r"only tool is codemode\.run"):
                 await within(one.session.call_tool(PLAIN_NAME, {"code": "fine"}))
         else:
