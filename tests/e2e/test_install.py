@@ -178,6 +178,7 @@ MINE: dict[str, dict[str, Any]] = {
 )
 @given(edits=st.sets(st.sampled_from(["value", "top", "end"])), adds=st.booleans(), twice=st.booleans())
 @example(edits={"value"}, adds=False, twice=False)
+@example(edits={"value", "end"}, adds=False, twice=False)
 def test_what_was_taken_over_comes_back_among_the_users_own_edits(
     client: str, tmp_path: Path, edits: set[str], adds: bool, twice: bool
 ) -> None:

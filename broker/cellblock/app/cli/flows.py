@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cellblock.app.cli.config_file import OwnFile
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import store_to_read, with_state_dir
 from cellblock.app.cli.streams import write_data, write_json
@@ -72,6 +71,9 @@ def always_in(config: str | Path | None) -> Callable[[dict[str, Any]], None]:
 
 def write_rule(config: str | Path | None, rule: dict[str, Any]) -> Path:
     """Writes a rule of flows before the others of the file. Raises ConfigError."""
+    # What edits files is not imported where nothing is edited: `serve` starts without it.
+    from cellblock.app.cli.config_file import OwnFile
+
     file = OwnFile(config)
     flows: Any = value_at(file.data, PLACE)
     file.change({PLACE: [rule, *(flows if is_array(flows) else ["guard"])]})

@@ -159,19 +159,20 @@ def _lost(
 
 
 def _merged(base: str, one: str, other: str) -> str | None:
-    """Returns a text with both changes, line by line; None where they touch the same lines."""
+    """Returns a text with both changes, line by line; None where they touch the same lines. What both have put in at
+    one place comes in this order."""
     lines = base.splitlines(keepends=True)
+    # A change that both have made is one.
     changes = {
-        (start, end, "".join(after[first:last]))
+        (start, end, "".join(after[first:last])): None
         for after in (one.splitlines(keepends=True), other.splitlines(keepends=True))
         for kind, start, end, first, last in SequenceMatcher(None, lines, after).get_opcodes()
         if kind != "equal"
     }
-    made, at, inserted = "", 0, -1
-    for start, end, text in sorted(changes):
-        if start < at or end == inserted:
+    made, at = "", 0
+    for start, end, text in sorted(changes, key=lambda change: change[:2]):
+        if start < at:
             return None
-        inserted = end if start == end else -1
         made += "".join(lines[at:start]) + text
         at = end
     return made + "".join(lines[at:])
