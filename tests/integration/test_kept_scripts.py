@@ -347,3 +347,14 @@ async def test_a_program_keeps_the_script_of_a_run(tmp_path: Path) -> None:
         script = library(broker).file("report")
         assert (script.digest, script.code) == (digest, REPORT)
         assert library(broker).approved("report") is None
+        # What it imports and did not call is its own, too; what a comment imports is not.
+        both = code.replace("{ issues }", "{ close as shut, issues }")
+        for name, more in (
+            ("both", both),
+            ("commented", f'{code}// import {{ close }} from "@codemode/servers/local";'),
+        ):
+            ran = await broker.run(more)
+            assert ran.usage.run_id is not None
+            await broker.save(ran.usage.run_id, name)
+        assert [*library(broker).file("both").header.tools] == ["local.close", "local.issues"]
+        assert [*library(broker).file("commented").header.tools] == ["local.issues"]

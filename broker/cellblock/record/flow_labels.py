@@ -38,7 +38,7 @@ _LOCK: Final = "flows"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ReaderLabel:
     """Tells what is kept of one reader.
 
     Args:
@@ -65,7 +65,7 @@ class FlowLabels:
         self._store = store
         self._shelf = store.shelf("flows", MAX_BYTES)
         self._unwritten = dict[str, Label]()
-        self._known = Newest[str, tuple[Stamp | None, Kept]](MAX_KNOWN)
+        self._known = Newest[str, tuple[Stamp | None, ReaderLabel]](MAX_KNOWN)
         self._writing, self._turn = TaskSet(), asyncio.Lock()
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ class FlowLabels:
         if self._unwritten.get(reader, STRICTEST).within(label):
             self._unwritten.pop(reader, None)
 
-    def all(self) -> list[Kept]:
+    def all(self) -> list[ReaderLabel]:
         """Lists what is kept, of each reader. Blocks. Raises OSError."""
         self._shelf.refresh()
         return sorted(self._by_name().values(), key=lambda one: one.reader)
@@ -125,19 +125,19 @@ class FlowLabels:
 
     # ---- inside ------------------------------------------------------------------------------------------
 
-    def _by_name(self) -> dict[str, Kept]:
+    def _by_name(self) -> dict[str, ReaderLabel]:
         """Lists what is kept by the names of the shelf; what is damaged has no other name."""
-        found = dict[str, Kept]()
+        found = dict[str, ReaderLabel]()
         for name in self._shelf.names():
             try:
                 kept = self._kept(name)
             except ValueError:
-                kept = Kept(name, STRICTEST, 0.0, 0.0)
+                kept = ReaderLabel(name, STRICTEST, 0.0, 0.0)
             if kept is not None:
                 found[name] = kept
         return found
 
-    def _kept(self, name: str) -> Kept | None:
+    def _kept(self, name: str) -> ReaderLabel | None:
         """Reads what is kept of a reader, as it is now; None where that is nothing. Raises OSError, ValueError."""
         stamp = self._shelf.stamp(name)
         known = self._known.get(name)
@@ -150,10 +150,10 @@ class FlowLabels:
             self._known[name] = known
         return known[1] if time.time() < known[1].at + EXPIRY_SECONDS else None
 
-    def _read(self, name: str) -> Kept:
+    def _read(self, name: str) -> ReaderLabel:
         try:
             data: dict[str, Any] = json.loads(self._shelf.read(name))
-            return Kept(data["reader"], Label.unpack(data["label"]), data["since"], data["at"])
+            return ReaderLabel(data["reader"], Label.unpack(data["label"]), data["since"], data["at"])
         except (KeyError, TypeError):
             raise ValueError(f"{self._shelf.where(name)} is damaged") from None
 

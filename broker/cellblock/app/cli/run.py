@@ -75,7 +75,7 @@ def _run_saved(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         UsageError: The input does not fit, or grants are given.
         BadScript: No version is approved.
     """
-    from cellblock.app.cli.scripts import opened_library, read_object
+    from cellblock.app.cli.scripts import opened_library
 
     if parsed.grants is not None:
         raise UsageError("a kept script has grants of its own; leave --grants out")
@@ -224,12 +224,17 @@ def read_grants(text: str) -> dict[str, Any]:
             ) from None
         except ValueError as error:
             raise UsageError(f"{source}: cannot be read: {error}") from None
+    return read_object(text, source, '{"readOnly": true}')
+
+
+def read_object(text: str, what: str, example: str = '{"since": "2026-11-02"}') -> dict[str, Any]:
+    """Returns a JSON object that an option gives. Raises UsageError."""
     try:
         found: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f'{source}: this is no JSON, such as {{"readOnly": true}}: {error}') from None
+        raise UsageError(f"{what}: this is no JSON, such as {example}: {error}") from None
     if not is_object(found):
-        raise UsageError(f'{source}: this is no JSON object, such as {{"readOnly": true}}')
+        raise UsageError(f"{what}: this is no JSON object, such as {example}")
     return found
 
 

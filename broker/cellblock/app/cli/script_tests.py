@@ -12,8 +12,8 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import settled_catalog
-from cellblock.app.cli.run import run_script
-from cellblock.app.cli.scripts import NO_OPTIONS, opened_library, read_object
+from cellblock.app.cli.run import read_object, run_script
+from cellblock.app.cli.scripts import NO_OPTIONS, opened_library
 from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
 from cellblock.app.script_trials import Result, against, replayed, type_checked
 from cellblock.base.errors import CellblockError

@@ -15,12 +15,11 @@ from cellblock.app.assembly import library_of
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import catalog_of, store_to_read, with_state_dir
-from cellblock.app.cli.run import RUN_ID, read_recording, read_script, run_script
+from cellblock.app.cli.run import RUN_ID, read_object, read_recording, read_script, run_script
 from cellblock.app.cli.runs import kept_recording
 from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
 from cellblock.app.saving import save as keep
 from cellblock.base.errors import counted
-from cellblock.base.json import is_object
 from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import cell, harmless
 from cellblock.record.journal import Journal
@@ -153,17 +152,6 @@ NO_OPTIONS: Final[dict[str, Any]] = {
     **dict.fromkeys(("timeout_ms", "max_memory_bytes", "max_log_bytes", "max_tool_calls", "max_cpu_ms")),
     **{"typecheck": None, "durable": False, "plan": False, "require": [], "grants": None},
 }
-
-
-def read_object(text: str, what: str) -> dict[str, Any]:
-    """Returns a JSON object that an option gives. Raises UsageError."""
-    try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f'{what}: this is no JSON, such as {{"since": "2026-11-02"}}: {error}') from None
-    if not is_object(found):
-        raise UsageError(f'{what}: this is no JSON object, such as {{"since": "2026-11-02"}}')
-    return found
 
 
 def _parameter(text: str) -> tuple[str, Any]:

@@ -25,7 +25,7 @@ from cellblock.tools.catalog.model import Catalog, ToolEntry
 MAX_SHAPE_DEPTH: Final = 6
 """Bounds how deep a schema goes that is made of a value: what is deeper may be anything."""
 
-_IMPORTED: Final = re.compile(r"""import\s*\{([^{}]*+)\}\s*from\s*["']@codemode/servers/([a-z0-9-]+)["']""")
+_SERVERS: Final = "@codemode/servers/"
 _COMMENT: Final = re.compile(r"\s*(?://|/\*+)\s*([^\n*]+)")
 _LITERALS: Final = frozenset(("string", "number", "true", "false", "null"))
 _OWN_INPUT: Final = re.compile(r"(?<![\w$.])input(?![\w$])")
@@ -93,9 +93,7 @@ def with_parameters(code: str, parameters: Mapping[str, Any]) -> str:
             "The script has an `input` of its own.", hint="Call that otherwise, run it again, and keep that."
         )
     source = code.encode()
-    until = time.thread_time() + PARSE_BOUND_SECONDS
-    root = parse(source, typescript=True, is_late=lambda: time.thread_time() > until)
-    found = [(node, value) for node in _walk(root) if (value := _value(node)) is not _NO_VALUE]
+    found = [(node, value) for node in _walk(_tree(code)) if (value := _value(node)) is not _NO_VALUE]
     edits: dict[int, tuple[int, bytes]] = {}
     for name, wanted in parameters.items():
         if re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,63}", name) is None or name == "__proto__":
@@ -148,12 +146,27 @@ def _called(recording: Recording) -> Iterator[str]:
 
 def _imported(code: str, catalog: Catalog) -> Iterator[str]:
     """Yields the tools that a script imports by their names."""
-    for names, server_id in _IMPORTED.findall(code):
+    for statement in _tree(code).children:
+        module = field(statement, "source") if statement.type == "import_statement" else None
+        server_id = "" if module is None else _text(module)[1:-1].removeprefix(_SERVERS)
         server = catalog.servers.get(server_id)
-        for name in () if server is None else names.split(","):
-            tool = server.by_export.get(name.split(" as ")[0].strip()) if server else None
-            if tool is not None:
-                yield f"{server_id}.{tool.tool_name}"
+        if module is None or server is None or _text(module)[1:-1] == server_id:
+            continue
+        for clause in statement.children:
+            for named in clause.children:
+                for one in named.children:
+                    name = field(one, "name") if one.type == "import_specifier" else None
+                    if name is not None and (tool := server.by_export.get(_text(name))) is not None:
+                        yield f"{server_id}.{tool.tool_name}"
+
+
+def _tree(code: str) -> Node:
+    until = time.thread_time() + PARSE_BOUND_SECONDS
+    return parse(code.encode(), typescript=True, is_late=lambda: time.thread_time() > until)
+
+
+def _text(node: Node) -> str:
+    return node.text.decode() if node.text else ""
 
 
 def _entry(catalog: Catalog, name: str) -> ToolEntry:
@@ -194,7 +207,7 @@ def _value(node: Node) -> Any:
         parent, "key"
     ):
         return _NO_VALUE
-    text = node.text.decode() if node.text else ""
+    text = _text(node)
     if text[:1] == "'":
         text = '"' + text[1:-1].replace('"', '\\"').replace("\\'", "'") + '"'
     try:
