@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,8 +15,9 @@ from cellblock.run import payload
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.upstream.definitions import shown
+from cellblock.tools.upstream.wire.members import member_alone
 from cellblock.tools.upstream.wire.messages import decoded
-from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult, member_alone, text_of
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 from cellblock.types.learning.sample import TooDeep, parse_document
 
 MAX_ERROR_TEXT = 2_000
@@ -84,20 +84,8 @@ def _is_document(said: str) -> bool:
     return True
 
 
-def error_text(result: ToolResult) -> str:
-    """Gives what a result says that is an error: its texts, else its structured content; may be empty."""
-    texts = [decoded(text) for block in result.blocks if (text := text_of(block)) is not None]
-    text = "\n".join(texts).strip()
-    structured = result.structured
-    if text or structured is None:
-        return text
-    if len(structured) > READ_BYTES:
-        return structured[:MAX_ERROR_TEXT].decode("utf-8", "ignore")
-    return json.dumps(decoded(structured), ensure_ascii=False)
-
-
 def _tool_error(result: ToolResult, server: str, tool: str) -> ToolCallError:
-    text = error_text(result) or "no message"
+    text = result.said() or "no message"
     if len(text) > MAX_ERROR_TEXT:
         text = text[:MAX_ERROR_TEXT] + "…"
     whole = {"result": result.plain()} if len(result.body) <= READ_BYTES else {}

@@ -41,8 +41,9 @@ from cellblock.base.steps import next_step
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire import messages, repair
 from cellblock.tools.upstream.wire.errors import AnswerUnreadable, ConnectionLost, HttpRefused
+from cellblock.tools.upstream.wire.members import fields_of
 from cellblock.tools.upstream.wire.messages import Failure, Message, Notification, Request, Result, Unreadable
-from cellblock.tools.upstream.wire.results import ToolResult, fields_of
+from cellblock.tools.upstream.wire.results import ToolResult
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
@@ -226,7 +227,7 @@ class Connection(Dispatcher[TransportContext]):
         if self._group is not None:
             self._group.start_soon(work, *args)
 
-    async def received(self, data: bytes, origin: Pending | None = None) -> list[Message]:
+    async def received(self, data: bytes, origin: Pending | None = None) -> int:
         """Takes a message, or a batch of them.
 
         Args:
@@ -234,11 +235,17 @@ class Connection(Dispatcher[TransportContext]):
             origin: The request on whose stream it came; None where nothing says so.
 
         Returns:
-            The messages that answer no request of ours.
+            How many there are that answer no request of ours; nothing at all is one.
         """
-        if len(data) > messages.SMALL_BYTES:
+        is_large = len(data) > messages.SMALL_BYTES
+        if is_large:
             await next_step()
-        return [one for one in messages.read(data) if not self.take(one, origin)]
+        found, rest = messages.parts(data), 0
+        for one in found:
+            rest += not self.take(messages.read(one), origin)
+            if is_large:
+                await next_step()
+        return rest if found else 1
 
     def take(self, message: Message, origin: Pending | None = None) -> bool:
         """Takes a message; says whether it answers a request."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import cache
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar, cast
 
 import mcp_types as types
 from mcp.client.session import ClientRequestContext, ClientSession
-from pydantic import TypeAdapter
 
 from cellblock.base.errors import ToolCallError
 from cellblock.base.questions import Round, pack_round
@@ -36,6 +34,14 @@ FIRST_WAIT_SECONDS: Final = 0.05
 LONGEST_WAIT_SECONDS: Final = 0.25
 """Sets the pauses before a call that asks for nothing is sent again; they double."""
 
+TOOLS_CALL: Final = "tools/call"
+
+_RESULTS: Final[Mapping[str, type[types.Result]]] = {
+    "resources/read": types.ReadResourceResult,
+    "prompts/get": types.GetPromptResult,
+    "completion/complete": types.CompleteResult,
+}
+
 T = TypeVar("T")
 
 
@@ -47,65 +53,30 @@ async def call_tool(session: ClientSession, call: Outstanding) -> ToolResult:
         MCPError: As the SDK's `send_request`, and whatever else that raises.
     """
 
-    async def send(
-        answers: types.InputResponses | None, state: str | None
-    ) -> ToolResult | types.InputRequiredResult:
-        params = types.CallToolRequestParams(
-            name=call.name, input_responses=answers, request_state=state, _meta=call.meta
-        )
-        answer = await _sent(session, types.CallToolRequest(params=params), AS_IT_IS, call)
-        result: ToolResult | None = carried(answer.get("_meta"))
-        if result is not None and len(result.body) > SMALL_BYTES:
-            await _check_text(result.body)
-        return result or types.InputRequiredResult.model_validate(answer, by_name=False)
+    def read(_: dict[str, Any], found: ToolResult) -> ToolResult:
+        return found
 
-    return await _in_rounds(session, call, send, call.origin.round)
+    return await _in_rounds(session, call, TOOLS_CALL, {"name": call.name}, read, call.origin.round)
 
 
 async def read_resource(session: ClientSession, call: Outstanding) -> ResourceResult:
     """Reads a resource for a script, as `ask` does for a client; large or odd, it comes as it is."""
 
-    async def send(
-        answers: types.InputResponses | None, state: str | None
-    ) -> ResourceResult | types.InputRequiredResult:
-        answer = await _sent(session, _request(call, answers, state), AS_IT_IS, call)
-        body: bytes | None = carried(answer.get("_meta"))
-        if body is None:
-            return types.InputRequiredResult.model_validate(answer, by_name=False)
-        if len(body) > SMALL_BYTES:
-            await _check_text(body)
-        return ResourceResult(body)
+    def read(_: dict[str, Any], found: bytes) -> ResourceResult:
+        return ResourceResult(found)
 
-    return await _in_rounds(session, call, send)
+    return await _in_rounds(session, call, call.name, call.value, read)
 
 
 async def ask(session: ClientSession, call: Outstanding) -> Any:
     """Sends a request that is no tool call, as `call_tool` does; its input has the names of MCP."""
-    result_type = _result_of(call.name)
+    model = _RESULTS.get(call.name, types.EmptyResult)
 
-    async def send(answers: types.InputResponses | None, state: str | None) -> Any:
-        found = await _sent(session, _request(call, answers, state), result_type, call)
-        body: bytes | None = carried(getattr(found, "meta", None))
-        if body is None or len(body) > SMALL_BYTES:
-            return found
-        return result_type.validate_python(decoded(body), by_name=False)
+    def read(answer: dict[str, Any], found: bytes | None) -> types.Result:
+        result = decoded(found) if found is not None and len(found) <= SMALL_BYTES else answer
+        return model.model_validate(result, by_name=False)
 
-    return await _in_rounds(session, call, send)
-
-
-def _request(
-    call: Outstanding, answers: types.InputResponses | None, state: str | None
-) -> types.Request[dict[str, Any], str]:
-    more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
-    given = {**call.value, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
-    given["_meta"] = {**(given.get("_meta") or {}), **call.meta}
-    return types.Request[dict[str, Any], str](method=call.name, params=given)
-
-
-async def _sent(
-    session: ClientSession, request: types.Request[Any, Any], result: TypeAdapter[Any], call: Outstanding
-) -> Any:
-    return await session.send_request(request, result, progress_callback=call.progress)
+    return await _in_rounds(session, call, call.name, call.value, read)
 
 
 async def _check_text(body: bytes) -> None:
@@ -120,13 +91,25 @@ async def _check_text(body: bytes) -> None:
     await next_step()
 
 
-@cache
-def _result_of(method: str) -> TypeAdapter[Any]:
-    if method == "resources/read":
-        return TypeAdapter(types.ReadResourceResult | types.InputRequiredResult)
-    if method == "prompts/get":
-        return TypeAdapter(types.GetPromptResult | types.InputRequiredResult)
-    return TypeAdapter(types.CompleteResult if method == "completion/complete" else types.EmptyResult)
+async def _sent(
+    session: ClientSession,
+    call: Outstanding,
+    method: str,
+    params: Mapping[str, Any],
+    answers: types.InputResponses | None,
+    state: str | None,
+) -> tuple[dict[str, Any], Any]:
+    """Sends a request, and returns its result, made small, and what belongs to that."""
+    more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
+    given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    given["_meta"] = {**(given.get("_meta") or {}), **call.meta}
+    request = types.Request[dict[str, Any], str](method=method, params=given)
+    answer = await session.send_request(request, AS_IT_IS, progress_callback=call.progress)
+    found: Any = carried(answer.get("_meta"))
+    body: bytes = found.body if isinstance(found, ToolResult) else found or b""
+    if len(body) > SMALL_BYTES:
+        await _check_text(body)
+    return answer, found
 
 
 async def _together(*works: Coroutine[Any, Any, T]) -> list[T]:
@@ -141,18 +124,25 @@ async def _together(*works: Coroutine[Any, Any, T]) -> list[T]:
 async def _in_rounds(
     session: ClientSession,
     call: Outstanding,
-    send: Callable[[types.InputResponses | None, str | None], Awaitable[T | types.InputRequiredResult]],
+    method: str,
+    params: Mapping[str, Any],
+    read: Callable[[dict[str, Any], Any], T],
     earlier: Round | None = None,
 ) -> T:
-    """Sends a request until it asks for no input any more; `earlier` says where it goes on that another process has
-    had: the server keeps nothing of a call that asks in rounds."""
+    """Sends a request until it asks for no input any more.
+
+    Args:
+        session: The connection.
+        call: The call that it is of.
+        method: Its method.
+        params: Its parameters.
+        read: Makes what is returned of the result, and what belongs to that.
+        earlier: Where it goes on that another process has had: the server keeps nothing of a call that asks in rounds.
+    """
     known, wait, what = dict[str, Any](), FIRST_WAIT_SECONDS, f"{call.name} of {call.server}"
-    asking: T | types.InputRequiredResult
-    if earlier is None:
-        asking = await send(None, None)
-    else:
+    answers, state = None, None
+    if earlier is not None:
         known = dict(earlier.answers)
-        asking = types.InputRequiredResult.model_validate(earlier.result, by_name=False)
 
     async def answer(key: str, asked: types.InputRequest, now: dict[str, Any]) -> types.InputResponse:
         if (given := known.pop(key, None)) is not None:
@@ -165,21 +155,26 @@ async def _in_rounds(
             raise ToolCallError(f"{what} asks for input that it cannot have: {found.message}", hint=_HINT)
         return found
 
-    for _ in range(MAX_ROUNDS):
-        if not isinstance(asking, types.InputRequiredResult):
-            return asking
-        answers: types.InputResponses | None = None
+    for number in range(MAX_ROUNDS + 1):
+        if number == 0 and earlier is not None:
+            said = earlier.result
+        else:
+            said, found = await _sent(session, call, method, params, answers, state)
+            asks = said.get("resultType") == "input_required" or method == TOOLS_CALL
+            if found is not None or not asks:
+                return read(said, found)
+        asking = types.InputRequiredResult.model_validate(said, by_name=False)
+        if number == MAX_ROUNDS:
+            break
+        answers, state = None, asking.request_state
         if asking.input_requests:
             now = asking.model_dump(mode="json", by_alias=True, exclude_none=True)
             requests = asking.input_requests.items()
-            found = await _together(*(answer(key, asked, now) for key, asked in requests))
-            answers, wait = dict(zip(asking.input_requests, found, strict=True)), FIRST_WAIT_SECONDS
+            given = await _together(*(answer(key, asked, now) for key, asked in requests))
+            answers, wait = dict(zip(asking.input_requests, given, strict=True)), FIRST_WAIT_SECONDS
         else:
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
         if call.origin.sends is not None:
             await call.origin.sends()
-        asking = await send(answers, asking.request_state)
-    if not isinstance(asking, types.InputRequiredResult):
-        return asking
     raise ToolCallError(f"{what} asks for input without end.", hint=_HINT)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,8 +18,9 @@ from pydantic_core import to_json
 from cellblock.base.json import is_array, is_object
 from cellblock.base.raw_json import MANY_CONTAINERS, MANY_CONTAINERS_BYTES, has_many_containers
 from cellblock.base.visible import visible
+from cellblock.tools.upstream.wire.members import FEW_BYTES, MOST_ITEMS, items_of
 
-SMALL_BYTES: Final = 256 * 1024
+SMALL_BYTES: Final = FEW_BYTES
 """Bounds what is decoded whole: requests, notifications, errors, and results that are not a tool's."""
 
 MENDED_BYTES: Final = 1024 * 1024
@@ -47,7 +49,6 @@ class _Envelope(msgspec.Struct):
 
 
 _envelope: Final = msgspec.json.Decoder(_Envelope)
-_batch: Final = msgspec.json.Decoder(list[Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +98,44 @@ class Notification:
 Message = Result | Failure | Unreadable | Request | Notification
 
 
-def read(data: bytes) -> list[Message]:
-    """Reads what stands on one line, in one event or in one body: a message, or a batch of them."""
+def parts(data: bytes) -> list[bytes]:
+    """Returns the messages that stand on one line, in one event or in one body: one, those of a batch, or none."""
     data = data.removeprefix(_BYTE_ORDER_MARK).strip()
-    if data[:1] == b"[":
+    if data[:1] == b"[" and not has_many_containers(data):
+        with suppress(msgspec.DecodeError, RecursionError):
+            batch = items_of(data)
+            if len(batch) < MOST_ITEMS:
+                return batch
+    return [data] if data else []
+
+
+def read(data: bytes) -> Message:
+    """Reads a message."""
+    if not data.startswith(b"{"):
+        return Unreadable(None, f"it is no JSON-RPC message: `{quoted(data)}`", is_message=False)
+    if has_many_containers(data):
+        why = f"it has over {MANY_CONTAINERS_BYTES} bytes and {MANY_CONTAINERS} arrays and objects"
+        return Unreadable(answered_id(data, data), why, too_large=True)
+    mended = None
+    try:
+        envelope = _envelope.decode(data)
+    except RecursionError:
+        return Unreadable(answered_id(data, data), "it is nested too deeply")
+    except msgspec.DecodeError as why:
         try:
-            return [_read(bytes(one)) for one in _batch.decode(data)]
-        except (msgspec.DecodeError, RecursionError):
-            pass
-    return [_read(data)]
+            data, mended = _mended(data)
+            envelope = _envelope.decode(data)
+        except (ValueError, RecursionError):
+            return Unreadable(
+                answered_id(data, data), f"it is no JSON ({why}): `{quoted(data)}`", is_message=False
+            )
+    number = _id(bytes(envelope.id))
+    try:
+        return _message(envelope, number, mended)
+    except UnicodeDecodeError:
+        return Unreadable(number, "it is not UTF-8")
+    except (msgspec.DecodeError, RecursionError) as why:
+        return Unreadable(number, f"it cannot be read: {why}")
 
 
 def answered_id(head: bytes, tail: bytes) -> int | None:
@@ -149,34 +179,6 @@ def _written(head: dict[str, Any], params: dict[str, Any] | None) -> bytes:
             key: value if isinstance(value, Raw) else Raw(to_json(value)) for key, value in params.items()
         }
     return msgspec.json.encode(message)
-
-
-def _read(data: bytes) -> Message:
-    if not data.startswith(b"{"):
-        return Unreadable(None, f"it is no JSON-RPC message: `{quoted(data)}`", is_message=False)
-    if has_many_containers(data):
-        why = f"it has over {MANY_CONTAINERS_BYTES} bytes and {MANY_CONTAINERS} arrays and objects"
-        return Unreadable(answered_id(data, data), why, too_large=True)
-    mended = None
-    try:
-        envelope = _envelope.decode(data)
-    except RecursionError:
-        return Unreadable(answered_id(data, data), "it is nested too deeply")
-    except msgspec.DecodeError as why:
-        try:
-            data, mended = _mended(data)
-            envelope = _envelope.decode(data)
-        except (ValueError, RecursionError):
-            return Unreadable(
-                answered_id(data, data), f"it is no JSON ({why}): `{quoted(data)}`", is_message=False
-            )
-    number = _id(bytes(envelope.id))
-    try:
-        return _message(envelope, number, mended)
-    except UnicodeDecodeError:
-        return Unreadable(number, "it is not UTF-8")
-    except (msgspec.DecodeError, RecursionError) as why:
-        return Unreadable(number, f"it cannot be read: {why}")
 
 
 def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Message:

@@ -27,6 +27,7 @@ from cellblock.tools.upstream.wire.framing import (
     LineSplitter,
     TooLong,
 )
+from cellblock.tools.upstream.wire.members import MOST_ITEMS
 from cellblock.tools.upstream.wire.messages import (
     ENDS_BYTES,
     Failure,
@@ -35,6 +36,7 @@ from cellblock.tools.upstream.wire.messages import (
     Request,
     Result,
     Unreadable,
+    parts,
     read,
 )
 from support.http_server import serving
@@ -106,8 +108,8 @@ def test_a_line_without_end_is_given_up_and_never_held() -> None:
 
 
 def message(line: bytes) -> Message:
-    (found,) = read(line)
-    return found
+    (part,) = parts(line) or [b""]
+    return read(part)
 
 
 def failed(line: bytes) -> object:
@@ -126,7 +128,14 @@ def test_a_message_is_read() -> None:
     assert message(b'{"method":"notifications/x","params":{"a":1}}') == Notification(
         "notifications/x", {"a": 1}
     )
-    assert read(b"[%s,%s]" % (asked, asked)) == [Request("x", "ping", None)] * 2
+    assert parts(b" [%s , %s]\r" % (asked, asked)) == [asked] * 2
+    assert parts(b" \r") == []
+
+
+def test_what_is_no_batch_is_one_thing() -> None:
+    """A server that says more at once than anybody reads has said nothing, and fails nobody's calls."""
+    for line in (b"[" + b"1," * MOST_ITEMS + b"1]", b"[1,", b"[" * 100_000 + b"]" * 100_000):
+        assert parts(line) == [line] and failed(line) is None
 
 
 def test_what_no_json_is_and_most_parsers_take_is_mended() -> None:
