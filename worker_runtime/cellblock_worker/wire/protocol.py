@@ -343,6 +343,10 @@ class Charge(Message, frozen=True):
     cpu_ms: Annotated[int, Meta(ge=-(2**53 - 1), le=2**53 - 1)]
 
 
+class Last(Message, frozen=True):
+    """Has the run's process end with it, whatever its key: what the run is about to see is not for those that come."""
+
+
 class Cancel(Message, frozen=True):
     """Kills the run's worker now. The host answers with `Ended`."""
 
@@ -390,7 +394,7 @@ REPLY_OPENING: Final = _opening(Reply)
 FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
 FromHost = Hello | Status | Grant | Leased | Log | Call | Query | Took | Notice | Noted | Live | Ended
-ToHost = Run | Reply | Pause | Resume | Charge | Cancel | Granted | Demand | Keys | Shutdown
+ToHost = Run | Reply | Pause | Resume | Charge | Last | Cancel | Granted | Demand | Keys | Shutdown
 
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {
     _opening(kind): kind.max_body for kind in get_args(FromWorker)

@@ -42,6 +42,7 @@ MESSAGES: list[Message] = [
     protocol.Run(timeout_ms=1, cpu_ms=2, memory_bytes=3, log_bytes=4, message_bytes=5, pause_ms=6),
     protocol.Pause(),
     protocol.Charge(cpu_ms=-5),
+    protocol.Last(),
     protocol.Resume(),
     protocol.Cancel(),
     protocol.Granted(places=0),
