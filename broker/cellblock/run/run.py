@@ -202,6 +202,8 @@ class Run:
                 self._end()
             case protocol.Log():
                 self._within(self._log.log(message, body))
+            case protocol.Held():
+                self._log.held()
             case _ if not life.is_running:
                 # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
                 return

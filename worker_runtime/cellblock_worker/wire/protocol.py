@@ -240,6 +240,11 @@ class Hello(Message, frozen=True):
     before the first."""
 
 
+class Held(Message, frozen=True):
+    """Says that the run's console entries come at its end from now on: `log_bytes` has no room for more at once. Said
+    once."""
+
+
 class Status(Message, frozen=True):
     """Tells how many workers a host has, and how many it wants to be warm; the host's heartbeat."""
 
@@ -393,7 +398,7 @@ REPLY_OPENING: Final = _opening(Reply)
 
 FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
-FromHost = Hello | Status | Grant | Leased | Log | Call | Query | Took | Notice | Noted | Live | Ended
+FromHost = Hello | Status | Grant | Leased | Held | Log | Call | Query | Took | Notice | Noted | Live | Ended
 ToHost = Run | Reply | Pause | Resume | Charge | Last | Cancel | Granted | Demand | Keys | Shutdown
 
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {

@@ -385,6 +385,8 @@ class Worker:
             case protocol.Log():
                 if (kept := self._hearing.logs.take(message, frame)) is not None:
                     self._owner.worker_says(self, frame.raw_header, kept)
+                if self._hearing.logs.holds:
+                    self._owner.worker_says(self, protocol.Held().packed(), b"")
             case protocol.Done() | protocol.Failed():
                 self._finish(message, frame.body)
             case protocol.Live():

@@ -37,6 +37,7 @@ MESSAGES: list[Message] = [
     protocol.Status(warm=0, booting=1, running=2, wanted=1),
     protocol.Grant(places=65535),
     protocol.Leased(wall_ms=0),
+    protocol.Held(),
     protocol.Ended(reason="finished", outcome="rejection", wall_ms=1),
     protocol.Ended(reason="memory", detail="x", wall_ms=1, cpu_ms=2, peak_bytes=3, dropped_log_bytes=4),
     protocol.Run(timeout_ms=1, cpu_ms=2, memory_bytes=3, log_bytes=4, message_bytes=5, pause_ms=6),
