@@ -43,7 +43,7 @@ from cellblock.serve.run_output import tokens_for
 from cellblock.serve.service import Context
 from cellblock.tools.catalog.model import Catalog, RequestEntry, ServerEntry
 from cellblock.tools.catalog.outputs import stated_output
-from cellblock.tools.upstream.wire.members import all_fields_of, fields_of
+from cellblock.tools.upstream.wire.members import fields_of
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
 from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
 from cellblock.tools.upstream.wire.results import NULL, ToolResult
@@ -279,7 +279,7 @@ def _shortened(block: bytes) -> bytes:
     """Returns a block with an empty text in the place of each long one: what it is of says the rest."""
     if len(block) <= SMALL_BYTES:
         return block
-    members = {key: bytes(raw) for key, raw in all_fields_of(block).items()}
+    members = {key: bytes(raw) for key, raw in fields_of(block).items()}
     few = {key: part if len(part) <= SMALL_BYTES else part[:1] + b'"' for key, part in members.items()}
     return b"{%s}" % b",".join(to_json(key) + b":" + part for key, part in few.items())
 

@@ -426,8 +426,8 @@ def sdk_result(method: str, found: Result, version: str | None) -> dict[str, Any
         if method in ("tools/call", "tasks/result"):
             return _tool_result(found, version)
         if method in repair.LISTS:
-            page = repair.page(body, repair.LISTS[method])
-            return repair.stub(repair.LISTS[method], page, fields_of(body))
+            fields = fields_of(body)
+            return repair.stub(repair.LISTS[method], repair.page(fields, repair.LISTS[method]), fields)
         is_large = len(body) > messages.SMALL_BYTES
         if method in repair.PASSED_ON and (is_large or method == "resources/read"):
             fields = fields_of(body)

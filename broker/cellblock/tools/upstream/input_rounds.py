@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar, cast
 
@@ -12,12 +11,10 @@ from mcp.client.session import ClientRequestContext, ClientSession
 
 from cellblock.base.errors import ToolCallError
 from cellblock.base.questions import Round, pack_round
-from cellblock.base.steps import next_step
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.schemas.replies import KINDS, result_of
 from cellblock.tools.upstream.dispatcher import AS_IT_IS
 from cellblock.tools.upstream.outstanding import Outstanding
-from cellblock.tools.upstream.wire.errors import AnswerUnreadable
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
 from cellblock.tools.upstream.wire.repair import carried
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
@@ -26,9 +23,6 @@ _HINT = "Call a tool that needs no user input."
 
 MAX_ROUNDS: Final = 10
 """Bounds how often one call may ask for input."""
-
-PIECE_BYTES: Final = 1024 * 1024
-"""Bounds what is looked at of a large result at a time."""
 
 FIRST_WAIT_SECONDS: Final = 0.05
 LONGEST_WAIT_SECONDS: Final = 0.25
@@ -79,18 +73,6 @@ async def ask(session: ClientSession, call: Outstanding) -> Any:
     return await _in_rounds(session, call, call.name, call.value, read)
 
 
-async def _check_text(body: bytes) -> None:
-    """Looks whether a large result is UTF-8, a piece at a time. Raises AnswerUnreadable."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        for start in range(0, len(body), PIECE_BYTES):
-            await next_step()
-            decoder.decode(body[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(body))
-    except UnicodeDecodeError:
-        raise AnswerUnreadable("it is not UTF-8") from None
-    await next_step()
-
-
 async def _sent(
     session: ClientSession,
     call: Outstanding,
@@ -105,11 +87,7 @@ async def _sent(
     given["_meta"] = {**(given.get("_meta") or {}), **call.meta}
     request = types.Request[dict[str, Any], str](method=method, params=given)
     answer = await session.send_request(request, AS_IT_IS, progress_callback=call.progress)
-    found: Any = carried(answer.get("_meta"))
-    body: bytes = found.body if isinstance(found, ToolResult) else found or b""
-    if len(body) > SMALL_BYTES:
-        await _check_text(body)
-    return answer, found
+    return answer, carried(answer.get("_meta"))
 
 
 async def _together(*works: Coroutine[Any, Any, T]) -> list[T]:

@@ -24,7 +24,7 @@ _READ: Final = (
     *("tools", "resources", "resourceTemplates", "prompts", "nextCursor", "contents", "messages"),
     *("type", "text", "name"),
 )
-"""Names the members of large objects that somebody reads."""
+"""Names the members that somebody reads."""
 
 _fields: Final = msgspec.json.Decoder(dict[str, Raw])
 _items: Final = msgspec.json.Decoder(list[Raw])
@@ -44,17 +44,12 @@ def _alone(name: str) -> msgspec.json.Decoder[Any]:
 
 
 def fields_of(body: bytes) -> dict[str, Raw]:
-    """Returns the members of an object; of a large one those that somebody reads."""
-    if len(body) <= FEW_BYTES:
-        return _fields.decode(body)
-    return {name: raw for name, raw in msgspec.structs.asdict(_read.decode(body)).items() if memoryview(raw)}
-
-
-def all_fields_of(body: bytes) -> dict[str, Raw]:
     """Returns the members of an object; where there may be over `MOST_MEMBERS`, those that somebody reads."""
-    known = fields_of(body)
+    if len(body) <= FEW_BYTES or body.count(b":") <= MOST_MEMBERS:
+        return _fields.decode(body)
+    known = {name: raw for name, raw in msgspec.structs.asdict(_read.decode(body)).items() if memoryview(raw)}
     rest = len(body) - sum(len(memoryview(raw)) for raw in known.values())
-    return _fields.decode(body) if rest <= FEW_BYTES or body.count(b":") <= MOST_MEMBERS else known
+    return _fields.decode(body) if rest <= FEW_BYTES else known
 
 
 def items_of(body: bytes) -> list[bytes]:

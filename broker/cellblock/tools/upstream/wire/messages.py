@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.raw_json import MANY_CONTAINERS, MANY_CONTAINERS_BYTES, has_many_containers
@@ -24,7 +24,8 @@ SMALL_BYTES: Final = FEW_BYTES
 """Bounds what is decoded whole: requests, notifications, errors, and results that are not a tool's."""
 
 MENDED_BYTES: Final = 1024 * 1024
-"""Bounds the messages that are mended where they are no JSON (NaN, half a surrogate pair)."""
+"""Bounds the messages that are mended where they are no JSON: those with NaN, and a quarter of it with half a surrogate
+pair, which no native code reads."""
 
 ENDS_BYTES: Final = 512
 """Sets how much of either end of a message that is not read is searched for its id."""
@@ -37,6 +38,7 @@ Id = int | str
 
 _ID_AT_START: Final = re.compile(rb'\A\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*,')
 _ID_AT_END: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_NO_NUMBERS: Final = re.compile(rb"-?Infinity|NaN")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -53,7 +55,7 @@ _envelope: Final = msgspec.json.Decoder(_Envelope)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Answers a request; a large one need not be UTF-8. `mended` says what was no JSON in it and is replaced."""
+    """Answers a request. `mended` says what was no JSON in it and is replaced."""
 
     id: Id | None
     body: bytes
@@ -201,7 +203,7 @@ def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Mess
         return Unreadable(number, "it is no JSON-RPC message", is_message=number is not None)
     if not body.startswith(b"{"):
         return Unreadable(number, f"its result is no object: `{quoted(body)}`")
-    if len(body) <= SMALL_BYTES and not body.isascii():
+    if not body.isascii():
         body.decode()
     return Result(number, body, mended)
 
@@ -239,15 +241,19 @@ def _mended(data: bytes) -> tuple[bytes, str]:
     surrogate pair U+FFFD. Raises ValueError."""
     if len(data) > MENDED_BYTES:
         raise ValueError
-    numbers: list[str] = []
-    value: object = json.loads(data.decode(), parse_constant=numbers.append)
+    said = sorted({name.decode() for name in _NO_NUMBERS.findall(data)})
+    why = f"{' and '.join(said)} is no JSON: null stands in its place"
+    with suppress(ValueError):
+        if said:
+            return to_json(from_json(data), inf_nan_mode="null"), why
+    if len(data) > MENDED_BYTES // 4:
+        raise ValueError
+    value: object = json.loads(data.decode(), parse_constant=lambda _: None)
     if is_array(value):
         raise ValueError
     text = json.dumps(value, ensure_ascii=False)
     spelled = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-    names = " and ".join(sorted(set(numbers)))
-    why = f"{names} is no JSON: null stands in its place" if numbers else "half characters became U+FFFD"
-    return spelled, why
+    return spelled, why if said else "half characters became U+FFFD"
 
 
 def decoded(body: bytes) -> Any:

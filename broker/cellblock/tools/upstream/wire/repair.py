@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from cellblock.base.json import is_array, is_object
 from cellblock.tools.schemas.keywords import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
-from cellblock.tools.upstream.wire.members import MOST_ITEMS, all_fields_of, fields_of, items_of
+from cellblock.tools.upstream.wire.members import MOST_ITEMS, fields_of, items_of
 
 LISTS: Final = {
     "tools/list": "tools",
@@ -46,16 +46,15 @@ class Page:
     notes: list[str] = field(default_factory=list[str])
 
 
-def page(body: bytes, key: str) -> Page:
-    """Reads one page of a list; what is no list of it is an empty page."""
-    fields = fields_of(body)
+def page(fields: Mapping[str, Raw], key: str) -> Page:
+    """Reads one page of a list, from a result's members; what is no list of it is an empty page."""
     raw = bytes(fields.get(key, b""))
     made = Page([])
     if raw.startswith(b"["):
         made.items = items_of(raw)
     elif raw.startswith(b"{"):
         # PHP writes a list that has lost an item as an object.
-        made.items = [bytes(item) for item in [*all_fields_of(raw).values()][:MOST_ITEMS]]
+        made.items = [bytes(item) for item in [*fields_of(raw).values()][:MOST_ITEMS]]
         if made.items:
             made.notes.append(f"Its list of {key} is an object; its members were taken.")
     elif raw:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 from pydantic_core import to_json
 
-from cellblock.tools.upstream.wire.members import all_fields_of, fields_of, items_of
+from cellblock.tools.upstream.wire.members import fields_of, items_of
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
 
 NULL = b"null"
@@ -43,7 +43,7 @@ class ToolResult:
 
     @cached_property
     def fields(self) -> dict[str, Raw]:
-        """Gives the members of the result, undecoded; of a large one those that MCP has."""
+        """Gives the members of the result, undecoded."""
         return fields_of(self.body)
 
     def field(self, name: str) -> bytes | None:
@@ -114,9 +114,7 @@ class ToolResult:
     def whole(self) -> bytes:
         """Gives the result as its server sent it, as JSON, without what is of the protocol alone."""
         kept = {
-            key: value
-            for key, value in all_fields_of(self.body).items()
-            if key != "resultType" and bytes(value) != NULL
+            key: value for key, value in self.fields.items() if key != "resultType" and bytes(value) != NULL
         }
         if self.structured == NULL:
             kept["structuredContent"] = Raw(NULL)
@@ -137,7 +135,7 @@ class ResourceResult:
     def for_script(self) -> tuple[bytes, bool]:
         """Gives, as JSON, the text of a resource that is one text, and else the result with its contents as a list;
         and whether it is that text."""
-        fields = {key: value for key, value in all_fields_of(self.body).items() if key not in _OF_PROTOCOL}
+        fields = {key: value for key, value in fields_of(self.body).items() if key not in _OF_PROTOCOL}
         found = bytes(fields.get("contents", b"[]"))
         if found.startswith(b"{"):
             found = b"[%s]" % found

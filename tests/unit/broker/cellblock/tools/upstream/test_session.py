@@ -71,6 +71,35 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
         await session.close()
 
 
+GREETS = SILENT.replace('"capabilities": {"tools": {}}', '"capabilities": {}')
+
+
+async def test_a_session_that_is_woken_does_not_rest_at_once(tmp_path: Path) -> None:
+    """A run that imports its server has it connected, and calls it later."""
+    config = ServerConfig(command=sys.executable, args=["-I", "-c", GREETS, "nothing"])
+    session = UpstreamSession(
+        "greets",
+        config,
+        UpstreamSettings().for_server("greets"),
+        max_message_bytes=1 << 20,
+        log_dir=tmp_path,
+        on_change=lambda: None,
+        rests_after=60.0,
+    )
+    session.start(asyncio.get_running_loop().time() - 3_600, resting=True)
+    try:
+        await session.tried()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert session.idle_since is not None, session.state
+        session.rest()
+        assert session.state is State.RESTING
+        await session.tried()
+        assert (session.state, session.life.attempts) == (State.READY, 2)
+    finally:
+        await session.close()
+
+
 @pytest.mark.slow
 async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,9 +169,9 @@ class Quiet:
         self.came: list[messages.Message] = []
         self.ended: list[str] = []
 
-    async def received(self, data: bytes) -> list[messages.Message]:
-        self.came += messages.read(data)
-        return []
+    async def received(self, data: bytes) -> int:
+        self.came.append(messages.read(data))
+        return 0
 
     def end(self, why: str) -> None:
         self.ended.append(why)
