@@ -230,6 +230,8 @@ def read_script(name: str, data: bytes) -> KeptScript:
 def _header(name: str, head: str) -> Header:
     try:
         found = json.loads(head, object_pairs_hook=_once, parse_constant=_once)
+        # Half a character, which JSON may name, is none to whoever is told of the script.
+        json.dumps(found, ensure_ascii=False).encode()
         header = Header.model_validate(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
