@@ -61,9 +61,10 @@ def read_skill(catalog: Catalog, uri: str) -> types.ReadResourceResult:
 
 def skill_resources(catalog: Catalog) -> list[types.Resource]:
     """Returns the texts of the skills as resources, for clients that list those."""
+    told = {uri: _frontmatter(tool) for uri, tool in _skills(catalog).items()}
     return [
-        types.Resource(uri=uri, mime_type=MARKDOWN, **_frontmatter(tool))
-        for uri, tool in _skills(catalog).items()
+        types.Resource(uri=uri, name=said["name"], description=said["description"], mime_type=MARKDOWN)
+        for uri, said in told.items()
     ]
 
 
