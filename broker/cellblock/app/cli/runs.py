@@ -331,7 +331,7 @@ def _answer(
             ) from None
         if found is None:
             raise _waits_not(parsed.run)
-        head, _, known = found
+        head, _, known, _ = found
         done = [question for question in questions if question.id in known]
         left = [question for question in questions if question.id not in known]
         if done:

@@ -231,6 +231,8 @@ def read_script(name: str, data: bytes) -> KeptScript:
 def _header(name: str, head: str) -> Header:
     try:
         found = json.loads(head, object_pairs_hook=_once, parse_constant=_once)
+        # Half a character, which JSON may name, is none to whoever is told of the script.
+        json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _bad(name, f"has a header that is no JSON ({error})") from None
     try:

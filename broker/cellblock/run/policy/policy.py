@@ -47,7 +47,7 @@ class Policy:
         counts: Counts what clients use; None: nobody has a quota.
         servers: The configuration's servers, by name; what flows know of them.
         on_always: As for `FlowRules`.
-        more_secrets: Secrets that are no server's.
+        secrets: As below.
 
     Attributes:
         flows: Says where data may go; None: anywhere.
@@ -67,7 +67,7 @@ class Policy:
         counts: Counts | None = None,
         servers: Mapping[str, ServerConfig] | None = None,
         on_always: OnAlways | None = None,
-        more_secrets: Iterable[str] = (),
+        secrets: Secrets | None = None,
     ) -> None:
         self.settings = settings
         self._counts = counts
@@ -78,8 +78,7 @@ class Policy:
         if self._server_ids is not None:
             for fault in unknown_servers(settings, self._server_ids):
                 raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
-        mode = settings.secrets
-        self.secrets = None if mode == "off" else Secrets(mode, servers or {}, more_secrets)
+        self.secrets = secrets
         self.flows = None if settings.flows == "off" else FlowRules(settings, servers or {}, on_always)
         self._default = _layer("default", settings.default)
         self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
