@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.json import is_array
-from cellblock.base.raw_json import MOST_VALUES, is_light, values_in
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import MOST_VALUES, values_in
+from cellblock.base.steps import next_step, step_for
 from cellblock.base.suggest import nearest_names
 from cellblock.run import payload
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
@@ -18,6 +18,12 @@ from cellblock.tools.schemas.explain import Violation, corrective_hint
 
 MOST_ESCAPES: Final = 1_500_000
 """Bounds the escaped characters of an input: they take most of the time of its texts."""
+
+MOST_LONG: Final = 150_000
+"""Bounds the groups of 16 digits in an input's numbers: writing integers of many digits takes the most time of all."""
+
+_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
+_LONG: Final = b"0" * 16
 
 MAX_TEXTS: Final = 8
 """Bounds the texts in one input that are read as JSON."""
@@ -45,17 +51,14 @@ class CallInputs:
         """
         label = f"{server.server_id}.{tool.export_name}"
         schema = self._schemas.get(tool.input_schema, label=label)
-        if is_light(body):
-            return await self._checked(tool, schema, _decoded(tool, body))
         if (much := _too_much(body)) is not None:
             raise _not_read(tool, f"has over {much}")
-        # Between the steps, others have their turn.
-        await next_step()
+        await step_for(body)
         with Metered(self._account):
             value = _decoded(tool, body)
-        await next_step()
+        await step_for(body)
         value = await self._checked(tool, schema, value)
-        await next_step()
+        await step_for(body)
         return value
 
     async def _checked(self, tool: ToolEntry, schema: CheckedSchema, value: Any) -> Any:
@@ -87,9 +90,22 @@ def _decoded(tool: ToolEntry, body: bytes) -> Any:
 
 def _too_much(body: bytes) -> str | None:
     """Says what an input has too much of. What looks like a value within a text counts too."""
-    if values_in(body) > MOST_VALUES:
+    # Each takes two bytes.
+    if len(body) > 2 * MOST_VALUES and values_in(body) > MOST_VALUES:
         return f"{MOST_VALUES} values"
-    return f"{MOST_ESCAPES} escaped characters" if body.count(b"\\") > MOST_ESCAPES else None
+    if body.count(b"\\") > MOST_ESCAPES:
+        return f"{MOST_ESCAPES} escaped characters"
+    return f"{MOST_LONG} groups of 16 digits" if _long_numbers(body) > MOST_LONG else None
+
+
+def _long_numbers(body: bytes) -> int:
+    """Counts groups of 16 digits outside of texts, where there may be many."""
+    zeros = body.translate(_ZEROS) if len(body) > 16 * MOST_LONG else b""
+    if zeros.count(_LONG) <= MOST_LONG:
+        return 0
+    # Without escapes, each quote is the beginning or the end of a text.
+    bare = zeros.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return sum(part.count(_LONG) for part in bare.split(b'"')[::2])
 
 
 def _read_text(whole: list[Any], path: str) -> bool:

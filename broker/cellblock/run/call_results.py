@@ -9,8 +9,8 @@ import msgspec
 
 from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.raw_json import LIGHT_BYTES, is_small
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import is_small
+from cellblock.base.steps import step_for
 from cellblock.run import payload
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
@@ -125,8 +125,7 @@ async def result_of(
     kind: ResultKind = "value"
     try:
         if isinstance(result, ToolResult):
-            if len(result.body) > LIGHT_BYTES:
-                await next_step()
+            await step_for(result.body)
             body, kind = unwrap(
                 result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box
             )

@@ -37,7 +37,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.json import is_object
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import is_light
+from cellblock.base.steps import step_for
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire import messages, repair
 from cellblock.tools.upstream.wire.errors import AnswerUnreadable, ConnectionLost, HttpRefused
@@ -237,14 +238,11 @@ class Connection(Dispatcher[TransportContext]):
         Returns:
             How many there are that answer no request of ours; nothing at all is one.
         """
-        is_large = len(data) > messages.SMALL_BYTES
-        if is_large:
-            await next_step()
+        await step_for(data)
         found, rest = messages.parts(data), 0
         for one in found:
             rest += not self.take(messages.read(one), origin)
-            if is_large:
-                await next_step()
+            await step_for(data)
         return rest if found else 1
 
     def take(self, message: Message, origin: Pending | None = None) -> bool:
@@ -428,8 +426,8 @@ def sdk_result(method: str, found: Result, version: str | None) -> dict[str, Any
         if method in repair.LISTS:
             fields = fields_of(body)
             return repair.stub(repair.LISTS[method], repair.page(fields, repair.LISTS[method]), fields)
-        is_large = len(body) > messages.SMALL_BYTES
-        if method in repair.PASSED_ON and (is_large or method == "resources/read"):
+        is_large = not is_light(body)
+        if method in repair.PASSED_ON:
             fields = fields_of(body)
             if is_large or bytes(fields.get("resultType", b"")) != b'"input_required"':
                 return repair.stub(repair.PASSED_ON[method], body, fields)

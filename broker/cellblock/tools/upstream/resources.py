@@ -60,12 +60,6 @@ _LISTS: Final[Mapping[Kind, _List]] = {
 }
 
 
-def new_listing(kind: Kind) -> Listing[Entry]:
-    """Makes what reads a list of resources or prompts."""
-    what = _LISTS[kind]
-    return Listing(what.what, partial(_admitted, what.item))
-
-
 def _admitted(
     model: type[types.Resource | types.ResourceTemplate | types.Prompt], item: bytes
 ) -> tuple[str, int, Entry] | Withheld:
@@ -81,19 +75,6 @@ def _admitted(
         # A prompt is asked for by its name.
         return key, len(item), entry
     return key, len(item), entry.model_copy(update={"name": visible(entry.name)})
-
-
-async def list_entries(kind: Kind, session: ClientSession) -> Listing[Entry]:
-    """Reads a whole list, as `read_pages`."""
-    listing = new_listing(kind)
-    await read_pages(listing, session, _LISTS[kind].request)
-    listing.close()
-    if listing.left_out:
-        first = listing.left_out[0]
-        listing.notes.append(
-            f"{len(listing.left_out)} of its {listing.what}s are left out; the first, {first.name}: {first.why}."
-        )
-    return listing
 
 
 def _read(model: type[BaseModel], item: bytes) -> Any:
@@ -222,9 +203,16 @@ class Resources:
         self, kind: Kind, session: ClientSession, before: Listing[Entry] | None
     ) -> Listing[Entry]:
         """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
-        listing = new_listing(kind)
+        one = _LISTS[kind]
+        listing = Listing[Entry](one.what, partial(_admitted, one.item))
         try:
-            listing = await list_entries(kind, session)
+            await read_pages(listing, session, one.request)
+            listing.close()
+            if listing.left_out:
+                first = listing.left_out[0]
+                listing.notes.append(
+                    f"{len(listing.left_out)} of its {one.what}s are left out; the first, {first.name}: {first.why}."
+                )
         except (TimeoutError, MCPError, ValidationError) as error:
             listing.kept = before.kept if before is not None else []
             if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:

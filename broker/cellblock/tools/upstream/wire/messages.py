@@ -16,7 +16,14 @@ from msgspec import Raw
 from pydantic_core import from_json, to_json
 
 from cellblock.base.json import is_array, is_object
-from cellblock.base.raw_json import MANY_CONTAINERS, MANY_CONTAINERS_BYTES, has_many_containers
+from cellblock.base.raw_json import (
+    LIGHT_CONTAINERS,
+    MANY_CONTAINERS,
+    MANY_CONTAINERS_BYTES,
+    containers_in,
+    has_many_containers,
+    is_light,
+)
 from cellblock.base.visible import visible
 from cellblock.tools.upstream.wire.members import FEW_BYTES, MOST_ITEMS, items_of
 
@@ -26,6 +33,9 @@ SMALL_BYTES: Final = FEW_BYTES
 MENDED_BYTES: Final = 1024 * 1024
 """Bounds the messages that are mended where they are no JSON: those with NaN, and a quarter of it with half a surrogate
 pair, which no native code reads."""
+
+MOST_SAID: Final = 10_000
+"""Bounds the arrays and objects of requests and notifications, which are gone through several times."""
 
 ENDS_BYTES: Final = 512
 """Sets how much of either end of a message that is not read is searched for its id."""
@@ -79,7 +89,6 @@ class Unreadable:
 
     id: Id | None
     why: str
-    is_message: bool = True
     too_large: bool = False
 
 
@@ -114,7 +123,7 @@ def parts(data: bytes) -> list[bytes]:
 def read(data: bytes) -> Message:
     """Reads a message."""
     if not data.startswith(b"{"):
-        return Unreadable(None, f"it is no JSON-RPC message: `{quoted(data)}`", is_message=False)
+        return Unreadable(None, f"it is no JSON-RPC message: `{quoted(data)}`")
     if has_many_containers(data):
         why = f"it has over {MANY_CONTAINERS_BYTES} bytes and {MANY_CONTAINERS} arrays and objects"
         return Unreadable(answered_id(data, data), why, too_large=True)
@@ -128,9 +137,7 @@ def read(data: bytes) -> Message:
             data, mended = _mended(data)
             envelope = _envelope.decode(data)
         except (ValueError, RecursionError):
-            return Unreadable(
-                answered_id(data, data), f"it is no JSON ({why}): `{quoted(data)}`", is_message=False
-            )
+            return Unreadable(answered_id(data, data), f"it is no JSON ({why}): `{quoted(data)}`")
     number = _id(bytes(envelope.id))
     try:
         return _message(envelope, number, mended)
@@ -187,9 +194,9 @@ def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Mess
     if method := bytes(envelope.method):
         name: object = msgspec.json.decode(method)
         if not isinstance(name, str):
-            return Unreadable(None, "its method is no text", is_message=False)
+            return Unreadable(None, "its method is no text")
         params = bytes(envelope.params)
-        if len(params) > SMALL_BYTES:
+        if len(params) > SMALL_BYTES or containers_in(params) > MOST_SAID:
             # What nobody has asked for is dropped undecoded.
             return Notification("", None) if number is None else Request(number, name, None, too_large=True)
         given: object = msgspec.json.decode(params) if params else None
@@ -200,7 +207,7 @@ def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Mess
         return _failure(number, failed)
     body = bytes(envelope.result)
     if not body:
-        return Unreadable(number, "it is no JSON-RPC message", is_message=number is not None)
+        return Unreadable(number, "it is no JSON-RPC message")
     if not body.startswith(b"{"):
         return Unreadable(number, f"its result is no object: `{quoted(body)}`")
     if not body.isascii():
@@ -210,7 +217,7 @@ def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Mess
 
 def _failure(number: Id | None, body: bytes) -> Failure:
     text = body.decode()
-    if len(body) > SMALL_BYTES:
+    if not is_light(body):
         return Failure(number, INTERNAL_ERROR, text[:SMALL_BYTES])
     said: object = msgspec.json.decode(body)
     if not is_object(said):
@@ -239,7 +246,7 @@ def _id(raw: bytes) -> Id | None:
 def _mended(data: bytes) -> tuple[bytes, str]:
     """Returns JSON in the place of what most parsers take and JSON forbids: NaN and infinities become null, half a
     surrogate pair U+FFFD. Raises ValueError."""
-    if len(data) > MENDED_BYTES:
+    if len(data) > MENDED_BYTES or containers_in(data) > LIGHT_CONTAINERS:
         raise ValueError
     said = sorted({name.decode() for name in _NO_NUMBERS.findall(data)})
     why = f"{' and '.join(said)} is no JSON: null stands in its place"

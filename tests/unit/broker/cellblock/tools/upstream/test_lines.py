@@ -196,8 +196,11 @@ def test_what_answers_nothing_is_no_message(line: bytes) -> None:
     assert failed(line) is None
 
 
-def test_what_is_large_and_was_not_asked_for_is_not_decoded() -> None:
-    params = b'{"data":"%s"}' % (b"x" * 300_000)
+@pytest.mark.parametrize(
+    "data", [b'"%s"' % (b"x" * 300_000), b"[" + b"{}," * 10_000 + b"1]"], ids=["text", "objects"]
+)
+def test_what_is_large_and_was_not_asked_for_is_not_decoded(data: bytes) -> None:
+    params = b'{"data":%s}' % data
     assert message(b'{"method":"notifications/message","params":%s}' % params) == Notification("", None)
     asked = message(b'{"id":3,"method":"sampling/createMessage","params":%s}' % params)
     assert asked == Request(3, "sampling/createMessage", None, too_large=True)
