@@ -11,12 +11,13 @@ from mcp.client.session import ClientRequestContext, ClientSession
 
 from cellblock.base.errors import ToolCallError
 from cellblock.base.questions import Round, pack_round
+from cellblock.base.raw_json import is_light
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.schemas.replies import KINDS, result_of
 from cellblock.tools.upstream.dispatcher import AS_IT_IS
 from cellblock.tools.upstream.outstanding import Outstanding
-from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
-from cellblock.tools.upstream.wire.repair import carried
+from cellblock.tools.upstream.wire.messages import decoded
+from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 
 _HINT = "Call a tool that needs no user input."
@@ -67,7 +68,7 @@ async def ask(session: ClientSession, call: Outstanding) -> Any:
     model = _RESULTS.get(call.name, types.EmptyResult)
 
     def read(answer: dict[str, Any], found: bytes | None) -> types.Result:
-        result = decoded(found) if found is not None and len(found) <= SMALL_BYTES else answer
+        result = decoded(found) if found is not None and is_light(found) else answer
         return model.model_validate(result, by_name=False)
 
     return await _in_rounds(session, call, call.name, call.value, read)
@@ -138,7 +139,8 @@ async def _in_rounds(
             said = earlier.result
         else:
             said, found = await _sent(session, call, method, params, answers, state)
-            asks = said.get("resultType") == "input_required" or method == TOOLS_CALL
+            # To most of what asks, a result belongs where there is one.
+            asks = said.get("resultType") == "input_required" or method in (TOOLS_CALL, *PASSED_ON)
             if found is not None or not asks:
                 return read(said, found)
         asking = types.InputRequiredResult.model_validate(said, by_name=False)

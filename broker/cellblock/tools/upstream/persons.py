@@ -206,8 +206,7 @@ class Persons:
         known: Catalog,
         paths: Mapping[str, str],
     ) -> tuple[Catalog, Catalog]:
-        servers, shown = {**shared.servers}, {**known.servers}
-        away, never = {**shared.unavailable}, {**known.unavailable}
+        servers, shown, away = {**shared.servers}, {**known.servers}, {**shared.unavailable}
         starting, lacking = set(shared.starting), dict[str, str]()
         for name, own in sessions.items():
             path, session = paths[name], own.session
@@ -219,19 +218,15 @@ class Persons:
             reason = session.reason if session is not None else ""
             if session is not None and state is State.RESTING and not session.lacks_login:
                 reason = NO_ROOM
-            away[path] = reason or (never[path] if state in (None, State.RESTING) else str(state.value))
+            away[path] = reason or (NEEDS_LOGIN if state in (None, State.RESTING) else str(state.value))
             if entry is None:
-                never[path] = away[path]
                 continue
             shown[path] = entry
-            del never[path]
             if state in (State.READY, State.RESTING):
                 servers[path] = entry
                 del away[path]
-        about: dict[str, Any] = {
-            "starting": frozenset(starting),
-            "logins": lacking,
-        }
+        never = {path: why for path, why in away.items() if path not in shown}
+        about: dict[str, Any] = {"starting": frozenset(starting), "logins": lacking}
         now = replace(shared, servers=_in_order(servers, paths), unavailable=away, **about)
         return now, replace(known, servers=_in_order(shown, paths), unavailable=never, **about)
 
