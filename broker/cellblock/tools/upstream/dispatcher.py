@@ -51,6 +51,9 @@ logger = logging.getLogger("cellblock.tools.upstream")
 AS_IT_IS: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 """Takes a result as `Connection` gives it."""
 
+LAST_SECONDS: Final = 1.0
+"""Bounds the wait for answers that are on their way where a connection is over for further calls."""
+
 ABANDON_SECONDS: Final = 5.0
 """Bounds the sending of the notice that a request is given up."""
 
@@ -141,6 +144,13 @@ class Connection(Dispatcher[TransportContext]):
         self.ended.set()
         if self._group is not None:
             self._group.cancel_scope.cancel()
+
+    async def last_answers(self) -> None:
+        """Waits a moment for the answers to calls that are under way: one of its own says more of a call than that the
+        connection was lost."""
+        waiting = [one.answer for one in self._pending.values() if one.call and self.cut is None]
+        if waiting:
+            await asyncio.wait(waiting, timeout=LAST_SECONDS)
 
     # ---- the SDK's side ------------------------------------------------------------------------------
 

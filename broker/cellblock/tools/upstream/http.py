@@ -124,6 +124,7 @@ class HttpWire:
         self.connection = connection
         try:
             await connection.ended.wait()
+            await connection.last_answers()
         finally:
             await end_tasks(
                 *self._posts.values(), *([self._listening] if self._listening is not None else [])

@@ -464,6 +464,8 @@ class UpstreamSession:
             if self.state is State.READY:
                 self.life.lost(link.why_ended())
             self._told()
+            assert link.connection is not None
+            await link.connection.last_answers()
 
     async def _serve(self, link: Link) -> None:
         """Keeps what is known of the server current until the connection ends."""
