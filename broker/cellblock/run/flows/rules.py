@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 KEPT_TOOLS: Final = 4_096
 """Bounds the tools of which it is kept what they are."""
+
+KEPT_LABELS: Final = 64
+"""Bounds the labels of runs of which it is kept what happens to calls of one tool."""
 
 OnAlways = Callable[[dict[str, Any]], None]
 
@@ -78,6 +81,10 @@ class ToolFlow:
     destructive: bool
     said_by: str
     name: str
+    judging: dict[Label, tuple[Sequence[_Rule], Judged]] = field(
+        default_factory=dict[Label, "tuple[Sequence[_Rule], Judged]"], compare=False, repr=False
+    )
+    """Keeps what is judged of it without arguments."""
 
     def result(self, by_server: Stated = UNSAID) -> Label:
         """Returns the label of a result, of which its server has said something, too."""
@@ -143,15 +150,32 @@ class FlowRules:
     def allow_always(self, rule: str) -> None:
         """Puts a rule, as JSON, before all others, here at once and for good where there is a file."""
         self._rules.insert(0, _Rule(FlowRule.model_validate_json(rule), 0))
+        self._tools.clear()
         if self._on_always is not None:
             self._on_always(json.loads(rule))
 
     def judge(self, server: ServerEntry, tool: ToolEntry, arguments: Any, label: Label) -> Judged:
         """Says what happens to a call of a run that knows what has this label."""
-        flow = self.of(server, tool)
+        judging = self.of(server, tool).judging
+        held = judging.get(label)
+        if held is None:
+            if len(judging) >= KEPT_LABELS:
+                judging.clear()
+            held = judging[label] = self._judging(server, tool, label)
+        rules, otherwise = held
+        return next((rule.judged for rule in rules if rule.has_values(arguments)), otherwise)
+
+    def _judging(self, server: ServerEntry, tool: ToolEntry, label: Label) -> tuple[Sequence[_Rule], Judged]:
+        """Returns the rules that are for calls with some arguments, in their order, and what happens to all others."""
+        flow, found = self.of(server, tool), list[_Rule]()
         for rule in self._rules:
-            if rule.fits(server.server_id, tool, flow, arguments, label):
-                return Judged(rule.then, f"rule {rule.number} of cellblock.policy.flows is for it")
+            if rule.fits(server.server_id, tool, flow, label):
+                if rule.is_for_all:
+                    return found, rule.judged
+                found.append(rule)
+        return found, self._guarded(server, flow, label)
+
+    def _guarded(self, server: ServerEntry, flow: ToolFlow, label: Label) -> Judged:
         if not self.guards or server.is_scripts:
             # A script that is called begins with what its caller knows, and each of its calls is judged.
             return Judged("allow")
@@ -209,7 +233,8 @@ class _Rule:
 
     def __init__(self, rule: FlowRule, index: int) -> None:
         self.number, self._arguments = index + 1, frozenset(rule.arguments or ())
-        self.then: Then = rule.then
+        self._allows = rule.then == "allow"
+        self.judged = Judged(rule.then, f"rule {self.number} of cellblock.policy.flows is for it")
         self._secrecy = None if rule.secrecy is None else (audience_of(rule.secrecy),)
         self._trust = rule.trust
         self._pattern = rule.pattern
@@ -218,11 +243,16 @@ class _Rule:
             self._sink = (audience_of(cast("Secrecy", rule.to)),)
         self._validator = _validator(rule, self.number)
 
-    def fits(self, server_id: str, tool: ToolEntry, flow: ToolFlow, arguments: Any, label: Label) -> bool:
-        """Says whether the rule is for a call."""
+    @property
+    def is_for_all(self) -> bool:
+        """Says whether arguments have no part in it."""
+        return self._validator is None
+
+    def fits(self, server_id: str, tool: ToolEntry, flow: ToolFlow, label: Label) -> bool:
+        """Says whether the rule is for calls of a tool, with some arguments."""
         if self._pattern is not None and not fits(self._pattern, server_id, tool):
             return False
-        allows = self.then == "allow"
+        allows = self._allows
         if self._secrecy is not None:
             secrecy = self._secrecy[0]
             if not (may_see(secrecy, label.secrecy) if allows else may_see(label.secrecy, secrecy)):
@@ -233,16 +263,17 @@ class _Rule:
             sink = self._sink[0]
             if not (may_see(flow.sink, sink) if allows else may_see(sink, flow.sink)):
                 return False
-        return self._has_values(arguments)
+        return True
 
-    def _has_values(self, arguments: Any) -> bool:
+    def has_values(self, arguments: Any) -> bool:
+        """Says whether these arguments are those that it is for."""
         from cellblock.tools.schemas.validation import Allowance
 
         if self._validator is None:
             return True
         if not is_object(arguments) or self._validator.check(arguments, Allowance(arguments)) is not None:
             return False
-        return self.then != "allow" or receivers_in(arguments).keys() <= self._arguments
+        return not self._allows or receivers_in(arguments).keys() <= self._arguments
 
 
 def receivers_in(arguments: Any) -> dict[str, Any]:
