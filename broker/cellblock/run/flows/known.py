@@ -97,9 +97,10 @@ def reads(tool: ToolEntry) -> bool:
     return isinstance(tool, RequestEntry) or _READS.match(_lowered(tool)) is not None
 
 
-def destroys(tool: ToolEntry) -> bool:
+def destroys(tool: ToolEntry, *, is_unknown: bool) -> bool:
     """Says whether a call may destroy something, by the user, else by the server's annotations and the tool's name,
-    whichever is worse."""
+    whichever is worse. Of a tool that is unknown, as nobody has said anything of it, every name may that does not
+    read."""
     if tool.given is not None and tool.given.effect is not None:
         return tool.given.effect == "destructive"
     effect, name = effect_of(tool), _lowered(tool)
@@ -108,7 +109,7 @@ def destroys(tool: ToolEntry) -> bool:
     return (
         effect == "destructive"
         or bool(_DESTROYS.search(name))
-        or (effect is None and bool(_MAY.search(name)))
+        or (effect is None and (bool(_MAY.search(name)) or (is_unknown and not reads(tool))))
     )
 
 

@@ -222,7 +222,7 @@ class FlowRules:
             STRICTEST if known is None else Label(known.secrecy, trusted=False),
             server.server_id in self._trusts,
             seen_by,
-            destroys(tool) if destructive is None else destructive,
+            destroys(tool, is_unknown=not by_user and known is None) if destructive is None else destructive,
             source,
             name,
         )
