@@ -1,42 +1,29 @@
-"""Rules of flows, made of the policy once: what each tool is, and what happens to a call that would carry some data."""
+"""Rules of flows, made of the policy once: what happens to a call that would carry some data."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import FlowRule, PolicySettings, Secrecy
 from cellblock.base.settings.server import ServerConfig
-from cellblock.run.flows.known import KINDS, destroys, kind_of, reads
+from cellblock.run.flows.known import KnownTools, ToolFlow
 from cellblock.run.flows.labels import (
-    EVERYBODY,
-    NOTHING,
-    STRICTEST,
-    THE_PERSON,
-    UNSAID,
     Audience,
     Label,
-    Stated,
     audience_of,
     may_see,
     secrecy_of,
 )
 from cellblock.run.policy.grants import fits
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.upstream.definitions import shown
 
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import InputValidator
-
-KEPT_TOOLS: Final = 4_096
-"""Bounds the tools of which it is kept what they are."""
 
 KEPT_LABELS: Final = 64
 """Bounds the labels of runs of which it is kept what happens to calls of one tool."""
@@ -44,8 +31,6 @@ KEPT_LABELS: Final = 64
 OnAlways = Callable[[dict[str, Any]], None]
 
 Then = Literal["allow", "ask", "deny"]
-
-T = TypeVar("T")
 
 _ORIGIN: Final = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?=[/?#]|$)")
 
@@ -60,51 +45,15 @@ RECEIVERS: Final = frozenset(_RECEIVERS.split())
 """Names arguments that say where something goes."""
 
 
-@dataclass(frozen=True)
-class ToolFlow:
-    """Says what a tool is.
-
-    Args:
-        stated: What the policy and an overlay say of its results.
-        otherwise: What results are as far as nobody has said it.
-        loosens: Whether its server's own labels count before `otherwise`.
-        sink: Who sees what a call's arguments say.
-        destructive: Whether a call may destroy something.
-        said_by: Where the least certain of it comes from, for people.
-        name: The tool's name, for people.
-    """
-
-    stated: Stated
-    otherwise: Label
-    loosens: bool
-    sink: Audience
-    destructive: bool
-    said_by: str
-    name: str
-    judging: dict[Label, tuple[Sequence[_Rule], Judged]] = field(
-        default_factory=dict[Label, "tuple[Sequence[_Rule], Judged]"], compare=False, repr=False
-    )
-    """Keeps what is judged of it without arguments."""
-
-    def result(self, by_server: Stated = UNSAID) -> Label:
-        """Returns the label of a result, of which its server has said something, too."""
-        if by_server is UNSAID:
-            return self.plain
-        found = self.stated.or_else(by_server) if self.loosens else self.stated
-        label = found.label(self.otherwise)
-        return label | by_server.label(label)
-
-    @cached_property
-    def plain(self) -> Label:
-        """Gives the label of a result of which its server says nothing."""
-        return self.stated.label(self.otherwise)
-
-
 class Judged(NamedTuple):
     """Says what happens to a call, and why: half a sentence."""
 
     then: Then
     why: str = ""
+
+
+Judging = tuple[Sequence["_Rule"], Judged]
+"""Holds the rules that are for calls with some arguments, in their order, and what happens to all others."""
 
 
 class FlowRules:
@@ -128,20 +77,9 @@ class FlowRules:
         self._on_always = on_always
         self.is_on = settings.flows != "off"
         self.guards = "guard" in settings.flows
-        self._servers = servers
-        self._trusts = frozenset(settings.trust_ifc)
-        # Those that say more of a name first.
-        self._labels = sorted(settings.labels.items(), key=lambda one: -len(one[0].replace("*", "")))
         self._rules = [_Rule(rule, index) for index, rule in settings.flow_rules.items()]
-        self._tools = Newest[tuple[str, int], tuple[ToolEntry, ToolFlow]](KEPT_TOOLS)
-
-    def of(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
-        """Says what a tool is."""
-        key = server.server_id, id(tool)
-        held = self._tools.get(key)
-        if held is None or held[0] is not tool:
-            held = self._tools[key] = tool, self._made(server, tool)
-        return held[1]
+        self._tools = KnownTools(settings, servers)
+        self.of: Final = self._tools.of
 
     def may_know(self, server: ServerEntry, tool: ToolEntry, label: Label) -> bool:
         """Says whether those who see a call of a tool may know what has this label."""
@@ -150,7 +88,7 @@ class FlowRules:
     def allow_always(self, rule: str) -> None:
         """Puts a rule, as JSON, before all others, here at once and for good where there is a file."""
         self._rules.insert(0, _Rule(FlowRule.model_validate_json(rule), 0))
-        self._tools.clear()
+        self._tools.forget()
         if self._on_always is not None:
             self._on_always(json.loads(rule))
 
@@ -188,44 +126,6 @@ class FlowRules:
         if destroys_for_strangers:
             return Judged("ask", "it may destroy something, and strangers may have written what led to it")
         return Judged("allow")
-
-    def _made(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
-        name = f"{server.server_id}.{shown(tool.tool_name)}"
-        if server.is_scripts:
-            # A script tells nobody anything but by its own calls, and its label is its run's.
-            return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts", name)
-        said = [label for pattern, label in self._labels if fits(pattern, server.server_id, tool)]
-        overlay = None if tool.given is None else tool.given.flow
-        by_user = [*said, overlay] if overlay is not None else said
-        kind = kind_of(self._servers.get(server.config_name))
-        known = None if kind is None else KINDS[kind]
-        sinks: list[Secrecy | None] = [label.sink for label in by_user]
-        secrecies: list[Secrecy | None] = [label.secrecy for label in by_user]
-        sink, secrecy = _first(sinks), _first(secrecies)
-        if sink is not None:
-            seen_by = audience_of(sink)
-        elif known is not None:
-            seen_by = known.reads if reads(tool) else known.writes
-        else:
-            seen_by = EVERYBODY
-        destructive = _first(label.destructive for label in by_user)
-        trust = _first(one.trust for one in by_user)
-        stated = Stated(
-            None if secrecy is None else (audience_of(secrecy),),
-            None if trust is None else trust == "trusted",
-        )
-        source = "unlabelled" if kind is None else f"known as {kind}"
-        if None not in (secrecy, trust, sink):
-            source = "policy" if overlay is None else "policy or overlay"
-        return ToolFlow(
-            stated,
-            STRICTEST if known is None else Label(known.secrecy, trusted=False),
-            server.server_id in self._trusts,
-            seen_by,
-            destroys(tool, is_unknown=not by_user and known is None) if destructive is None else destructive,
-            source,
-            name,
-        )
 
 
 class _Rule:
@@ -342,10 +242,6 @@ def _validator(rule: FlowRule, number: int) -> InputValidator | None:
             hint="Correct them; each must be a JSON Schema without remote references.",
         )
     return validator
-
-
-def _first(values: Iterable[T | None]) -> T | None:
-    return next((value for value in values if value is not None), None)
 
 
 def _shown(audience: Audience) -> str:
