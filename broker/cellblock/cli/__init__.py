@@ -19,7 +19,3 @@ def main() -> NoReturn:
     if sys.stderr is not None:
         sys.stderr.flush()
     os._exit(code)
-
-
-if __name__ == "__main__":
-    main()
