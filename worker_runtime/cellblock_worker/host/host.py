@@ -92,14 +92,6 @@ class BrokerLink:
 
 logger = logging.getLogger("cellblock.host")
 
-EXIT_REFUSED: Final = 3
-"""Names the exit code of a host that will not serve: starting it again would not help."""
-
-REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
-
-CANNOT_PREFIX: Final = "cellblock_worker cannot start now: "
-"""Begins the last line that a host which will not serve writes to its stderr."""
-
 STATUS_INTERVAL_SECONDS: Final = 1.0
 """Sets the interval of the host's heartbeat to the broker."""
 
@@ -418,6 +410,9 @@ class Host:
             case protocol.Charge():
                 if (worker := self._run_of(link, token)) is not None:
                     worker.charge(message.cpu_ms)
+            case protocol.Last():
+                if (worker := self._run_of(link, token)) is not None:
+                    worker.end_with_run()
             case protocol.Cancel():
                 if self._link_of.get(token) is link:
                     self._cancel(token)

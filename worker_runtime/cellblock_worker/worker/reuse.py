@@ -54,6 +54,7 @@ class Bond:
     Attributes:
         served: Runs that it has had, and whose end is told.
         seconds: The mean of how long a run took of late, from its lease to the next context; None before the first.
+        is_over: Whether the process ends with the run that it has.
     """
 
     first: protocol.Run
@@ -61,6 +62,7 @@ class Bond:
     since: float
     served: int = 0
     seconds: float | None = None
+    is_over: bool = False
 
     @classmethod
     def begin(cls, run: protocol.Run, usage: Usage) -> Bond:
@@ -77,7 +79,8 @@ class Bond:
 
     def lasts(self) -> bool:
         """Says whether the process may have one more run after the one that ends now."""
-        return self.served + 1 < MAX_RUNS and time.monotonic() - self.since < MAX_AGE_SECONDS
+        is_young = self.served + 1 < MAX_RUNS and time.monotonic() - self.since < MAX_AGE_SECONDS
+        return is_young and not self.is_over
 
     def took(self, seconds: float) -> None:
         """Counts the time of a run into the mean, of which it is a quarter."""
