@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pydantic_core import to_json
 from cellblock.base.budget import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import LIGHT_BYTES
-from cellblock.run import payload
+from cellblock.run import calls, payload
 from cellblock.run.call_loads import WAITING_FACTOR, CallLoads
 from cellblock.run.call_results import result_of
 from cellblock.run.calls import NOTED_ANSWERS, ToolCalls
@@ -257,22 +258,26 @@ async def test_cancelling_says_what_is_certain_of_each_call() -> None:
     await made.calls.cancel()
 
 
-async def test_waiting_is_counted_once_however_many_calls_wait() -> None:
+async def test_waiting_is_counted_once_however_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, answered = 1.0, asyncio.Event()
+    monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic=lambda: now))
+
     async def slow(_: dict[str, Any]) -> None:
-        await asyncio.sleep(0.1)
+        await answered.wait()
 
     made = Calls(slow=slow)
     assert made.calls.wait_ms == 0
-    started = time.monotonic()
     for call_id in (1, 2, 3):
         made.calls.begin(call_id, "tools", "slow", b"")
+    await turns()
+    now += 0.25
+    assert made.calls.wait_ms == 250
+    answered.set()
     for call_id in (1, 2, 3):
         await made.reply(call_id)
     await turns()
-    waited = made.calls.wait_ms
-    assert 90 <= waited <= (time.monotonic() - started) * 1000 + 1
-    await asyncio.sleep(0.05)
-    assert made.calls.wait_ms == waited
+    now += 1
+    assert made.calls.wait_ms == 250
 
 
 async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are_not_made() -> None:
