@@ -1,4 +1,4 @@
-"""`save` and `scripts`: what is kept, and which versions of it a person lets in."""
+"""`save`, `scripts` and `run --saved`: what is kept, and which versions of it a person lets in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,15 @@ from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Approval, Library
 from cellblock.record.scripts.saving import input_schema
-from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, check_name, format_script
+from cellblock.record.scripts.script_file import (
+    SUFFIX,
+    BadScript,
+    Header,
+    KeptScript,
+    check_name,
+    format_script,
+)
+from cellblock.tools.schemas.validation import InputValidator
 
 SHORT_DIGEST: Final = 19
 """Shows so much of a digest where people tell versions apart: `sha256:` and twelve digits."""
@@ -89,6 +97,43 @@ def remove(parsed: argparse.Namespace) -> int:
             )
         sys.stdout.write(f"{name} does not run any more; its file stays\n")
     return EXIT_OK
+
+
+def run_saved(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Reads the approved version of a kept script, and its input. Returns what runs it.
+
+    Raises:
+        UsageError: The input does not fit, or grants are given.
+        BadScript: No version is approved.
+    """
+    if parsed.grants is not None:
+        raise UsageError("a kept script has grants of its own; leave --grants out")
+    settings, library = opened_library(parsed)
+    approval = library.approved(parsed.saved)
+    if approval is None:
+        raise BadScript(
+            f"No version of {parsed.saved} is approved here.",
+            hint=f"Approve it: cellblock scripts approve {parsed.saved}",
+        )
+    return run_version(parsed, settings, approval.script, code_with(approval.script, parsed.input or "{}"))
+
+
+def code_with(script: KeptScript, text: str) -> str:
+    """Returns the code of a kept script with the input that `--input` gives. Raises UsageError: It does not fit."""
+    given = read_object(text, "--input")
+    misfit = InputValidator(script.header.input, label=script.name, strict=True).check(given)
+    if misfit is not None:
+        raise UsageError(f"the input of {script.name} does not fit: {misfit.sentence}")
+    return script.with_input(given)
+
+
+def run_version(
+    parsed: argparse.Namespace, settings: Settings, script: KeptScript, code: str
+) -> Coroutine[Any, Any, int]:
+    """Returns what runs a kept script, within its own grants, and holds its result against its schema."""
+    parsed.script = f"{script.name}{SUFFIX}"
+    grants = script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return run_script(parsed, settings.for_one_run(), code, grants, output=script.output)
 
 
 def save(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
