@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError
@@ -24,8 +23,8 @@ from cellblock.record.scripts.script_file import KeptScript
 from cellblock.types.check.checker import TypeChecker
 
 
-def test(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
-    """Reads the scripts. Returns what tries them.
+async def test(parsed: argparse.Namespace) -> int:
+    """Tries the scripts, and prints how they stand; or runs one with another input.
 
     Raises:
         UsageError: The options do not go together, or nobody can be asked.
@@ -34,7 +33,7 @@ def test(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     settings, library = opened_library(parsed)
     scripts = [library.current(name) for name in parsed.names or library.names()]
     if parsed.input is None:
-        return _test(parsed, settings, library, scripts)
+        return await _test(parsed, settings, library, scripts)
     if len(scripts) != 1 or not parsed.names:
         raise UsageError("--input is for one script; name it")
     script, code = scripts[0], code_with(scripts[0], parsed.input)
@@ -42,8 +41,9 @@ def test(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         if not asks():
             raise UsageError("nobody can be asked here; use a terminal, or name --yes")
         if not agreed(f"Run {script.name} with this input, live? Its tools are called."):
-            return _nothing()
-    return run_version(argparse.Namespace(**{**vars(parsed), **NO_OPTIONS}), settings, script, code)
+            sys.stdout.write("Nothing was run.\n")
+            return EXIT_NO
+    return await run_version(argparse.Namespace(**{**vars(parsed), **NO_OPTIONS}), settings, script, code)
 
 
 async def _test(
@@ -89,11 +89,3 @@ def _lines(result: Result) -> str:
     lines += [f"  {one.verdict}  {one.place}: {one.what}" for one in result.findings]
     lines += [f"  note     {note}" for note in result.notes]
     return "".join(f"{harmless(line)}\n" for line in lines)
-
-
-def _nothing() -> Coroutine[Any, Any, int]:
-    async def nothing() -> int:
-        sys.stdout.write("Nothing was run.\n")
-        return EXIT_NO
-
-    return nothing()

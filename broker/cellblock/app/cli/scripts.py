@@ -136,8 +136,8 @@ def run_version(
     return run_script(parsed, settings.for_one_run(), code, grants, output=script.output)
 
 
-def save(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
-    """Reads the run, or the script that is to be run. Returns what keeps it.
+async def save(parsed: argparse.Namespace) -> int:
+    """Keeps the script of a run, or runs one with an input and keeps it if it ends well.
 
     Raises:
         UsageError: Something cannot be read.
@@ -146,32 +146,17 @@ def save(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     check_name(parsed.name)
     settings, library = opened_library(parsed)
     parameters = dict(map(_parameter, parsed.param))
-    given = None if parsed.input is None else read_object(parsed.input, "--input")
-    if given is not None and parameters:
+    written: tuple[str, dict[str, Any]] | None = None
+    if parsed.input is None:
+        recording = _recording_of(parsed)
+    elif parameters:
         raise UsageError("--param is for literals of a run; a script with --input has its parameters already")
-    recording: Recording | None = None
-    if given is None:
-        is_run = RUN_ID.fullmatch(parsed.source) and not Path(parsed.source).exists()
-        recording = kept_recording(parsed, parsed.source) if is_run else read_recording(Path(parsed.source))
-    code = "" if given is None else read_script(parsed.source)
-    return _save(parsed, settings, library, recording, parameters, (code, given or {}))
-
-
-async def _save(
-    parsed: argparse.Namespace,
-    settings: Settings,
-    library: Library,
-    recording: Recording | None,
-    parameters: dict[str, Any],
-    written: tuple[str, dict[str, Any]],
-) -> int:
-    is_written = recording is None
-    if recording is None:
-        (code, given), journal = written, Journal()
+    else:
+        code, given = written = read_script(parsed.source), read_object(parsed.input, "--input")
         trial = format_script(parsed.name, Header(description="?", input=input_schema(given)), code)
         wanted = argparse.Namespace(**{**vars(parsed), "script": parsed.source, **NO_OPTIONS})
-        code_run = trial.with_input(given)
-        exit_code = await run_script(wanted, settings.for_one_run(), code_run, None, journal)
+        journal = Journal()
+        exit_code = await run_script(wanted, settings.for_one_run(), trial.with_input(given), None, journal)
         if exit_code != EXIT_OK:
             say("nothing is kept: the script failed")
             return exit_code
@@ -185,13 +170,18 @@ async def _save(
         recording,
         parsed.name,
         parameters=parameters,
-        written=written if is_written else None,
+        written=written,
         description=parsed.description or "",
         replace=parsed.replace,
     )
     said = f"kept {script.name}: {counted(len(script.header.tools), 'tool')}, in {library.folder}"
     say(f"{said}. It runs when it is approved: cellblock scripts approve {script.name}")
     return EXIT_OK
+
+
+def _recording_of(parsed: argparse.Namespace) -> Recording:
+    is_run = RUN_ID.fullmatch(parsed.source) and not Path(parsed.source).exists()
+    return kept_recording(parsed, parsed.source) if is_run else read_recording(Path(parsed.source))
 
 
 NO_OPTIONS: Final[dict[str, Any]] = {
