@@ -280,7 +280,7 @@ class ToolCalls:
             if questions is not None:
                 questions.check_login(call_id, call.server, tool)
             result = await self._made(call_id, call, server, tool, arguments, function)
-            found = await result_of(result, call.server, tool, context.max_message_bytes, context.account)
+            found = await result_of(result, call.server, tool, context.max_message_bytes)
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self._answer(call_id, call, ok=True, body=found.body)
