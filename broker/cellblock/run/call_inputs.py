@@ -47,11 +47,11 @@ class CallInputs:
             ToolCallError: It is too much to be decoded or checked; the tool was not called.
         """
         label = f"{server.server_id}.{tool.export_name}"
-        schema = self._schemas.get(tool.input_schema, label=label)
+        schema = self._schemas.get_or_make(tool.input_schema, label)
         if len(body) <= UNMETERED_BYTES:
             value = _decoded(tool, body)
-            if isinstance(value, dict) and schema.validator.takes_at_once(value, len(body)):
-                return cast("Any", value)
+            if schema.validator.takes_at_once(value, len(body)):
+                return value
             return await self._checked(tool, schema, value)
         if is_light(body):
             return await self._checked(tool, schema, _decoded(tool, body))

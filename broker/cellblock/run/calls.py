@@ -6,8 +6,8 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -134,24 +134,23 @@ class ToolCalls:
         self._room = room
         self.clock = self._clock = clock
         self._variables = contextvars.copy_context()
+        self._loop = asyncio.get_running_loop()
+        self._origin = CallOrigin(context.requester, clock.standing_still, account=context.account)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._came: Callable[[int, CallFacts, bool, bytes], None] | None = None
         self._turns = asyncio.Semaphore(CONCURRENT_CALLS)
         self._loads = CallLoads(context.max_message_bytes, context.account)
         self._inputs = CallInputs(context.schemas, context.account)
-        self._waiting_since: float | None = None
-        self._waited = 0.0
+        self._waiting_since = self._waited = 0.0
         self.under_way = 0
         """Counts the calls that have no answer yet."""
+
+        self._is_plain = context.secrets is None and (context.rules is None or context.rules.flow is None)
+        """Says whether nobody looks at what comes of a call before its script."""
 
         self._abandoned = False
         self._noted: list[_Answered] = []
         self._noted_bytes = 0
-
-    @property
-    def at_limit(self) -> bool:
-        """Says whether the next call would be over `maxToolCalls`."""
-        return self.calls_left <= 0
 
     @property
     def calls_left(self) -> int:
@@ -163,7 +162,7 @@ class ToolCalls:
     @property
     def wait_ms(self) -> int:
         """Gives the time during which at least one call was under way, in milliseconds."""
-        running = time.monotonic() - self._waiting_since if self._waiting_since is not None else 0.0
+        running = time.monotonic() - self._waiting_since if self.under_way else 0.0
         return int((self._waited + running) * 1000)
 
     def begin(self, call_id: int, server_id: str, tool_name: str, body: bytes) -> CallFacts:
@@ -177,7 +176,7 @@ class ToolCalls:
         held = self._loads.hold(len(body))
         # A call belongs to the request that made the run, not to whoever brought the worker's message.
         work = self._execute(call_id, call, body, held=held)
-        task = asyncio.create_task(work, context=self._variables.copy())
+        task = self._loop.create_task(work, context=self._variables.copy())
         self._tasks[call_id] = task
         return call
 
@@ -191,7 +190,7 @@ class ToolCalls:
         rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
         if rules is None or call.certainty is Certainty.NOT_STARTED:
             return
-        found = (tool for tool in _callable(server) if tool.tool_name == tool_name) if server else iter(())
+        found = (tool for tool in (_callable(server) if server else ()) if tool.tool_name == tool_name)
         tool = next(found, None)
         if rules.flow is not None:
             rules.flow.recorded(server, tool, facts.label)
@@ -253,7 +252,9 @@ class ToolCalls:
 
     async def _execute(self, call_id: int, call: CallFacts, body: bytes, *, held: bool) -> None:
         context, watch, questions = self._context, self._context.watch, self._questions
-        self._count(1)
+        if self.under_way == 0:
+            self._waiting_since = time.monotonic()
+        self.under_way += 1
         size, entered = len(body), False
         tool: ToolEntry | None = None
         call.arguments = body
@@ -269,7 +270,9 @@ class ToolCalls:
             arguments = await self._inputs.read(server, tool, body)
             if context.secrets is not None:
                 arguments = await context.secrets.for_call(server.config_name, tool, arguments)
-            origin = self._origin_of(call_id, call, body)
+            origin = self._origin
+            if questions is not None or server.is_scripts:
+                origin = self._origin_of(call_id, call, body)
             if context.rules is not None and context.rules.flow is not None:
                 origin = context.rules.flow.origin(origin, server, tool)
             function = context.upstreams.caller(server, tool, origin)
@@ -316,7 +319,9 @@ class ToolCalls:
                 self._loads.drop(size)
             if entered:
                 self._loads.leave(size)
-            self._count(-1)
+            self.under_way -= 1
+            if self.under_way == 0:
+                self._waited += time.monotonic() - self._waiting_since
             self._tasks.pop(call_id, None)
             if questions is not None:
                 questions.call_is_over(call_id)
@@ -346,7 +351,8 @@ class ToolCalls:
                         await self._context.kept.before_call(call_id)
                     call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                     self._context.watch.call_sent(call)
-                    return await self._labelled(call, server, tool, function(arguments))
+                    work = function(arguments)
+                    return await (work if self._is_plain else self._labelled(call, server, tool, work))
             except AuthenticationFailed as error:
                 if self._questions is None or self._came is not None:
                     raise
@@ -376,21 +382,15 @@ class ToolCalls:
         return result if secrets is None else await secrets.incoming(result)
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
-        account, caller = self._context.account, OuterCall(self, call)
+        origin = replace(self._origin, caller=OuterCall(self, call))
         if self._questions is None:
-            return CallOrigin(
-                self._context.requester, self._clock.standing_still, account=account, caller=caller
-            )
-        asked = self._questions.of_call(call_id, call, body)
-        return CallOrigin(
-            self._context.requester,
-            self._clock.standing_still,
-            asked,
+            return origin
+        return replace(
+            origin,
+            asked=self._questions.of_call(call_id, call, body),
             run=self._questions,
             sends=partial(self._questions.sends, call_id),
             round=self._questions.round_of_call(call_id),
-            account=account,
-            caller=caller,
         )
 
     def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
@@ -479,14 +479,6 @@ class ToolCalls:
         call.over = True
         call.duration_ms = int((time.monotonic() - call.started) * 1000)
 
-    def _count(self, step: int) -> None:
-        self.under_way += step
-        if self.under_way == 1 and step == 1:
-            self._waiting_since = time.monotonic()
-        elif self.under_way == 0 and self._waiting_since is not None:
-            self._waited += time.monotonic() - self._waiting_since
-            self._waiting_since = None
-
 
 class OuterCall(NamedTuple):
     """Says which call of which run a run is."""
@@ -495,11 +487,9 @@ class OuterCall(NamedTuple):
     call: CallFacts
 
 
-def _callable(server: ServerEntry) -> Iterator[ToolEntry]:
-    """Yields what scripts may call of a server: its tools, and what reads its resources."""
-    yield from server.tools
-    if server.reads is not None:
-        yield server.reads
+def _callable(server: ServerEntry) -> tuple[ToolEntry, ...]:
+    """Gives what scripts may call of a server: its tools, and what reads its resources."""
+    return server.tools if server.reads is None else (*server.tools, server.reads)
 
 
 def _too_much(tool: str) -> ToolCallError:

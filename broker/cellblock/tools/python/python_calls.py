@@ -175,9 +175,9 @@ class PythonCalls:
         try:
             while True:
                 began = time.monotonic()
+                computed = time.thread_time()
                 try:
-                    with Metered(account):
-                        waited_for = work.send(None) if thrown is None else work.throw(thrown)
+                    waited_for = work.send(None) if thrown is None else work.throw(thrown)
                 except StopIteration as end:
                     if clock is None or not clock.late:
                         return end.value
@@ -187,6 +187,8 @@ class PythonCalls:
                         raise
                     raise self._too_late(tool) from None
                 finally:
+                    if account is not None:
+                        account.add_cpu((time.thread_time() - computed) * 1000)
                     if (took := time.monotonic() - began) > LONG_STEP_SECONDS:
                         self._name_once(tool, took)
                 if clock is None:
