@@ -48,13 +48,11 @@ class CallInputs:
         """
         label = f"{server.server_id}.{tool.export_name}"
         schema = self._schemas.get_or_make(tool.input_schema, label)
-        if len(body) <= UNMETERED_BYTES:
+        if is_light(body):
             value = _decoded(tool, body)
-            if schema.validator.takes_at_once(value, len(body)):
+            if len(body) <= UNMETERED_BYTES and schema.validator.takes_at_once(value, len(body)):
                 return value
             return await self._checked(tool, schema, value)
-        if is_light(body):
-            return await self._checked(tool, schema, _decoded(tool, body))
         if (much := _too_much(body)) is not None:
             raise _not_read(tool, f"has over {much}")
         # Between the steps, others have their turn.

@@ -110,16 +110,9 @@ def _tool_error(result: ToolResult, server: str, tool: str) -> ToolCallError:
     )
 
 
-class FoundResult(NamedTuple):
-    """Holds what the script gets, and which rule gave it."""
-
-    body: bytes
-    kind: ResultKind
-
-
 async def result_of(
     result: ToolResult | ResourceResult | RawJson, server: str, tool: ToolEntry, max_bytes: int
-) -> FoundResult:
+) -> Unwrapped:
     """Makes the JSON for the script.
 
     Args:
@@ -148,4 +141,4 @@ async def result_of(
             raise no_form(tool.tool_name, str(error)) from None
     if len(body) > max_bytes:
         raise too_large(tool.tool_name, len(body), max_bytes)
-    return FoundResult(body, kind)
+    return Unwrapped(body, kind)

@@ -24,7 +24,7 @@ from cellblock.base.errors import (
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.call_inputs import CallInputs
 from cellblock.run.call_loads import CallLoads
-from cellblock.run.call_results import FoundResult, result_of
+from cellblock.run.call_results import Unwrapped, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import WAITS, CallFacts
 from cellblock.run.failed_calls import fit_hint
@@ -84,15 +84,6 @@ class Inner:
     peak_bytes: int = 0
 
 
-class _Answered(NamedTuple):
-    """Holds one successful answer, for who learns from it."""
-
-    server_id: str
-    learnt_as: str
-    tool: ToolEntry
-    found: FoundResult
-
-
 class ToolCalls:
     """Makes all calls of one run.
 
@@ -149,7 +140,7 @@ class ToolCalls:
         """Says whether nobody looks at what comes of a call before its script."""
 
         self._abandoned = False
-        self._noted: list[_Answered] = []
+        self._noted: list[tuple[str, ToolEntry, Unwrapped]] = []
         self._noted_bytes = 0
 
     @property
@@ -290,7 +281,7 @@ class ToolCalls:
             self._remark(call, server, tool, result, found)
             call.result = found.body
             if tool is not server.reads:
-                self._note(_Answered(call.server, server.learnt_as, tool, found))
+                self._note(server, tool, found)
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             if tool is not None and isinstance(error, ToolCallError):
@@ -443,27 +434,25 @@ class ToolCalls:
         else:
             self._came(call_id, call, ok, body)
 
-    def _note(self, answered: _Answered) -> None:
+    def _note(self, server: ServerEntry, tool: ToolEntry, found: Unwrapped) -> None:
         """Notes an answer, and keeps it for who learns from it: that one is not told at once, as the script's next call
         would wait for it."""
-        server_id, _, tool, found = answered
         if self._context.answers is not None:
-            self._context.answers.add(server_id, tool.tool_name, found.kind, found.body)
-        self._noted.append(answered)
-        self._noted_bytes += len(answered.found.body)
+            self._context.answers.add(server.server_id, tool.tool_name, found.kind, found.body)
+        self._noted.append((server.learnt_as, tool, found))
+        self._noted_bytes += len(found.body)
         if self._came is not None or len(self._noted) >= NOTED_ANSWERS or self._noted_bytes >= NOTED_BYTES:
             self._tell_noted()
 
     def _tell_noted(self) -> None:
-        learner = self._context.learner
-        for _, learnt_as, tool, found in self._noted:
-            if learner is not None:
+        if (learner := self._context.learner) is not None:
+            for learnt_as, tool, found in self._noted:
                 learner.offer(learnt_as, tool, found.kind, found.body, self._context.watch.facts.principal)
         self._noted.clear()
         self._noted_bytes = 0
 
     def _remark(
-        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, found: FoundResult
+        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, found: Unwrapped
     ) -> None:
         remarks = result.remarks() if isinstance(result, ToolResult) else []
         # A text that is the structured content, alone, stays one, whatever `unwrap` is.

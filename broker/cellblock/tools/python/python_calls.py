@@ -321,7 +321,7 @@ def _thread_call(tool: PythonTool, arguments: dict[str, Any], most: int, account
     try:
         with Metered(account):
             value = tool.invocation(arguments)()
-            return value if inspect.isawaitable(value) else tool.result.encoded(value, most)
+            return value if inspect.isawaitable(value) else tool.result.encoded(value, most, small=False)
     except ScriptError:
         raise
     except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop

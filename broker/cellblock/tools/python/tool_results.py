@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
@@ -10,12 +9,12 @@ from typing import Any, Final, cast
 
 import mcp_types as types
 from pydantic import TypeAdapter
-from pydantic_core import SchemaSerializer, SchemaValidator, ValidationError
+from pydantic_core import SchemaSerializer, SchemaValidator, ValidationError, from_json
 
 from cellblock.base import payload
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.json import is_array, is_object
-from cellblock.base.raw_json import RawJson, is_small, weight_of
+from cellblock.base.json import is_array
+from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.redaction import safe_text
 from cellblock.tools.schemas.boxing import BOX_FIELD, BOX_KEY, boxed_field
 from cellblock.tools.schemas.validation import InputValidator
@@ -61,7 +60,7 @@ class ResultForm:
             InputValidator(schema, label=name, subject="a result") if schema is not None else None
         )
 
-    def encoded(self, value: Any, most: int, *, small: bool | None = None) -> RawJson | types.CallToolResult:
+    def encoded(self, value: Any, most: int, *, small: bool) -> RawJson | types.CallToolResult:
         """Gives the JSON for the script, or a `CallToolResult` where the tool returned one of MCP's content types.
 
         dataclasses, models, dates, enums, sets, Decimals and so on become what pydantic makes of them in JSON; what
@@ -70,7 +69,7 @@ class ResultForm:
         Args:
             value: What the function returned.
             most: Cap of the JSON, in bytes; no more of it is made.
-            small: Whether it is, where that is known: what is large is checked and dumped in pieces.
+            small: Whether it is, for sure: what may be large is checked, dumped and encoded in pieces.
 
         Raises:
             ToolCallError: The value has no JSON form, is over the cap, or does not fit the tool's return annotation or
@@ -78,13 +77,12 @@ class ResultForm:
         """
         if isinstance(value, types.CallToolResult):
             if not value.is_error:
-                self._checked(value.structured_content)
+                self._checked(value.structured_content, payload.encode(value.structured_content))
             return value
         if self.schema is None:
             content = _as_content(value)
             if content is not None:
                 return content
-        small = is_small(value) if small is None else small
         data: Any = self._dumped(value, small)
         if self._field is not None or (self.schema is None and not isinstance(data, dict)):
             data = {self._field or BOX_FIELD: data}
@@ -94,17 +92,17 @@ class ResultForm:
             raise no_form(self._name, str(error)) from None
         except payload.TooLong as error:
             raise too_large(self._name, error.size, most) from None
-        if self._validator is not None and not self._validator.takes_at_once(data, len(raw)):
-            self._checked(data)
+        self._checked(data, raw)
         return RawJson(raw)
 
-    def _checked(self, data: Any) -> None:
-        if self._validator is None or (violation := self._validator.check(data)) is None:
+    def _checked(self, data: Any, raw: bytes) -> None:
+        validator = self._validator
+        if validator is None or validator.takes_at_once(data, len(raw)):
             return
         # JSON has no NaN: null stands for it, where the schema allows null.
-        if self._validator.check(_finite(data)) is None:
-            return
-        raise self._misfit(violation.path, f"expected {violation.expected}, got {violation.received}")
+        found = validator.check(data)
+        if found is not None and validator.check(from_json(raw)) is not None:
+            raise self._misfit(found.path, f"expected {found.expected}, got {found.received}")
 
     def _dumped(self, value: Any, small: bool) -> Any:
         try:
@@ -267,17 +265,6 @@ def _is_light(value: object) -> bool:
 def _first_misfit(error: ValidationError) -> Misfit:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return Misfit(first["loc"], safe_text(first["msg"]))
-
-
-def _finite(value: Any) -> Any:
-    """Gives JSON data with null for NaN and infinities; pydantic has capped its depth."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if is_object(value):
-        return {key: _finite(item) for key, item in value.items()}
-    if is_array(value):
-        return [_finite(item) for item in value]
-    return value
 
 
 def _as_content(value: Any) -> types.CallToolResult | None:
