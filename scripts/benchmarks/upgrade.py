@@ -45,6 +45,7 @@ from support.fleet.network import Loopback
 from support.fleet.parts import Broker, Part
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL
 from support.modern_client import message
+from support.processes import left_after
 
 CLIENTS: Final = 3
 SESSION_CLIENTS: Final = 2
@@ -369,7 +370,7 @@ async def measure(
                     for part in fleet.parts:
                         (logs / f"{order} {part.name}.log").write_text(part.said(), "utf-8")
         left = psutil.Process().children(recursive=True)
-        upgrade.wrong += [f"a process is left: {one}" for one in psutil.wait_procs(left, ORPHAN_SECONDS)[1]]
+        upgrade.wrong += [f"a process is left: {one}" for one in left_after(left, ORPHAN_SECONDS)]
         return upgrade
 
 

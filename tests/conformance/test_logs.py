@@ -1,5 +1,6 @@
 """Sections 3.3.1 and 9: what console calls become."""
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, RunResponse
+from cellblock.run.events import Observer
+from cellblock.run.response import LogEntry
 from conformance.world import run
 
 
@@ -217,3 +220,24 @@ async def test_logs_within_the_limit_have_no_warning(broker: Broker) -> None:
         "12345",
         "éé1",
     ]
+
+
+async def test_who_watches_is_told_where_the_live_entries_stop(broker: Broker) -> None:
+    """While the run goes on; the last entries come when it ends."""
+    live: list[str] = []
+    stopped = asyncio.Event()
+
+    def heard(entry: LogEntry) -> None:
+        live.append(entry.message)
+        if "when the run ends" in entry.message:
+            stopped.set()
+
+    code = "for (let i = 0; i < 50; i++) console.log(`entry ${i}`); await new Promise((go) => setTimeout(go, 60_000));"
+    limits = {"maxLogBytes": 100, "timeoutMs": 90_000}
+    task = asyncio.create_task(broker.run(code, limits=limits, observer=Observer(on_log=heard)))
+    async with asyncio.timeout(60):
+        await stopped.wait()
+    assert live == [*(f"entry {number}" for number in range(10)), live[-1]]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -21,7 +21,7 @@ from support.commands import in_this_process
 from support.entries import CELLBLOCK, plain_server, write_config
 from support.foreign_things import DATABASE_ENDINGS, FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, Seen, is_ours
 from support.http_daemon import INITIALIZE, TOOL, daemon
-from support.processes import command_line, descendants
+from support.processes import command_line, descendants, left_after
 from support.waits import WAIT_BOUND_SECONDS, until, within
 
 LARGE = "globalThis.__codemode_result__ = 'x'.repeat(5000);"
@@ -199,7 +199,7 @@ def connected(place: tuple[str | Path, ...]) -> None:
     (started,) = [one for one in psutil.process_iter() if address in command_line(one)]
     family = [started, *descendants(started.pid)]
     started.terminate()
-    assert psutil.wait_procs(family, WAIT_BOUND_SECONDS)[1] == []
+    assert left_after(family, WAIT_BOUND_SECONDS) == []
 
 
 async def lives_of_daemons(top: Path, foreign: Foreign) -> Seen:

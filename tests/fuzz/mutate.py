@@ -80,6 +80,7 @@ def messages() -> list[protocol.Message]:
         protocol.Status(warm=4, booting=0, running=1, wanted=1),
         protocol.Grant(places=2),
         protocol.Leased(wall_ms=0),
+        protocol.Held(),
         protocol.Ended(reason="finished", outcome="done", wall_ms=1),
         protocol.Run(timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1),
         protocol.Pause(),

@@ -77,6 +77,18 @@ def launchers_of(host_pid: int) -> list[psutil.Process]:
     return [child for child in children if "launcher.py" in " ".join(command_line(child))]
 
 
+def left_after(processes: Iterable[psutil.Process], bound: float) -> list[psutil.Process]:
+    """Those of the processes that still run after a bound of seconds.
+
+    psutil's own wait fails where one is just being reaped: `pidfd_open` then says ENOENT on newer kernels.
+    """
+    watched = list(processes)
+    deadline = time.monotonic() + bound
+    while (left := [process for process in watched if alive(process)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
 async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None:
     """Waits until none of the processes runs any more."""
     watched = list(processes)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.base import count_rows
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
+from cellblock.base.redaction import LaterSecrets
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
@@ -32,6 +33,7 @@ from cellblock.base.store import LocalStore, Store, Tables
 from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.flows.rules import OnAlways
+from cellblock.run.flows.secrets import Secrets
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
@@ -175,22 +177,29 @@ def library_of(settings: Settings, store: Store) -> Library:
 
 
 def policy_of(
-    settings: Settings, tokens: NamedTokens, counts: Counts, on_always: OnAlways | None = None
+    settings: Settings,
+    tokens: NamedTokens,
+    counts: Counts,
+    on_always: OnAlways | None = None,
+    later_secrets: LaterSecrets | None = None,
 ) -> Policy:
     """Returns what clients are granted, and where data may go. Raises ConfigError."""
     from cellblock.app.config.named_secrets import every_secret
 
-    server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
+    server_ids, policy = module_paths([*settings.servers, LOCAL_SERVER]).values(), settings.cellblock.policy
+    held = None
+    if policy.secrets != "off":
+        held = Secrets(policy.secrets, settings.servers, every_secret(), later_secrets)
     asks = any(config.asks for config in settings.servers.values())
     return Policy(
-        settings.cellblock.policy,
+        policy,
         server_ids,
         tokens,
         asks=asks,
         counts=counts,
         servers=settings.servers,
         on_always=on_always,
-        more_secrets=() if settings.cellblock.policy.secrets == "off" else every_secret(),
+        secrets=held,
     )
 
 
@@ -255,9 +264,10 @@ async def start_reach(
     on_change: Callable[[], None],
     stack: contextlib.AsyncExitStack,
     login_pages: str | None,
+    later_secrets: LaterSecrets,
 ) -> Reach:
     """Starts the sessions and the worker host, and waits for neither; `stack` stops them, and closes the store.
-    `login_pages` is as for `kept_logins`.
+    `login_pages` and `later_secrets` are as for `kept_logins`.
 
     Raises:
         ConfigError: The state directory or an overlay cannot be used, or two tools share a name.
@@ -305,7 +315,7 @@ async def start_reach(
         log_dir=log_dir,
         reviewer=Reviewer(section.pins, PinStore(store)),
         refine=partial(refined, section.schemas, overlays),
-        logins=kept_logins(section.auth, store, section.http.oauth, login_pages),
+        logins=kept_logins(section.auth, store, section.http.oauth, login_pages, later_secrets),
         on_change=on_change,
     )
     stack.push_async_callback(registry.close)

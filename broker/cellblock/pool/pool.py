@@ -92,7 +92,13 @@ class Lease:
 
 
 RunMessage: TypeAlias = (
-    protocol.Run | protocol.Reply | protocol.Pause | protocol.Resume | protocol.Charge | protocol.Cancel
+    protocol.Run
+    | protocol.Reply
+    | protocol.Pause
+    | protocol.Resume
+    | protocol.Charge
+    | protocol.Last
+    | protocol.Cancel
 )
 """Names the messages of one run to its host."""
 

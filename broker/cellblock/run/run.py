@@ -96,7 +96,7 @@ class Run:
         )
         self._ended: protocol.Ended | None = None
         self._lost: str | None = None
-        self._is_gone = False
+        self._is_gone = self._is_last = False
         self._killed_for: Diagnostic | None = None
         self._last_id = 0
         self._queued_ms = 0
@@ -200,6 +200,8 @@ class Run:
                 self._end()
             case protocol.Log():
                 self._within(self._log.log(message, body))
+            case protocol.Held():
+                self._log.held()
             case _ if not life.is_running:
                 # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
                 return
@@ -406,6 +408,11 @@ class Run:
         if self._journaled is not None and (is_running or self._life.cause is Cause.LEFT):
             self._journaled.answered(call_id, ok, body)
         if is_running:
+            flow = self._context.rules.flow if self._context.key and self._context.rules else None
+            if flow is not None and flow.has_risen and not self._is_last:
+                # Those that wait for its process, with the same key, know less.
+                self._is_last = True
+                self._to_host(self._lease, protocol.Last())
             self._replies.reply(call_id, ok, body)
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:

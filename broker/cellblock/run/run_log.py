@@ -39,16 +39,17 @@ class RunLog:
         self.entries: list[LogEntry] = []
         self.notices: list[Diagnostic] = []
         self._script = script
-        self._most = max_log_bytes + LOG_NOTE_BYTES
+        self._max = max_log_bytes
         self._watch = watch
         self._journal = journal
         self._bytes = 0
         self._noticed = 0
+        self._held = False
 
     def log(self, message: protocol.Log, body: bytes) -> str | None:
         """Takes one entry; gives what the host has done wrong, if it has."""
         self._bytes += len(body)
-        if self._bytes > self._most or len(self.entries) > MAX_LOG_ENTRIES:
+        if self._bytes > self._max + LOG_NOTE_BYTES or len(self.entries) > MAX_LOG_ENTRIES:
             return "it sent more logs than a run may have"
         text = places_in_stacks(body, self._script).decode("utf-8", "replace")
         entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
@@ -56,6 +57,14 @@ class RunLog:
         if self._journal is None or self._journal.logged():
             self._watch.logged(entry)
         return None
+
+    def held(self) -> None:
+        """Tells the watchers, once, that further entries come at the run's end; the response need not say so."""
+        if not self._held:
+            self._held = True
+            said = f"[the last logs come when the run ends, as many as maxLogBytes = {self._max} bytes has room for]"
+            time_ms = self.entries[-1].time_ms if self.entries else 0
+            self._watch.logged(LogEntry(level="warn", message=said, time_ms=time_ms))
 
     def notice(self, body: bytes) -> str | None:
         """Takes one notice, which anything may be written in; gives what the host has done wrong, if it has."""

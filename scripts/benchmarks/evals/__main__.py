@@ -124,7 +124,7 @@ async def measure(options: argparse.Namespace) -> None:
                 if options.url:
                     model: Model = Behind(options.url, options.model)
                 elif options.by_hand:
-                    model = ByHand(options.by_hand / arm / task["name"])
+                    model = ByHand(options.by_hand / arm / task["name"], place)
                 else:
                     model = await reference(arm, task, other)
                 async with opened(arm, options.servers or servers_in(folder), folder) as made:

@@ -18,6 +18,7 @@ Said = dict[str, Any]
 """Is a turn: `role` (user, assistant, tools), `text`, `calls` of the assistant, `results` of tools."""
 
 BOUND_SECONDS: Final = 600.0
+WORLD: Final = "/world"
 
 
 class Waiting(Exception):
@@ -115,10 +116,11 @@ def _messages(turn: Said) -> list[dict[str, Any]]:
 
 
 class ByHand:
-    """Somebody who reads `turn-N.md` in a folder, and writes `reply-N.md`."""
+    """Somebody who reads `turn-N.md` in a folder, and writes `reply-N.md`. The world is at another place each time,
+    which is `WORLD` there."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, place: str) -> None:
+        self._folder, self._place = folder, place
 
     def say(self, tools: Sequence[dict[str, Any]], turns: Sequence[Said]) -> Said:
         """Reads the reply to the turns so far. Raises Waiting: there is none yet, and its turn has been written."""
@@ -131,9 +133,10 @@ class ByHand:
                 shown = (
                     f"# Tools\n\n{json.dumps([*tools], indent=1, ensure_ascii=False)}\n\n# Task\n\n{shown}"
                 )
+            shown = shown.replace(self._place, WORLD)
             (self._folder / f"turn-{number}.md").write_text(shown + "\n", "utf-8")
             raise Waiting
-        return parsed(reply.read_text("utf-8"), tools)
+        return parsed(reply.read_text("utf-8").replace(WORLD, self._place), tools)
 
 
 def parsed(text: str, tools: Sequence[dict[str, Any]]) -> Said:

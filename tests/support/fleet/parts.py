@@ -19,7 +19,7 @@ from support.entries import CELLBLOCK
 from support.fleet.network import Place
 from support.http_daemon import Daemon
 from support.postgresql import Postgres
-from support.processes import alive
+from support.processes import alive, left_after
 
 START_SECONDS = 120.0
 """For a part to serve, which takes a second or two on a quiet machine."""
@@ -158,7 +158,7 @@ class Part:
             if alive(one):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
-        psutil.wait_procs(list(self._below), STOP_SECONDS)
+        left_after(self._below, STOP_SECONDS)
 
     def left(self) -> list[psutil.Process]:
         """What still runs of all that was below it when it was stopped, or killed."""

@@ -100,14 +100,23 @@ def test_a_subject_by_hand_reads_what_a_client_shows_and_writes_replies(
     assert "1 attempts wait" in capsys.readouterr().out
     first = (folder / "turn-1.md").read_text("utf-8")
     assert "codemode_run" in first and first.rstrip().endswith(TASKS_BY_NAME["todo-done"]["prompt"])
-    (folder / "reply-1.md").write_text(
-        f"I run this.\n```js\n{TASKS_BY_NAME['todo-done']['script']}```\n", "utf-8"
-    )
+    looks = """import { list_allowed_directories } from "@codemode/servers/files";
+export default (await list_allowed_directories()).content;
+"""
+    (folder / "reply-1.md").write_text(f"I look.\n```js\n{looks}```\n", "utf-8")
     assert measured(tmp_path, "todo-done", *arguments) == []
-    assert (folder / "turn-2.md").read_text("utf-8").startswith("done\n")
-    (folder / "reply-2.md").write_text("It is done.", "utf-8")
+    # What a reply names of an earlier turn is there in the next attempt, whose world is a new one.
+    assert "/world/files\n" in (folder / "turn-2.md").read_text("utf-8")
+    changes = """import { edit_file } from "@codemode/servers/files";
+await edit_file({ path: "/world/files/todo.txt", edits: [{ oldText: "buy ink", newText: "ink is bought" }] });
+export default "done";
+"""
+    (folder / "reply-2.md").write_text(f"```js\n{changes}```\n", "utf-8")
+    assert measured(tmp_path, "todo-done", *arguments) == []
+    assert (folder / "turn-3.md").read_text("utf-8").startswith("done\n")
+    (folder / "reply-3.md").write_text("It is done.", "utf-8")
     (found,) = measured(tmp_path, "todo-done", *arguments)
-    assert found["first"] and found["calls"] == 1
+    assert found["first"] and found["calls"] == 2
 
 
 def test_a_written_reply_has_calls_a_script_or_an_answer() -> None:

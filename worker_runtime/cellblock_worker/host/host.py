@@ -418,6 +418,9 @@ class Host:
             case protocol.Charge():
                 if (worker := self._run_of(link, token)) is not None:
                     worker.charge(message.cpu_ms)
+            case protocol.Last():
+                if (worker := self._run_of(link, token)) is not None:
+                    worker.end_with_run()
             case protocol.Cancel():
                 if self._link_of.get(token) is link:
                     self._cancel(token)

@@ -239,6 +239,11 @@ class Hello(Message, frozen=True):
     before the first."""
 
 
+class Held(Message, frozen=True):
+    """Says that the run's console entries come at its end from now on: `log_bytes` has no room for more at once. Said
+    once."""
+
+
 class Status(Message, frozen=True):
     """Tells how many workers a host has, and how many it wants to be warm; the host's heartbeat."""
 
@@ -342,6 +347,10 @@ class Charge(Message, frozen=True):
     cpu_ms: Annotated[int, Meta(ge=-(2**53 - 1), le=2**53 - 1)]
 
 
+class Last(Message, frozen=True):
+    """Has the run's process end with it, whatever its key: what the run is about to see is not for those that come."""
+
+
 class Cancel(Message, frozen=True):
     """Kills the run's worker now. The host answers with `Ended`."""
 
@@ -388,8 +397,8 @@ REPLY_OPENING: Final = _opening(Reply)
 
 FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
-FromHost = Hello | Status | Grant | Leased | Log | Call | Query | Took | Notice | Noted | Live | Ended
-ToHost = Run | Reply | Pause | Resume | Charge | Cancel | Granted | Demand | Keys | Shutdown
+FromHost = Hello | Status | Grant | Leased | Held | Log | Call | Query | Took | Notice | Noted | Live | Ended
+ToHost = Run | Reply | Pause | Resume | Charge | Last | Cancel | Granted | Demand | Keys | Shutdown
 
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {
     _opening(kind): kind.max_body for kind in get_args(FromWorker)

@@ -55,6 +55,7 @@ class Bond:
         served: Runs that it has had, and whose end is told.
         seconds: The mean of how long a run took of late, from its lease to the next context; None before the first.
         is_held_up: Whether the last run has waited for a core for as long as it has run, or longer.
+        is_over: Whether the process ends with the run that it has.
     """
 
     first: protocol.Run
@@ -64,6 +65,7 @@ class Bond:
     seconds: float | None = None
     is_held_up: bool = False
     _scheduled: tuple[int, int] = (0, 0)
+    is_over: bool = False
 
     @classmethod
     def begin(cls, run: protocol.Run, usage: Usage) -> Bond:
@@ -80,7 +82,8 @@ class Bond:
 
     def lasts(self) -> bool:
         """Says whether the process may have one more run after the one that ends now."""
-        return self.served + 1 < MAX_RUNS and time.monotonic() - self.since < MAX_AGE_SECONDS
+        is_young = self.served + 1 < MAX_RUNS and time.monotonic() - self.since < MAX_AGE_SECONDS
+        return is_young and not self.is_over
 
     def took(self, seconds: float, scheduled: tuple[int, int]) -> None:
         """Counts the time of a run into the mean, of which it is a quarter; `scheduled` is of all runs until now, as

@@ -296,6 +296,11 @@ class Worker:
         if self.state is State.RUNNING and self._watch is not None:
             self._watch.charge(cpu_ms / 1000)
 
+    def end_with_run(self) -> None:
+        """Has the process serve no other run."""
+        if self._bond is not None:
+            self._bond.is_over = True
+
     def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
         """Kills the worker with SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
         if self.state in (State.ENDING, State.GONE):
@@ -385,6 +390,8 @@ class Worker:
             case protocol.Log():
                 if (kept := self._hearing.logs.take(message, frame)) is not None:
                     self._owner.worker_says(self, frame.raw_header, kept)
+                if self._hearing.logs.holds:
+                    self._owner.worker_says(self, protocol.Held().packed(), b"")
             case protocol.Done() | protocol.Failed():
                 self._finish(message, frame.body)
             case protocol.Live():

@@ -32,7 +32,8 @@ MAX_LOG_CHARS: Final = 8_000
 """Bounds one log message that is streamed; the response has it whole."""
 
 MAX_WAITING: Final = 200
-"""Bounds the messages that wait for a client that reads slowly; the oldest is dropped. The response has all logs."""
+"""Bounds the messages that wait for a client that reads slowly; the oldest is dropped, which it is told. The response
+has all logs."""
 
 PROGRESS_SECONDS: Final = 1.0
 """Sets the pause between two progress notifications: clients give up after 60 s without one."""
@@ -106,6 +107,7 @@ class LiveRun:
         self._last = ""
         self._step = ""
         self._waiting: deque[Message] = deque(maxlen=MAX_WAITING)
+        self._left_out = 0
         self._wake = asyncio.Event()
         self._over = False
         self.observer = Observer(on_log=self._on_log, on_call=self._on_call)
@@ -144,6 +146,7 @@ class LiveRun:
 
     def say(self, message: Message) -> None:
         """Has the client told, as soon as it has taken what comes before."""
+        self._left_out += len(self._waiting) == MAX_WAITING
         self._waiting.append(message)
         self._wake.set()
 
@@ -169,6 +172,10 @@ class LiveRun:
         due = None if self._interval is None else loop.time() + self._interval
         while True:
             while self._waiting:
+                if self._left_out and self.wants("warning"):
+                    said = f"[{counted(self._left_out, 'message')} left out: they came faster than you take them]"
+                    self._left_out = 0
+                    await _send_log(LogEntry(level="warn", message=said, time_ms=0), context)
                 await self._waiting.popleft()(context)
             if self._over:
                 return
@@ -212,7 +219,7 @@ class LiveCall(LiveRun):
 
 async def _send_log(entry: LogEntry, context: Context) -> None:
     params = types.LoggingMessageNotificationParams(
-        level=_LEVELS[entry.level], logger=LOGGER_NAME, data=entry.message[:MAX_LOG_CHARS]
+        level=_LEVELS[entry.level], logger=LOGGER_NAME, data=shorten(entry.message, MAX_LOG_CHARS)
     )
     # With the request's id: over HTTP it belongs into this request's own stream.
     await context.session.send_notification(

@@ -191,6 +191,18 @@ def test_entries_are_kept_in_order_and_told() -> None:
     assert heard == one.entries
 
 
+def test_who_watches_is_told_once_that_entries_come_at_the_end() -> None:
+    heard: list[LogEntry] = []
+    one = said(heard=heard)
+    one.log(LINE, b"a")
+    one.held()
+    one.held()
+    one.log(LINE, b"b")
+    note = "[the last logs come when the run ends, as many as maxLogBytes = 100 bytes has room for]"
+    assert [entry.message for entry in heard] == ["a", note, "b"]
+    assert [entry.message for entry in one.entries] == ["a", "b"], "the response says how many are left out"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

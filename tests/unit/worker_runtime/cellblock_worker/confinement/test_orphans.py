@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from cellblock_worker.confinement import bubblewrap, confinement, orphans
+from support.processes import left_after
 
 BOUND_SECONDS = 60.0
 
@@ -148,7 +149,7 @@ def test_a_living_one_whose_session_has_lost_its_leader_is_no_orphan(argv: list[
         assert not {outer.pid, children[0].pid} & set(orphans.end_orphans())
         assert outer.is_running()
         started.stdin.close()
-        assert psutil.wait_procs([outer, *children], BOUND_SECONDS)[1] == []
+        assert left_after([outer, *children], BOUND_SECONDS) == []
 
 
 def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:

@@ -138,7 +138,8 @@ async def test_logs_after_the_cap_are_not_decoded(monkeypatch: pytest.MonkeyPatc
     assert json.loads(owner.said[-1][1]) == "heard"
     # The first, the one after which all are held, and the one that is left at the end.
     assert parsed.count("log") == 3
-    assert [header.get("level") for header, _ in owner.said] == ["debug", "error", "warn", None]
+    heard = [header.get("level", header["t"]) for header, _ in owner.said]
+    assert heard == ["debug", "held", "error", "warn", "done"]
 
 
 async def test_cancel_while_it_runs_and_a_second_kill_changes_nothing() -> None:

@@ -303,9 +303,17 @@ async def test_logs_from_the_clients_level_on(level: types.LoggingLevel | None, 
     assert [sent for sent, _ in await told(level, *EVERY)] == expected
 
 
-async def test_of_too_many_logs_the_newest_are_sent() -> None:
-    sent = await told("debug", *(log("log", str(number)) for number in range(2 * MAX_WAITING)))
-    assert [data for _, data in sent] == [str(number) for number in range(MAX_WAITING, 2 * MAX_WAITING)]
+async def test_of_too_many_logs_the_newest_are_sent_and_it_is_said() -> None:
+    entries = [log("error", str(number)) for number in range(2 * MAX_WAITING)]
+    newest = [entry.message for entry in entries[MAX_WAITING:]]
+    note, *sent = [data for _, data in await told("debug", *entries)]
+    assert note == "[200 messages left out: they came faster than you take them]" and sent == newest
+    assert [data for _, data in await told("error", *entries)] == newest, "a note is a warning"
+
+
+async def test_a_long_message_is_cut_and_shows_it() -> None:
+    [(_, data)] = await told("debug", log("log", "x" * 9_000))
+    assert data == "x" * 7_999 + "…"
 
 
 async def test_a_client_that_does_not_read_does_not_hold_its_response(

@@ -1,7 +1,5 @@
 """The `cellblock` command; `python -m cellblock.cli` for services and for environments without scripts."""
 
-import sys
-
 
 def main() -> int:
     """Runs one command, and ends quietly at a Ctrl-C, also while its modules load. Returns the exit code."""
@@ -11,7 +9,3 @@ def main() -> int:
         return run()
     except KeyboardInterrupt:
         return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())
