@@ -92,14 +92,6 @@ class BrokerLink:
 
 logger = logging.getLogger("cellblock.host")
 
-EXIT_REFUSED: Final = 3
-"""Names the exit code of a host that will not serve: starting it again would not help."""
-
-REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
-
-CANNOT_PREFIX: Final = "cellblock_worker cannot start now: "
-"""Begins the last line that a host which will not serve writes to its stderr."""
-
 STATUS_INTERVAL_SECONDS: Final = 1.0
 """Sets the interval of the host's heartbeat to the broker."""
 

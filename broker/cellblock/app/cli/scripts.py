@@ -15,7 +15,8 @@ from cellblock.app.assembly import library_of
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import catalog_of, store_to_read, with_state_dir
-from cellblock.app.cli.run import RUN_ID, read_object, read_recording, read_script, run_script
+from cellblock.app.cli.recordings import RUN_ID, read_recording
+from cellblock.app.cli.run import read_object, read_script, run_script
 from cellblock.app.cli.runs import kept_recording
 from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
 from cellblock.app.saving import save as keep

@@ -29,16 +29,16 @@ from cellblock.tools.python.python_calls import PythonServer
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import State
-from cellblock.tools.upstream.listing import ServerFacts, as_pinned
 from cellblock.tools.upstream.persons import IDLE_SECONDS, NEEDS_LOGIN, Persons
 from cellblock.tools.upstream.pins import Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
-from cellblock.tools.upstream.resources import Entry
 from cellblock.tools.upstream.server_entries import ServerEntries
-from cellblock.tools.upstream.session import UpstreamSession
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
+    from cellblock.tools.upstream.listing import ServerFacts
+    from cellblock.tools.upstream.resources import Entry
+    from cellblock.tools.upstream.session import UpstreamSession
 
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Caps one message of a server, whatever `max_message_bytes` says."""
@@ -187,6 +187,8 @@ class Registry:
             if session.starting and self.sessions.get(name) is session:
                 pinned = await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name])
                 if pinned and self.sessions.get(name) is session:
+                    from cellblock.tools.upstream.listing import as_pinned
+
                     self._last_known[name] = as_pinned(pinned)
         if self._last_known:
             self._changed()
@@ -526,6 +528,9 @@ class Registry:
 
     def _session_with(self, name: str, config: ServerConfig, **whose: Any) -> UpstreamSession:
         """Makes a session with what is the same for all and for each person."""
+        # With the SDK, which takes half a second of CPU to load: who has no server does without it.
+        from cellblock.tools.upstream.session import UpstreamSession
+
         return UpstreamSession(
             name,
             config,

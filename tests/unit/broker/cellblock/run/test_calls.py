@@ -2,14 +2,15 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import RawJson
+from cellblock.run import calls
 from cellblock.run.call_loads import WAITING_FACTOR, CallLoads
 from cellblock.run.call_results import result_of
 from cellblock.run.calls import NOTED_ANSWERS, ToolCalls
@@ -223,22 +224,26 @@ async def test_cancelling_says_what_is_certain_of_each_call() -> None:
     await made.calls.cancel()
 
 
-async def test_waiting_is_counted_once_however_many_calls_wait() -> None:
+async def test_waiting_is_counted_once_however_many_calls_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, answered = 1.0, asyncio.Event()
+    monkeypatch.setattr(calls, "time", SimpleNamespace(monotonic=lambda: now))
+
     async def slow(_: dict[str, Any]) -> None:
-        await asyncio.sleep(0.1)
+        await answered.wait()
 
     made = Calls(slow=slow)
     assert made.calls.wait_ms == 0
-    started = time.monotonic()
     for call_id in (1, 2, 3):
         made.calls.begin(call_id, "tools", "slow", b"")
+    await turns()
+    now += 0.25
+    assert made.calls.wait_ms == 250
+    answered.set()
     for call_id in (1, 2, 3):
         await made.reply(call_id)
     await turns()
-    waited = made.calls.wait_ms
-    assert 90 <= waited <= (time.monotonic() - started) * 1000 + 1
-    await asyncio.sleep(0.05)
-    assert made.calls.wait_ms == waited
+    now += 1
+    assert made.calls.wait_ms == 250
 
 
 async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are_not_made() -> None:
