@@ -96,7 +96,8 @@ RunMessage: TypeAlias = (
     | protocol.Reply
     | protocol.Pause
     | protocol.Resume
-    | protocol.Charge
+    | protocol.Lend
+    | protocol.Repay
     | protocol.Last
     | protocol.Cancel
 )

@@ -7,7 +7,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +29,7 @@ from cellblock.run.context import RunContext
 from cellblock.run.events import WAITS, CallFacts
 from cellblock.run.failed_calls import fit_hint
 from cellblock.run.hook import Facts
+from cellblock.run.lending import Lender
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, TraceEntry
@@ -75,15 +76,6 @@ class CallCounts(NamedTuple):
     not_started: int
 
 
-@dataclass(slots=True)
-class Inner:
-    """Counts what the scripts that a run has called have used."""
-
-    cpu_ms: int = 0
-    log_bytes: int = 0
-    peak_bytes: int = 0
-
-
 class ToolCalls:
     """Makes all calls of one run.
 
@@ -93,13 +85,13 @@ class ToolCalls:
         room: Gives what to wait for where the script does not read its answers: no call is sent before it.
         clock: The run's wall clock; it stands still while the user is asked, or the client by a server.
         questions: Has what servers ask, and which logins calls need; None in a run that is never parked.
+        lender: Has what the scripts that the run calls may use; None: it calls none.
 
     Attributes:
         calls: What is known of them, in the order in which they were made; those of scripts that were called, too.
         context: What the run is made of.
         clock: The run's.
-        inner: What those scripts have used.
-        one_child: Held while such a script runs.
+        lender: As it was given.
     """
 
     def __init__(
@@ -109,6 +101,7 @@ class ToolCalls:
         room: Callable[[], Awaitable[object] | None],
         clock: RunClock,
         questions: Questions | None = None,
+        lender: Lender | None = None,
     ) -> None:
         self.calls: list[CallFacts] = []
         self.remarks: dict[str, Diagnostic] = {}
@@ -118,8 +111,7 @@ class ToolCalls:
 
         self._questions = questions
         self.context = self._context = context
-        self.inner: Final = Inner()
-        self.one_child: Final = asyncio.Lock()
+        self.lender: Final = lender
         self._earlier_inner = 0
         self._reply = reply
         self._room = room

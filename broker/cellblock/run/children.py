@@ -19,6 +19,7 @@ from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.policy import Grant
 from cellblock.run.calls import IN_FLIGHT, OuterCall
 from cellblock.run.flows.labels import NOTHING
+from cellblock.run.lending import Lender
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
 from cellblock.run.run import HOST_GRACE_SECONDS
@@ -82,8 +83,9 @@ class Children:
             "reuse": False,
         }
         if isinstance(caller, OuterCall):
-            async with caller.calls.one_child:
-                response = await self._within(name, request, caller)
+            assert caller.calls.lender is not None
+            async with caller.calls.lender.turn:
+                response = await self._within(name, request, caller, caller.calls.lender)
         else:
             assert isinstance(caller, Caller)
             response = await self._run(request, caller)
@@ -91,41 +93,44 @@ class Children:
             raise _failed(name, response)
         return await asyncio.to_thread(_result, name, script.output, response)
 
-    async def _within(self, name: str, request: dict[str, Any], outer: OuterCall) -> RunResponse:
+    async def _within(
+        self, name: str, request: dict[str, Any], outer: OuterCall, lender: Lender
+    ) -> RunResponse:
         if self._capacity() < 2:
             raise _refusal(name, "the pool has one place, which its caller has", "Raise pool.capacity to 2.")
-        calls, context, inner = outer.calls, outer.calls.context, outer.calls.inner
+        calls, context = outer.calls, outer.calls.context
         limits = context.limits
-        # The rest is for the caller itself: what it has used by now, its host alone knows.
-        cpu_ms = (limits.max_cpu_ms - context.used_cpu_ms - inner.cpu_ms) // 2
+        lent = await lender.lend()
+        cpu_ms, log_bytes = min(lent.cpu_ms, limits.max_cpu_ms), min(lent.log_bytes, limits.max_log_bytes)
         left_ms = int((calls.clock.left - HOST_GRACE_SECONDS) * 1000)
-        if cpu_ms < 1 or left_ms < 1:
-            raise _refusal(name, "its caller has used up its time", "Call fewer scripts in one run.")
-        request["limits"] = {
-            "timeoutMs": left_ms,
-            "maxCpuMs": cpu_ms,
-            "maxMemoryBytes": limits.max_memory_bytes,
-            "maxLogBytes": max(0, limits.max_log_bytes - inner.log_bytes),
-            "maxToolCalls": calls.calls_left,
-        }
-        facts = context.watch.facts
-        caller = Caller(facts.client, Grantee(facts.principal, context.approver), None, context.requester)
-        flow = None if context.rules is None else context.rules.flow
-        calls.clock.charge(cpu_ms)
-        used = cpu_ms
+        used = cpu_ms, log_bytes
         try:
+            if not (cpu_ms and lent.memory_bytes and left_ms > 0):
+                used = 0, 0
+                raise _refusal(
+                    name, "its caller has used up its time, or its memory", "Call fewer scripts in one run."
+                )
+            request["limits"] = {
+                "timeoutMs": left_ms,
+                "maxCpuMs": cpu_ms,
+                "maxMemoryBytes": min(lent.memory_bytes, limits.max_memory_bytes),
+                "maxLogBytes": log_bytes,
+                "maxToolCalls": calls.calls_left,
+            }
+            facts = context.watch.facts
+            caller = Caller(facts.client, Grantee(facts.principal, context.approver), None, context.requester)
+            flow = None if context.rules is None else context.rules.flow
             response = await self._run(request, caller, outer=outer, label=flow.label if flow else NOTHING)
-            used = min(cpu_ms, response.usage.cpu_ms)
+            logged = sum(len(entry.message.encode("utf-8", "replace")) for entry in response.logs)
+            used = min(cpu_ms, response.usage.cpu_ms), min(log_bytes, logged)
         finally:
-            calls.clock.charge(used - cpu_ms)
-            inner.cpu_ms += used
-            context.account.add_cpu(used)
+            lender.repay(*used)
+            context.account.add_cpu(used[0])
         if flow is not None and response.label is not None:
             # Before anything of it goes on to the caller.
             flow.takes(response.label, f"{outer.call.server}.{name}")
             outer.call.label = response.label.pack()
-        inner.log_bytes += sum(len(entry.message.encode("utf-8", "replace")) for entry in response.logs)
-        inner.peak_bytes = max(inner.peak_bytes, response.usage.peak_memory_bytes)
+        lender.peak_bytes = max(lender.peak_bytes, response.usage.peak_memory_bytes)
         return response
 
 

@@ -27,6 +27,7 @@ from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
 from cellblock.run.hook import CANCELLED, STOPPED, KeptRun, Parked
 from cellblock.run.journaled import Journaled
+from cellblock.run.lending import Lender
 from cellblock.run.outcome import (
     call_limit,
     ending,
@@ -107,12 +108,15 @@ class Run:
         if context.requester is not None or parks:
             self._pause_ms += PAUSE_MS
         outer = None if context.outer is None else context.outer.calls.clock
-        self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline, outer)
+        self._clock = RunClock(self._pause_ms / 1000, self._tell, self._set_deadline, outer)
+        self._lender = Lender(self._tell)
         self._questions: Questions | None = None
         if kept is not None and parks:
             parking = Parking(lambda: self._calls.under_way, self._park)
             self._questions = Questions(kept, parking, self._clock, context.approver)
-        self._calls = ToolCalls(context, self._reply, self._replies.room, self._clock, self._questions)
+        self._calls = ToolCalls(
+            context, self._reply, self._replies.room, self._clock, self._questions, self._lender
+        )
         self._journaled: Journaled | None = None
         if (journal := context.journal) is not None:
             self._journaled = Journaled(context, journal, self._calls, self._reply, self._kill, self._breach)
@@ -217,6 +221,8 @@ class Run:
                     self._breach(f"it has not read {message.bytes} bytes")
             case protocol.Notice():
                 self._within(self._log.notice(body))
+            case protocol.Lent():
+                self._lender.lent(message)
             case protocol.Noted() | protocol.Live():
                 self._on_journal(message, body)
             case _:
@@ -267,7 +273,7 @@ class Run:
         if self._life.is_running:
             self._deadline.at(seconds, "it let a run pass its deadline")
 
-    def _hold_clock(self, message: protocol.Pause | protocol.Resume | protocol.Charge) -> None:
+    def _tell(self, message: protocol.Pause | protocol.Resume | protocol.Lend | protocol.Repay) -> None:
         if self._life.is_running:
             self._to_host(self._lease, message)
 
@@ -289,7 +295,7 @@ class Run:
         """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until
         the collector comes by, and keep it long. What still comes for the run finds that it is over."""
         self._is_gone = True
-        parts = "calls clock deadline journaled lease log queries questions replies settled"
+        parts = "calls clock deadline journaled lease lender log queries questions replies settled"
         for part in parts.split():
             delattr(self, f"_{part}")
 
@@ -321,7 +327,7 @@ class Run:
         # A worker that makes new calls and does not say that it is live is no honest one.
         replayed = ended.replay_cpu_ms if self._journaled and self._journaled.has_replayed else 0
         used = max(kept.earlier_cpu_ms, replayed - REPLAY_CPU_MS)
-        kept.earlier_cpu_ms = used + max(0, ended.cpu_ms - replayed)
+        kept.earlier_cpu_ms = used + max(0, ended.cpu_ms - replayed) + self._lender.cpu_ms
         kept.used_ms = self._used_ms
 
     @property
@@ -452,7 +458,7 @@ class Run:
             usage=Usage(
                 wall_ms=ended.wall_ms,
                 cpu_ms=ended.cpu_ms + self._context.account.cpu_ms,
-                peak_memory_bytes=max(ended.peak_bytes, self._calls.inner.peak_bytes),
+                peak_memory_bytes=max(ended.peak_bytes, self._lender.peak_bytes),
                 queue_ms=queue_ms,
                 tool_wait_ms=self._calls.wait_ms,
                 tool_calls=len(trace),

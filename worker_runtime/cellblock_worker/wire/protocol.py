@@ -267,6 +267,14 @@ class Leased(Message, frozen=True):
     wall_ms: Millis
 
 
+class Lent(Message, frozen=True):
+    """Answers a `Lend`. A run that has nothing left, or comes back to where it was, lends nothing."""
+
+    cpu_ms: Millis = 0
+    memory_bytes: Bytes = 0
+    log_bytes: Bytes = 0
+
+
 EndReason = Literal[
     "finished",
     "timeout",
@@ -341,10 +349,16 @@ class Resume(Message, frozen=True):
     """Lets the run's wall clock go on. Only after `Pause`, once."""
 
 
-class Charge(Message, frozen=True):
-    """Counts CPU time for the run's cap that another run uses for it; what is negative is given back."""
+class Lend(Message, frozen=True):
+    """Asks for half of what is left to the run, for another run that counts for it: before `Repay`, the run itself
+    cannot use that. The host answers with `Lent`. One at a time."""
 
-    cpu_ms: Annotated[int, Meta(ge=-(2**53 - 1), le=2**53 - 1)]
+
+class Repay(Message, frozen=True):
+    """Gives back what the run has lent, but for what was used of it."""
+
+    cpu_ms: Millis
+    log_bytes: Bytes
 
 
 class Last(Message, frozen=True):
@@ -397,8 +411,10 @@ REPLY_OPENING: Final = _opening(Reply)
 
 FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
-FromHost = Hello | Status | Grant | Leased | Held | Log | Call | Query | Took | Notice | Noted | Live | Ended
-ToHost = Run | Reply | Pause | Resume | Charge | Last | Cancel | Granted | Demand | Keys | Shutdown
+FromHost = (
+    Hello | Status | Grant | Leased | Held | Lent | Log | Call | Query | Took | Notice | Noted | Live | Ended
+)
+ToHost = Run | Reply | Pause | Resume | Lend | Repay | Last | Cancel | Granted | Demand | Keys | Shutdown
 
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {
     _opening(kind): kind.max_body for kind in get_args(FromWorker)
