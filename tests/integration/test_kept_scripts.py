@@ -467,3 +467,27 @@ async def test_a_program_keeps_the_script_of_a_run(tmp_path: Path) -> None:
             await broker.save(ran.usage.run_id, name)
         assert [*library(broker).file("both").header.tools] == ["local.close", "local.issues"]
         assert [*library(broker).file("commented").header.tools] == ["local.issues"]
+
+
+async def test_an_approval_in_a_child_is_not_waited_for_and_one_of_the_script_is(tmp_path: Path) -> None:
+    CALLS.clear()
+    script = kept("closes", CLOSES, ("local.close",))
+    for asked in ("local.close", "scripts.closes"):
+        policy = {"default": {"approve": [asked]}}
+        given = settings(tmp_path / asked, policy=policy, auth={"keyring": "off"})
+        library_of(given, Broker(given).store).approve(script)
+        async with Broker(given, tools=[issues, close]) as broker:
+            response = await broker.run(CALL.replace("weekly_report", "closes"), durable=True)
+            codes = [one.code for one in response.diagnostics]
+            if asked == "local.close":
+                error = failure(response)
+                assert (
+                    "closes failed: ToolCallError: close was not called: the user must approve"
+                    in error.message
+                )
+                assert "not parked" in str(error.hint) and "RUN_PARKED" not in codes
+                continue
+            assert "RUN_PARKED" in codes and CALLS == []
+            resumed = await broker.resume(str(response.usage.run_id), "accepted")
+            assert succeeded(resumed) == {"closed": "2026-11-02"}
+    assert CALLS == ["close 2026-11-02"]

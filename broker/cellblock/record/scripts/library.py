@@ -40,6 +40,7 @@ from cellblock.record.scripts.script_file import (
 )
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import SCRIPTS_SPECIFIER
+from cellblock.tools.catalog.naming import SCRIPTS_SERVER
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import read_private, write_private
 
@@ -318,7 +319,7 @@ def entry_of(approvals: Mapping[str, Approval]) -> ServerEntry:
     """Makes the entry of the server whose tools are the approved scripts."""
     tools = tuple(_tool(approval.script) for approval in approvals.values())
     return ServerEntry(
-        server_id="scripts",
+        server_id=SCRIPTS_SERVER,
         server_name="Kept scripts",
         config_name=SCRIPTS_SPECIFIER,
         description="Scripts that were kept, and approved by the user. Each runs in a process of its own.",
