@@ -55,8 +55,6 @@ Parts of the broker and of the host
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
     run_model           the model of `test_run_random`: what a run must be after each message, fault and second
     run_histories       the world of random histories: executor, keeper, servers that ask, and what may befall them
-    flow_world          servers of scenarios of flows: what each answers and was sent, and what a person was asked
-    flow_scenarios      attacks on a person's data, and honest tasks of the same kind
     bpf                 an interpreter of the kernel's classic BPF, for seccomp filters
     foreign_things      files of other programs in a folder that Cellblock uses; planted and compared
 

@@ -34,6 +34,7 @@ from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
 from cellblock.base.internal import internal
 from cellblock.base.json import is_object
+from cellblock.base.redaction import LaterSecrets
 from cellblock.base.settings.settings import Settings, TypecheckMode
 from cellblock.base.tasks import TaskSet
 from cellblock.run.events import RunEvents, Watcher
@@ -41,6 +42,7 @@ from cellblock.run.flows.rules import OnAlways
 from cellblock.run.policy.asking import EMBEDDER, Caller, Grantee
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
+from cellblock.run.policy.policy import Policy
 from cellblock.run.request import request_of
 from cellblock.run.response import RunResponse
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -116,7 +118,8 @@ class Broker:
         self.counts = Counts(self.store)
         self.on_always: OnAlways | None = None
         """Writes a rule of flows into the configuration file; None where there is none."""
-        self.policy = policy_of(settings, self.tokens, self.counts, self.allow_always)
+        self._later_secrets = LaterSecrets()
+        self.policy = self._policy_of(settings)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reach: Reach | None = None
@@ -328,7 +331,8 @@ class Broker:
         Args:
             run_id: The run: `usage.run_id` of its response, or `id` of `parked`.
             answer: `accepted`, `declined` or `cancelled`, for all that waits, or by the ids of the questions (an int is
-                the number of a call that waits to be allowed); for a server also a whole result of MCP, such as
+                the number of a call that waits to be allowed); `always` is `accepted`, and has the rule of a question
+                about a flow written; for a server also a whole result of MCP, such as
                 `{"action": "accept", "content": {…}}`.
             client: As for `run`; None: whoever's it is.
 
@@ -415,6 +419,9 @@ class Broker:
         if self.on_always is not None:
             self._releases.start(asyncio.to_thread(self.on_always, rule), name="always")
 
+    def _policy_of(self, settings: Settings) -> Policy:
+        return policy_of(settings, self.tokens, self.counts, self.allow_always, self._later_secrets)
+
     @property
     def settings(self) -> Settings:
         """Gives the configuration in force."""
@@ -438,7 +445,7 @@ class Broker:
         settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
-        policy = policy_of(settings, self.tokens, self.counts, self.allow_always)
+        policy = self._policy_of(settings)
         change = registry.reconfigure(settings.servers, settings.cellblock.pins)
         self._settings, self.front_config = settings, front_config(settings)
         self.policy = policy
@@ -692,7 +699,14 @@ class Broker:
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
         reach = await start_reach(
-            self._settings, self.store, self._tools, self.events, notify, stack, self.login_pages
+            self._settings,
+            self.store,
+            self._tools,
+            self.events,
+            notify,
+            stack,
+            self.login_pages,
+            self._later_secrets,
         )
         self.counts.start()
         stack.push_async_callback(self.counts.close)

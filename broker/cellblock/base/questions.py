@@ -11,8 +11,9 @@ from typing import Any, Final, Literal
 SHOWN_BYTES: Final = 16 * 1024
 """Bounds what is kept of an input to be shown with its question; the recording has all of it."""
 
-Answer = Literal["accepted", "declined", "cancelled"]
-"""Names what a person says to a question, as the values of `policy.asking.Verdict`."""
+Answer = Literal["accepted", "always", "declined", "cancelled"]
+"""Names what a person says to a question, as the values of `policy.asking.Verdict`. `always` is `accepted`, and has the
+rule of a question about a flow written."""
 
 Reply = dict[str, Any]
 """Holds a client's whole answer to what a server asks: a result of MCP, as JSON data."""

@@ -15,7 +15,7 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
@@ -28,6 +28,9 @@ REDACTED: Final = "[redacted]"
 
 MIN_SECRET_CHARS: Final = 6
 """Leaves shorter values alone, which are too likely to be words of their own."""
+
+MAX_FORMS: Final = 4_096
+"""Caps the forms of all secrets that came later: of a thousand logins, an access and a refresh token each."""
 
 MAX_LATER: Final = 24
 """Caps the secrets of one server that came after its configuration: eight renewals of access token, refresh token and
@@ -69,11 +72,36 @@ _PATTERNS: Final = (
 _ENV_SECRET: Final = re.compile(r"key|token|secret|passw|pwd|cred", re.I)
 
 
+class LaterSecrets:
+    """Knows secrets that came after the configuration, such as tokens of logins, and which servers they are for."""
+
+    def __init__(self) -> None:
+        self._servers: Mapping[str, frozenset[str]] = {}
+
+    def add(self, server: str, secrets: Iterable[str]) -> None:
+        """Adds secrets of a server; of all servers' the last `MAX_FORMS` are known."""
+        forms = [form for secret in secrets for form in _forms(secret) if len(form) >= MIN_SECRET_CHARS]
+        new = {form: self._servers.get(form, frozenset()) | {server} for form in forms}
+        # Another mapping each time: threads look through the one that was there.
+        kept = [(form, servers) for form, servers in self._servers.items() if form not in new]
+        self._servers = dict([*kept, *new.items()][-MAX_FORMS:])
+
+    def text(self, text: str, besides: str | None = None) -> str:
+        """Returns the text with `[redacted]` in place of each secret, but those of one server."""
+        found = [form for form, servers in self._servers.items() if form in text and besides not in servers]
+        for form in sorted(found, key=len, reverse=True):
+            text = text.replace(form, REDACTED)
+        return text
+
+
 class Redactor:
     """Replaces the secrets of one server's configuration (`secret_values`), and whatever was put in there for a
-    reference such as `${env:NAME}`."""
+    reference such as `${env:NAME}`. `tell` hears of secrets that are added."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(
+        self, config: ServerConfig, tell: Callable[[Iterable[str]], object] = lambda _: None
+    ) -> None:
+        self._tell = tell
         self._known = list(secrets_of(config))
         self._later: list[str] = []
         self._pattern = self._compiled()
@@ -82,6 +110,7 @@ class Redactor:
         """Adds more secrets, such as a renewed token; of those the last `MAX_LATER` are known."""
         new = [secret for secret in secrets if secret not in self._later]
         if new:
+            self._tell(new)
             self._later = [*self._later, *new][-MAX_LATER:]
             self._pattern = self._compiled()
 

@@ -36,6 +36,7 @@ from cellblock.record.rows import (
 from cellblock.record.store import JOURNAL_TABLES, UNENDED_SECONDS, JournalStore
 from cellblock.record.views import ParkedRun
 from cellblock.run.executor import Executor
+from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import CANCELLED, EXPIRED, LOST, REFUSED_FOR_NOW
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
@@ -173,8 +174,12 @@ class GoingOn:
         found = await self._journals.asked(ask, None)
         if found is None:
             return None
-        head, parked, known = found
+        head, parked, known, now = found
         self._held.told(run_id, known)
+        for question in parked.questions:
+            given = answers if isinstance(answers, str) else answers.get(question.id)
+            if given == "always" and question.id in now and (flow := flow_of(question)) is not None:
+                self._runs.allow_always(flow.rule)
         if head.is_answered:
             try:
                 await self._wake(run_id)

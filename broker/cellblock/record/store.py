@@ -364,7 +364,7 @@ class JournalStore:
         principal: str | None = None,
         *,
         turn: int | None = None,
-    ) -> tuple[Head, Parked, dict[QuestionId, Given]] | None:
+    ) -> tuple[Head, Parked, dict[QuestionId, Given], set[QuestionId]] | None:
         """Writes down what is said to the questions of a parked run; what is answered already stays so.
 
         Args:
@@ -376,7 +376,8 @@ class JournalStore:
                 something else. None: it is somebody else who answers.
 
         Returns:
-            The run, what it waits for, and all answers; None when no such run is parked.
+            The run, what it waits for, all answers, and which questions these have answered; None when no such run is
+            parked.
 
         Raises:
             WrongAnswer: One does not fit its question; nothing is written.
@@ -408,7 +409,7 @@ class JournalStore:
             if new or turn is not None:
                 self._put(head, [answers_piece(new)] if new else [], head.owner)
                 self._database.announce()
-            return head, parked, known
+            return head, parked, known, {*new}
 
     def take(self, run_id: str, owner: str) -> tuple[Head, list[Piece]] | None:
         """Takes a parked run, to go on with it; of several that try, one gets it. What another broker has calls of is

@@ -94,13 +94,6 @@ class ReuseKeys:
             self._prefix = secrets.token_hex(8)
             self._on_renewed(self._prefix)
 
-    def forget(self, key: str) -> None:
-        """Forgets a key: a run that had it knows more now than those that would get it."""
-        for about, held in self._keys.items():
-            if held[0] == key:
-                del self._keys[about]
-                return
-
     def key(
         self,
         principal: str,
@@ -281,6 +274,11 @@ class Executor:
         self._keys.renew()
         before, self._generation = self._generation, Generation(self._generation)
         return before
+
+    def allow_always(self, rule: str) -> None:
+        """Puts a rule of flows, which a question has shown as JSON, before all others."""
+        if self._policy.flows is not None:
+            self._policy.flows.allow_always(rule)
 
     async def close(self) -> None:
         """Aborts every run, starts no other, and waits for the ends of all, within `CLOSE_BOUND_SECONDS`."""
@@ -634,8 +632,6 @@ class Executor:
         if reuse and plan.script.fits_context:
             whose = caller.grantee.principal, caller.client, job.grants, catalog, self._generation.number
             key = self._keys.key(*whose, "" if flow is None else flow.label.pack())
-            if flow is not None:
-                flow.on_rise(lambda: self._keys.forget(key))
         return RunContext(
             plan=plan,
             limits=request.limits,

@@ -17,6 +17,8 @@ from cellblock.serve.mcp.mcp_server import FrontServer
 from support.brokers import ready
 from support.commands import command
 from support.entries import ledger, plain_server, settings, write_config
+from support.http_daemon import daemon
+from support.modern_client import TASKS, ModernClient
 from support.waits import until, within
 
 LABELS: dict[str, Any] = {
@@ -30,7 +32,8 @@ CODE = """
 import { echo as read } from "@codemode/servers/mail";
 import { echo as send } from "@codemode/servers/out";
 const got = await read({ text: %s });
-globalThis.__codemode_result__ = await send({ to: %s, body: `Hello! ${got}`, more: "x".repeat(3000) + "THE END" });
+globalThis.__codemode_result__ = await send({ to: %s, body: `Hello! ${got}`, more: "x".repeat(3000) + "THE END",
+  gap: "a" + " ".repeat(40) + "b" });
 """
 RULE: dict[str, Any] = {
     "from": ["private", "untrusted"],
@@ -99,9 +102,12 @@ async def test_always_in_a_form_writes_the_rule_that_was_shown(
             assert len(person.asked) == 4
     text = person.asked[0].message
     assert "mail.echo" in text and "private and untrusted" in text and "everybody may see" in text
-    assert "THE END" in text.replace("\n", "") and "⟦" in text and "\u202e" not in text
-    assert json.dumps(RULE, ensure_ascii=False) in text.replace("\n", "")
-    assert max(map(len, text.split("Its input: ")[1].split("Found in it")[0].splitlines())) <= 160
+    assert "THE END" in text.replace("\n  ", "") and "⟦" in text and "\u202e" not in text
+    assert json.dumps(RULE, ensure_ascii=False) in text
+    folded = text.split("Its input: ")[1].split("\nFound in it")[0].splitlines()
+    assert max(map(len, folded)) <= 160
+    # A part of the input does not pass for a line of the question.
+    assert all(line.startswith("  ") for line in folded[1:])
     flows = json.loads(file.read_text())["cellblock"]["policy"]["flows"]
     assert flows == [RULE, *earlier]
 
@@ -121,7 +127,7 @@ async def test_a_parked_run_shows_the_same_and_always_is_a_command(tmp_path: Pat
     shown = await command(tmp_path, "runs", "show", response.usage.run_id)
     assert "private and untrusted" in shown and json.dumps(RULE) in shown and "payroll" not in shown
     said = await command(tmp_path, "runs", "approve", response.usage.run_id, "--always")
-    assert f"written: {file}" in said
+    assert f"written: {file}" in said and "a\\x20{40}b" in said
     assert json.loads(file.read_text())["cellblock"]["policy"]["flows"] == [RULE, "guard"]
     known = await command(tmp_path, "flows", "list", "--json")
     assert [(one["principal"], one["secrecy"], one["trust"]) for one in json.loads(known)] == [
@@ -138,10 +144,9 @@ async def test_a_parked_run_shows_the_same_and_always_is_a_command(tmp_path: Pat
 async def test_the_dashboard_shows_the_same_and_takes_always(tmp_path: Path) -> None:
     async with ready(settings(tmp_path / "s", entries(tmp_path), policy=POLICY)) as broker:
         response = await within(broker.run(code(), grantee=Grantee("token"), durable=True))
-        allowed: list[str] = []
-        waiting = WaitingRuns(
-            broker.parked_runs, broker.events, lambda: lambda value: value, allow_always=allowed.append
-        )
+        allowed: list[Any] = []
+        broker.on_always = allowed.append
+        waiting = WaitingRuns(broker.parked_runs, broker.events, lambda: lambda value: value)
         (run,) = (await waiting.listed("token"))["runs"]
         (question,) = run["questions"]
         assert (
@@ -151,7 +156,53 @@ async def test_the_dashboard_shows_the_same_and_takes_always(tmp_path: Path) -> 
         )
         body = json.dumps({"calls": [question["number"]], "always": True}).encode()
         assert (await waiting.decided(f"{response.usage.run_id}/approve", "token", body))["left"] == []
-        assert [json.loads(rule) for rule in allowed] == [RULE]
+        await until(lambda: allowed == [RULE], "it is written")
+
+
+async def test_always_in_a_parked_form_writes_the_rule_that_was_shown(tmp_path: Path) -> None:
+    """A client of 2026-07-28 is away while its user reads the question: it comes back, or it has a task."""
+    more = {"policy": POLICY, "auth": {"keyring": "off"}, "typecheck": "off"}
+
+    def written() -> list[Any]:
+        flows = json.loads((tmp_path / "cellblock.json").read_text())["cellblock"]["policy"]["flows"]
+        return flows if isinstance(flows, list) else []
+
+    def answer(questions: dict[str, Any], action: str, **content: Any) -> dict[str, Any]:
+        (form,) = questions.values()
+        assert "always" in form["params"]["requestedSchema"]["properties"], form
+        return {key: {"action": action, "content": content} for key in questions}
+
+    def rule(to: str) -> dict[str, Any]:
+        return {**RULE, "arguments": {"to": [to]}}
+
+    async with daemon(tmp_path, servers=entries(tmp_path), **more) as served:
+        ann, bob, eve = "ann@acme.example", "bob@acme.example", "eve@evil.example"
+        client = ModernClient(served)
+        # Whoever declines has nothing written, nor has a yes without it.
+        for action, content in (
+            ("decline", {"always": True}),
+            ("accept", {"always": "true"}),
+            ("accept", {}),
+        ):
+            word, questions = await client.asked(code(ann))
+            await client.back(word, answer(questions, action, **content), code(ann))
+        assert sent(tmp_path) == 2 and written() == []
+        word, questions = await client.asked(code(ann))
+        assert json.dumps(rule(ann)) in questions[min(questions)]["params"]["message"].replace("\n", "")
+        done = await client.back(word, answer(questions, "accept", always=True), code(ann))
+        assert done["result"]["structuredContent"]["diagnostics"] == [], done
+        await until(lambda: written() == [rule(ann), "guard"], "the rule is written")
+        assert (await client.run(code(ann)))["result"]["structuredContent"]["diagnostics"] == []
+        word, questions = await client.asked(code(eve))
+        await client.back(word, answer(questions, "decline"), code(eve))
+        # The same of a task.
+        owner = ModernClient(served, TASKS)
+        name = (await owner.task(code(bob)))["taskId"]
+        questions = (await owner.told(name))["inputRequests"]
+        await owner.told(name, "update", inputResponses=answer(questions, "accept", always=True))
+        await until(lambda: written() == [rule(bob), rule(ann), "guard"], "the rule is written")
+        await owner.until_status(name, "completed")
+        assert sent(tmp_path) == 5
 
 
 async def test_an_answer_is_good_for_what_was_known_when_it_was_asked(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from cellblock import Broker
+from cellblock import Broker, tool
 from cellblock.app.assembly import library_of
 from cellblock.base.errors import CallDenied
 from cellblock.record.scripts.script_file import Header, format_script
@@ -105,6 +105,40 @@ async def test_a_process_that_knows_more_is_not_used_again(tmp_path: Path) -> No
         ]
         # The third has the first's process, and reads mail in it: what comes then has another.
         assert [one.usage.reused for one in ran] == [0, 1, 2, 0, 1], ran
+
+
+async def test_a_run_that_waits_for_a_process_is_not_given_one_that_knows_more(tmp_path: Path) -> None:
+    """It has the key of the process from before the run there read mail."""
+    enters, goes_on = asyncio.Event(), asyncio.Event()
+
+    @tool()
+    async def hold() -> str:
+        "Waits."
+        enters.set()
+        await goes_on.wait()
+        return "held"
+
+    labels = {**LABELS, "local.*": {"secrecy": "public", "trust": "trusted", "sink": "private"}}
+    pool = {"reuse": "principal", "warm": 0, "capacity": 1}
+    made = settings(tmp_path / "s", entries(tmp_path), policy={**POLICY, "labels": labels}, pool=pool)
+    for reads, reused in ((False, 1), (True, 0)):
+        # Those of one that has read nothing have one process.
+        owner = Grantee(f"stdio:{reads}", no)
+        read = "await echo({});" if reads else ""
+        first = f"""import {{ echo }} from "@codemode/servers/mail";
+import {{ hold }} from "@codemode/servers/local";
+await hold({{}}); {read}"""
+        enters.clear()
+        goes_on.clear()
+        async with ready(made, tools=[hold]) as broker:
+            before = asyncio.create_task(broker.run(first, grantee=owner))
+            await within(enters.wait())
+            after = asyncio.create_task(broker.run(first.replace(read, ""), grantee=owner))
+            await until(lambda broker=broker: broker.facts().pool()["queued"] == 1, "the other one waits")
+            goes_on.set()
+            assert (await within(before)).ok
+            response = await within(after)
+            assert response.ok and response.usage.reused == reused, response
 
 
 async def test_an_overlay_labels_where_the_policy_does_not(tmp_path: Path) -> None:

@@ -1,16 +1,23 @@
 """Secrets of the configuration stay with their servers: `policy.secrets`."""
 
+import asyncio
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cellblock import tool
+from cellblock.base.redaction import LaterSecrets
+from cellblock.run.flows.secrets import Secrets
 from cellblock.run.policy.asking import Caller, Grantee
+from cellblock.tools.upstream.wire.results import ToolResult
 from support.brokers import ready
 from support.entries import ledger, plain_server, settings
-from support.waits import within
+from support.oauth_world import World, world
+from support.waits import until, within
 
 KEY = 'sk-7f"3a91c2-Ünïque'
 
@@ -64,3 +71,66 @@ async def test_a_secret_goes_to_its_server_alone_and_into_no_result(mode: str, t
         assert others == [{"deep": [{"[redacted]": "Bearer [redacted]"}]}, {"safe": 1}]
     else:
         assert others == [{"safe": 1}] and result[1].startswith("SECRET_DENIED ")
+
+
+@pytest.mark.parametrize("mode", ["mask", "deny"])
+async def test_a_login_s_tokens_stay_with_its_server(mode: str, tmp_path: Path) -> None:
+    """Also those that a renewal has brought; those before it may still be good."""
+    tokens: list[str] = []
+
+    @tool()
+    def found() -> list[str]:
+        "Gives what somebody has found."
+        return [f"Bearer {token}" for token in tokens]
+
+    script = """
+import { whoami } from "@codemode/servers/notes";
+import { echo } from "@codemode/servers/other";
+import { found } from "@codemode/servers/local";
+const said = [await whoami({}), await found()];
+for (const token of TOKENS) {
+  try { said.push(await echo({ [token]: `Bearer ${token}` })); } catch (error) { said.push(error.code); }
+}
+globalThis.__codemode_result__ = said;
+"""
+    other = {"other": plain_server("--ledger", tmp_path / "other.log")}
+    async with world(tmp_path, "--life", "2", policy={"secrets": mode}) as place:
+        await place.log_in()
+        made = settings(place.state, {**place.servers, **other}, **place.cellblock)
+        async with ready(made, tools=[found]) as broker:
+            for _ in range(2):
+                # Those that the run begins with; a renewal comes while it waits for nobody.
+                granted = len(place.tokens())
+                assert (await within(broker.run(script.replace("TOKENS", "[]")))).ok
+                tokens[:] = place.tokens()
+                assert len(tokens) == 2 or len(tokens) > granted
+                response = await within(broker.run(script.replace("TOKENS", json.dumps(tokens))))
+                result: Any = response.result
+                assert response.ok and result[0] == "ada", response
+                assert result[1] == {"result": ["Bearer [redacted]"] * len(tokens)}
+                assert not any(token in json.dumps(result) for token in place.tokens())
+                if mode == "deny":
+                    assert result[2:] == ["SECRET_DENIED"] * len(tokens)
+                await until(lambda: time.time() > granted_at(place) + 2.2, "the token has expired")
+    every = json.dumps(sent(tmp_path, "other"))
+    assert not any(token in every for token in place.tokens())
+    assert (every.count("Bearer [redacted]") >= 6) == (mode == "mask")
+
+
+def granted_at(place: World) -> float:
+    """When the last token was granted, or used."""
+    return (place.folder / "ledger.jsonl").stat().st_mtime
+
+
+def test_a_secret_is_found_however_json_writes_it() -> None:
+    later = LaterSecrets()
+    secrets = Secrets("mask", {}, ["abc/def+ghi"], later)
+    later.add("notes", ["tok/en+123456", "short"])
+    for text in (r'"abc\/def+ghi"', r'"\u0061bc/def+ghi"', r'"tok\/en+123456"', '"tok%2Fen%2B123456"'):
+        masked = asyncio.run(
+            secrets.incoming(ToolResult(b'{"content":[{"type":"text","text":%s}]}' % text.encode()))
+        )
+        assert b"[redacted]" in masked.body and b"123456" not in masked.body, text
+    body = b'{"content":[{"type":"text","text":"short \\/ of it"}]}'
+    assert asyncio.run(secrets.incoming(ToolResult(body))).body == body
+    assert later.text("tok/en+123456", "notes") == "tok/en+123456"

@@ -79,6 +79,10 @@ class Step:
         resource: In place of a script: the model reads this resource, or `kept`, the output that was kept.
         limits: Of the run.
         under_way: The next step comes when the run has said something, and holds.
+        asks: The client can be asked.
+        together: In place of a script: several at once.
+        defines: What servers are from this life on, by their names.
+        works: Whether the script must end well; None: that is not looked at.
     """
 
     code: str = ""
@@ -92,6 +96,10 @@ class Step:
     resource: str = ""
     limits: Mapping[str, int] | None = None
     under_way: bool = False
+    asks: bool = True
+    together: tuple[str, ...] = ()
+    defines: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    works: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,8 @@ class Scenario:
         over: `embedding`, `http`, `stdio` (a client that cannot be asked) or `proxy`.
         trust_ifc: Servers whose `_meta.ifc` counts.
         policy: More of the policy; `section`: more of the configuration.
+        made: Servers and labels that are not of `SERVERS` and `LABELS`.
+        calls: How often tools are called in the end; `asks`: how often somebody is asked; None: not looked at.
     """
 
     servers: str
@@ -124,6 +134,9 @@ class Scenario:
     trust_ifc: tuple[str, ...] = ()
     policy: Mapping[str, Any] = field(default_factory=dict[str, Any])
     section: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    made: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    asks: int | None = None
 
 
 @dataclass(slots=True)
@@ -140,12 +153,16 @@ class Play:
     last: dict[str, Any] = field(default_factory=dict[str, Any])
     waiting: str = ""
     runs: list[asyncio.Task[RunResponse]] = field(default_factory=list[asyncio.Task[RunResponse]])
+    defined: dict[str, Any] = field(default_factory=dict[str, Any])
+    labels: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     async def play(self) -> "Play":
         """All steps, each life of the broker or of the connection after the other."""
         SHELF.clear()
         HELD.clear()
         lives: list[list[Step]] = [[]]
+        defined, labels = self.scenario.made or (SERVERS, LABELS)
+        self.defined, self.labels = dict(defined), labels
         for step in self.scenario.steps:
             if step.anew:
                 lives.append([])
@@ -157,6 +174,8 @@ class Play:
                 else None
             )
             for life, mode in zip(lives, MODES, strict=False):
+                for step in life:
+                    self.defined |= step.defines
                 if self.scenario.over == "embedding":
                     async with ready(
                         settings(self.folder / "s", self.servers, **self.section),
@@ -183,7 +202,7 @@ class Play:
         made: dict[str, Any] = {}
         for name in self.scenario.servers.split():
             file = self.folder / f"{name}.json"
-            file.write_text(json.dumps(SERVERS[name]), encoding="utf-8")
+            file.write_text(json.dumps(self.defined[name]), encoding="utf-8")
             made[name] = {
                 "command": sys.executable,
                 "args": ["-I", str(SERVER), str(file), str(self.ledger(name))],
@@ -200,8 +219,10 @@ class Play:
         policy = dict(self.scenario.policy)
         if self.guard:
             labelled = self.scenario.labelled.split()
-            policy["flows"] = "guard"
-            policy["labels"] = {key: said for key, said in LABELS.items() if key.split(".")[0] in labelled}
+            policy.setdefault("flows", "guard")
+            policy["labels"] = {
+                key: said for key, said in self.labels.items() if key.split(".")[0] in labelled
+            }
             policy["trustIfc"] = list(self.scenario.trust_ifc)
         return {"auth": {"keyring": "off"}, "typecheck": "off", "policy": policy, **self.scenario.section}
 
@@ -215,8 +236,13 @@ class Play:
 
     async def _embedded(self, broker: Broker, step: Step) -> Any:
         if step.resumed:
-            return await self._resume(broker, self.waiting)
-        grantee = Grantee(step.principal, None if step.durable else self._approve)
+            return (await self._resume(broker, self.waiting)).as_json()
+        grantee = Grantee(step.principal, None if step.durable or not step.asks else self._approve)
+        if step.together:
+            runs = (broker.run(code, client=step.client, grantee=grantee) for code in step.together)
+            responses = await within(asyncio.gather(*runs))
+            assert all(response.ok for response in responses), responses
+            return [response.as_json() for response in responses]
         heard: asyncio.Queue[LogEntry] = asyncio.Queue()
         ran = broker.run(
             self.script(step.code),
@@ -230,18 +256,21 @@ class Play:
             self.runs.append(asyncio.create_task(ran))
             return (await within(heard.get())).message
         response = await within(ran)
-        if not response.parked:
-            return response.as_json()
-        self.waiting = str(response.usage.run_id)
-        return response.as_json() if step.left else await self._resume(broker, self.waiting)
+        if response.parked:
+            self.waiting = str(response.usage.run_id)
+            if step.left:
+                return response.as_json()
+            response = await self._resume(broker, self.waiting)
+        assert step.works in (None, response.ok), response
+        return response.as_json()
 
-    async def _resume(self, broker: Broker, run_id: str) -> Any:
+    async def _resume(self, broker: Broker, run_id: str) -> RunResponse:
         for _ in range(MOST_PARKS):
             for run in await broker.parked():
                 self.asked += [f"{one.server}.{one.tool}" for one in run.questions if run.id == run_id]
             response = await within(broker.resume(run_id, "accepted" if self.yes else "declined"))
             if not response.parked:
-                return response.as_json()
+                return response
         raise AssertionError(f"it was parked {MOST_PARKS} times: {self.asked}")
 
     def _daemon(self) -> Any:

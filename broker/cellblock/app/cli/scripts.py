@@ -15,13 +15,14 @@ from cellblock.app.assembly import library_of
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import catalog_of, store_to_read, with_state_dir
-from cellblock.app.cli.run import RUN_ID, read_object, read_recording, read_script, run_script
+from cellblock.app.cli.recordings import RUN_ID, read_recording
+from cellblock.app.cli.run import read_object, read_script, run_script
 from cellblock.app.cli.runs import kept_recording
 from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
 from cellblock.app.saving import save as keep
 from cellblock.base.errors import counted
 from cellblock.base.settings.settings import Settings
-from cellblock.base.terminal import cell, harmless
+from cellblock.base.terminal import cell, harmless, spelled_out
 from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Approval, Library
@@ -169,7 +170,7 @@ def difference(before: Approval | None, script: KeptScript) -> list[str]:
     old = "" if before is None else before.script.text
     names = ("(nothing is approved)" if before is None else f"{script.name} approved", f"{script.name} file")
     lines = difflib.unified_diff(old.split("\n"), script.text.split("\n"), *names, lineterm="")
-    return [f"{harmless(line)}\n" for line in lines]
+    return [f"{spelled_out(line)}\n" for line in lines]
 
 
 def state_of(library: Library, name: str) -> dict[str, Any]:

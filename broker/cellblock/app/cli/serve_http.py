@@ -155,17 +155,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         broker.events.add(board)
         view = View(facts, tally, board, __version__, lambda: broker.parked_runs.going_on.count)
 
-    def allow_always(rule: str) -> None:
-        if broker.policy.flows is not None:
-            broker.policy.flows.allow_always(rule)
-
-    waiting = WaitingRuns(
-        broker.parked_runs,
-        broker.events,
-        redacted,
-        shows_inputs=shows == "scripts",
-        allow_always=allow_always,
-    )
+    waiting = WaitingRuns(broker.parked_runs, broker.events, redacted, shows_inputs=shows == "scripts")
     return Pages(
         facts,
         tally,

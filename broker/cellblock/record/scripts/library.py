@@ -40,6 +40,7 @@ from cellblock.record.scripts.script_file import (
 )
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import SCRIPTS_SPECIFIER
+from cellblock.tools.catalog.naming import SCRIPTS_SERVER
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import read_private, write_private
 
@@ -204,8 +205,12 @@ class Library:
     # ---- approvals ------------------------------------------------------------------------------------
 
     def approve(self, script: KeptScript) -> Approval:
-        """Lets a version in, which runs from now on. Raises BadScript."""
-        before = self.approved(script.name)
+        """Lets a version in, which runs from now on.
+
+        Raises:
+            BadScript: It cannot be written, or somebody else lets one in, or takes one back, at the same time.
+        """
+        stamp, before = self._approved.stamp(script.name), self.approved(script.name)
         made = Approval(script, _user(), time.time(), "" if before is None else before.script.digest)
         data = {
             "format": 1,
@@ -217,9 +222,16 @@ class Library:
             "before": made.before,
         }
         try:
-            self._approved.write(script.name, json.dumps(data).encode(), replace=True)
+            written = self._approved.write(
+                script.name, json.dumps(data).encode(), replace=stamp is not None, only=stamp
+            )
         except OSError as error:
             raise _failed(f"{script.name} is not approved", error) from None
+        if not written:
+            raise BadScript(
+                f"The approval of {script.name} has changed meanwhile.",
+                hint="Look at it, and approve it again.",
+            )
         return made
 
     def approved(self, name: str) -> Approval | None:
@@ -256,6 +268,7 @@ class Library:
 
     def stamps(self) -> dict[str, object]:
         """Returns what tells one state of the approvals from another. Raises OSError."""
+        self._approved.wait()
         return {name: self._approved.stamp(name) for name in self._approved.names()}
 
     def trial(self, script: KeptScript) -> Trial | None:
@@ -306,7 +319,7 @@ def entry_of(approvals: Mapping[str, Approval]) -> ServerEntry:
     """Makes the entry of the server whose tools are the approved scripts."""
     tools = tuple(_tool(approval.script) for approval in approvals.values())
     return ServerEntry(
-        server_id="scripts",
+        server_id=SCRIPTS_SERVER,
         server_name="Kept scripts",
         config_name=SCRIPTS_SPECIFIER,
         description="Scripts that were kept, and approved by the user. Each runs in a process of its own.",

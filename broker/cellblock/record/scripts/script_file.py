@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cellblock.base.errors import CellblockError, Fault, shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import EXACTLY, MAX_PATTERNS, Grant
+from cellblock.base.settings.problems import of_validation
 from cellblock.base.visible import visible
 from cellblock.script.imports import PARSE_BOUND_SECONDS
 from cellblock.script.trees import parse as parse_tree
@@ -230,13 +231,16 @@ def read_script(name: str, data: bytes) -> KeptScript:
 def _header(name: str, head: str) -> Header:
     try:
         found = json.loads(head, object_pairs_hook=_once, parse_constant=_once)
-        header = Header.model_validate(found)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the header"
-        raise _bad(name, f"has a header that cannot be used: {shorten(where, 100)}: {first['msg']}") from None
+        # Half a character, which JSON may name, is none to whoever is told of the script.
+        json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _bad(name, f"has a header that is no JSON ({error})") from None
+    try:
+        header = Header.model_validate(found)
+    except ValidationError as error:
+        problem = of_validation(error, Header, found)[0]
+        where = shorten(problem.place, 100) or "the header"
+        raise _bad(name, f"has a header that cannot be used: {where}: {problem.message}") from None
     if header.input.get("type", "object") != "object":
         raise _bad(name, "has an input that is no object")
     if header.grants.tools is not None:

@@ -61,6 +61,7 @@ class RunFlow:
 
     Attributes:
         label: Of all that the run knows.
+        has_risen: Whether that is more than it knew at its start.
     """
 
     def __init__(
@@ -71,16 +72,12 @@ class RunFlow:
         risen: Callable[[Label], object] | None = None,
     ) -> None:
         self._rules = rules
-        self._risen = [] if risen is None else [risen]
+        self._risen = risen
         if catalog is not None and any(server.unpinned for server in catalog.servers.values()):
             label |= replace(NOTHING, trusted=False)
-        self.label = label
+        self.label, self.has_risen = label, False
         self._sources = dict[str, Label]()
         self._seen = deque[Seen](maxlen=KEPT_RESULTS)
-
-    def on_rise(self, tell: Callable[[], object]) -> None:
-        """Has somebody told when the run knows more."""
-        self._risen.append(lambda _: tell())
 
     def takes(self, label: Label, source: str = "") -> None:
         """Joins what the run is about to see. Call it before anything of that goes on to the script."""
@@ -88,8 +85,9 @@ class RunFlow:
             self._sources[source] = label
         if not label.within(self.label):
             self.label |= label
-            for tell in self._risen:
-                tell(self.label)
+            self.has_risen = True
+            if self._risen is not None:
+                self._risen(self.label)
 
     def answered(self, server: ServerEntry, tool: ToolEntry, result: object) -> Label:
         """Takes what a call of a tool came to: a result, or an error with words of its server. Returns its label."""

@@ -39,6 +39,8 @@ MAX_BODY_BYTES: Final = 16 * 1024
 ANSWERS: Final[dict[str, Answer]] = {"approve": "accepted", "deny": "declined"}
 """Maps the last words of paths to the answer that they give to each call."""
 
+YES: Final[tuple[Answer, ...]] = ("accepted", "always")
+
 CANCEL: Final = "cancel"
 
 Redacted = Callable[[Any], Any]
@@ -59,7 +61,6 @@ class WaitingRuns:
         events: Hears of each decision.
         redacting: Gives what takes the secrets of the configuration in force out of what is shown.
         shows_inputs: Whether inputs are shown to those who may not decide.
-        allow_always: Takes rules of flows, as JSON, that a person wants from now on.
     """
 
     def __init__(
@@ -69,10 +70,9 @@ class WaitingRuns:
         redacting: Callable[[], Redacted],
         *,
         shows_inputs: bool = False,
-        allow_always: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._runs, self._events, self._redacting = runs, events, redacting
-        self._shows_inputs, self._allow_always = shows_inputs, allow_always
+        self._shows_inputs = shows_inputs
 
     async def listed(self, by: str | None) -> dict[str, Any]:
         """Lists the parked runs for a page.
@@ -111,8 +111,8 @@ class WaitingRuns:
             if word == CANCEL:
                 done = {"id": run_id} if await self.cancel(run_id, by) else None
             else:
-                always = always and ANSWERS[word] == "accepted"
-                done = await self.answer(run_id, ANSWERS[word], calls, by, form, always=always)
+                answer: Answer = "always" if always and word == "approve" else ANSWERS[word]
+                done = await self.answer(run_id, answer, calls, by, form)
         except StoreError as error:
             logger.warning("a parked run cannot be reached: %s", error)
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE) from None
@@ -136,8 +136,6 @@ class WaitingRuns:
         calls: Sequence[QuestionId] | None,
         by: str,
         form: Form | None = None,
-        *,
-        always: bool = False,
     ) -> dict[str, Any] | None:
         """Answers questions of a run, all that are open where `calls` is None; says which, and which are left. None
         where no such run waits. `form` has the fields of the one question of a server that is answered.
@@ -156,7 +154,7 @@ class WaitingRuns:
             raise Refused(HTTPStatus.CONFLICT)
         given: Given = answer
         if form is not None:
-            if len(wanted) > 1 or answer != "accepted":
+            if len(wanted) > 1 or answer not in YES:
                 raise NotAnswered("A form answers one question.")
             given = {"action": "accept", "content": form}
         try:
@@ -165,14 +163,11 @@ class WaitingRuns:
             raise NotAnswered(error.message) from None
         if run is None:
             return None
-        flows = [flow_of(one) for one in found[1] if one.id in wanted and always]
-        for flow in flows:
-            if flow is not None:
-                self._allow_always(flow.rule)
         told = tuple(question.call for question in found[1] if question.id in wanted)
-        self._tell(Decision(run=run_id, verdict=answer, calls=told, by=by))
+        verdict = "accepted" if answer in YES else answer
+        self._tell(Decision(run=run_id, verdict=verdict, calls=told, by=by))
         left = [str(question.id) for question in run.questions]
-        return {"id": run_id, "verdict": answer, "calls": [str(one) for one in wanted], "left": left}
+        return {"id": run_id, "verdict": verdict, "calls": [str(one) for one in wanted], "left": left}
 
     async def cancel(self, run_id: str, by: str) -> bool:
         """Ends a parked run; says whether there was one. Raises StoreError."""

@@ -77,7 +77,8 @@ def parked_text(question: ParkedQuestion) -> str:
 def _with_flow(asked: str, flow: FlowQuestion) -> str:
     """Adds to a question what would go where. The input is folded, and what was found of results in it is marked."""
     head, _, shown = asked.partition("\nIts input: ")
-    folded = "\n".join(shown[at : at + FOLD_CHARS] for at in range(0, len(shown), FOLD_CHARS))
+    # What a fold begins with is no line of ours.
+    folded = "\n  ".join(shown[at : at + FOLD_CHARS] for at in range(0, len(shown), FOLD_CHARS))
     for text in flow.found:
         # A mark that a fold has cut in two is told below.
         marked = spelled_out(text)
@@ -107,7 +108,8 @@ def _request(
 ) -> types.InputRequest:
     if not question.is_of_server:
         page = json.loads(question.request).get("page") if question.kind == "login" else None
-        return _asking(parked_text(question), page, can_answer)
+        fields = NO_FIELDS if flow_of(question) is None else ALWAYS_FIELD
+        return _asking(parked_text(question), page, can_answer, fields)
     # It was a request when it was written down, redacted and in the server's name.
     return _request_model().validate_python(
         {"method": METHODS[question.kind], "params": json.loads(question.request)}, by_name=False
@@ -126,7 +128,7 @@ def answers_in(responses: types.InputResponses) -> dict[QuestionId, Given]:
         with contextlib.suppress(ValueError):
             question = QuestionId.parse(key.removeprefix(_KEY) if key.startswith(_KEY) else "")
             if question.nth == 0 and isinstance(answer, types.ElicitResult):
-                found[question] = _ANSWERS[answer.action]
+                found[question] = _said(answer)
             else:
                 found[question] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
     return found
@@ -169,9 +171,10 @@ def _visible(text: str, most: int) -> str:
     return f"{shown}… ({rest} more characters are not shown)" if rest > 0 else shown
 
 
-def _is_always(answer: object) -> bool:
-    content = answer.content if isinstance(answer, types.ElicitResult) and answer.action == "accept" else None
-    return content is not None and content.get(_ALWAYS) is True
+def _said(answer: types.ElicitResult) -> Answer:
+    """Reads what is said to a form of ours; always is for those that offer it."""
+    is_always = answer.action == "accept" and (answer.content or {}).get(_ALWAYS) is True
+    return "always" if is_always else _ANSWERS[answer.action]
 
 
 def elicitor(ask: Ask, can_answer: Callable[[types.InputRequest], bool]) -> Approver:
@@ -186,10 +189,8 @@ def elicitor(ask: Ask, can_answer: Callable[[types.InputRequest], bool]) -> Appr
         if isinstance(answer, types.ErrorData):
             logger.info("the client does not ask its user: %s", answer.code)
             return Verdict.CANNOT_ASK
-        if question.flow is not None and _is_always(answer):
-            return Verdict.ALWAYS
-        return (
-            Verdict(_ANSWERS[answer.action]) if isinstance(answer, types.ElicitResult) else Verdict.CANCELLED
-        )
+        if not isinstance(answer, types.ElicitResult):
+            return Verdict.CANCELLED
+        return Verdict(_ANSWERS[answer.action] if question.flow is None else _said(answer))
 
     return approve

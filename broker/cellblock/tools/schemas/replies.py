@@ -48,6 +48,8 @@ def _results() -> Mapping[QuestionKind, TypeAdapter[Any]]:
 
 def checked(question: ParkedQuestion, given: Given) -> Given:
     """Returns an answer in the form that is written down. Raises WrongAnswer: It does not fit the question."""
+    if given == "always":
+        given = "accepted"
     if not question.is_of_server:
         word = given if isinstance(given, str) else _WORDS.get(str(given.get("action")))
         if word is None:

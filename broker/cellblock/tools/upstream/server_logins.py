@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from cellblock.base.redaction import Redactor
+from cellblock.base.redaction import LaterSecrets, Redactor
 from cellblock.base.settings.sections import OAuthSettings
 from cellblock.base.settings.settings import AuthSettings, ServerConfig
 from cellblock.base.store import Store
@@ -17,22 +18,28 @@ if TYPE_CHECKING:
 
 
 def kept_logins(
-    settings: AuthSettings, store: Store, oauth: OAuthSettings | None, pages: str | None = None
+    settings: AuthSettings,
+    store: Store,
+    oauth: OAuthSettings | None,
+    pages: str | None = None,
+    later: LaterSecrets | None = None,
 ) -> Callable[[str, ServerConfig, str], Login | None]:
     """Gives the kept logins of servers with a URL and without an `Authorization` header, of a person (`person_of`), who
-    logs in at a page whose URL begins so; None: there are no pages. `oauth` names who knows people's identities."""
+    logs in at a page whose URL begins so; None: there are no pages. `oauth` knows identities; `later`
+    hears of all tokens."""
 
     def login_of(server: str, config: ServerConfig, person: str) -> Login | None:
+        redactor = Redactor(config) if later is None else Redactor(config, partial(later.add, server))
         if config.url is not None and config.own_headers:
             from cellblock.tools.upstream.auth.own_headers import OwnHeaders, OwnSecrets
 
-            return OwnHeaders(server, config, OwnSecrets(store, person))
+            return OwnHeaders(server, config, OwnSecrets(store, person), redactor)
         if not can_log_in(config) or config.url is None:
             return None
         from cellblock.tools.upstream.auth.sources import KeptLogin, OwnCredentials
         from cellblock.tools.upstream.auth.store import LoginStore
 
-        redactor, own = Redactor(config), settings.for_server(server)
+        own = settings.for_server(server)
         if own.grant == "client_credentials":
             return OwnCredentials(server, config.url, own, redactor)
         page = f"{pages}{quote(server, safe='')}" if pages and person and config.is_personal else None

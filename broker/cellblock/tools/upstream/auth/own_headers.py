@@ -77,10 +77,11 @@ class OwnHeaders(Login):
         server: The server's name.
         config: Its entry, whose headers name the secrets.
         secrets: The person's.
+        redactor: As for `Login`.
     """
 
-    def __init__(self, server: str, config: ServerConfig, secrets: OwnSecrets) -> None:
-        super().__init__(server, Redactor(config))
+    def __init__(self, server: str, config: ServerConfig, secrets: OwnSecrets, redactor: Redactor) -> None:
+        super().__init__(server, redactor)
         self._headers, self._secrets = config.own_headers, secrets
         self._names = sorted({name for text in self._headers.values() for name in OWN_SECRET.findall(text)})
         self.hint = f"ask whoever runs Cellblock to set your own {', '.join(self._names)}"

@@ -36,8 +36,6 @@ class Waiting(WaitingRuns):
         calls: Sequence[QuestionId] | None,
         by: str,
         form: Any = None,
-        *,
-        always: bool = False,
     ) -> Any:
         if self.fails:
             raise StoreError("the disk is full")
@@ -47,8 +45,7 @@ class Waiting(WaitingRuns):
             raise Refused(HTTPStatus.CONFLICT)
         if form == {}:
             raise NotAnswered("It does not fit: <name>.")
-        more = ("always",) if always else ()
-        self.done.append((answer, calls, by, *([] if form is None else [form]), *more))
+        self.done.append((answer, calls, by, *([] if form is None else [form])))
         return {"id": run_id}
 
     async def cancel(self, run_id: str, by: str) -> bool:
@@ -88,7 +85,7 @@ def test_a_list_that_cannot_be_read_says_why() -> None:
         ("a1/deny", b'{"calls": [1, 2]}', ("declined", [QuestionId(1), QuestionId(2)], SEES)),
         ("a1/cancel", b"{}", ("cancel", SEES)),
         ("a1/approve", b'{"calls": [2], "form": {"n": 1}}', ("accepted", [QuestionId(2)], SEES, {"n": 1})),
-        ("a1/approve", b'{"calls": [2], "always": true}', ("accepted", [QuestionId(2)], SEES, "always")),
+        ("a1/approve", b'{"calls": [2], "always": true}', ("always", [QuestionId(2)], SEES)),
         ("a1/deny", b'{"always": true}', ("declined", None, SEES)),
     ],
 )

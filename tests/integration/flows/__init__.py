@@ -1,0 +1,1 @@
+"""Where data may go."""
