@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from cellblock.base import payload
 from cellblock.base.errors import CellblockError, Certainty, Overloaded, ToolCallError, ToolNotFound
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.policy import Grant
@@ -63,8 +64,8 @@ class Children:
     ) -> None:
         self._run, self._find, self._capacity = run, find, capacity
 
-    async def call(self, tool: ToolEntry, arguments: Any, origin: CallOrigin) -> Any:
-        """Calls a script, as a tool is called: gives its result, plain data. Raises ScriptError."""
+    async def call(self, tool: ToolEntry, arguments: Any, origin: CallOrigin) -> RawJson:
+        """Calls a script, as a tool is called: gives its result as JSON. Raises ScriptError."""
         name, caller = tool.tool_name, origin.caller
         script = await asyncio.to_thread(self._find, name)
         if script is None:
@@ -171,15 +172,17 @@ class Callers:
                     break
 
 
-def _result(name: str, schema: JsonSchema, response: RunResponse) -> Any:
-    result = response.result.decoded() if isinstance(response.result, RawJson) else response.result
+def _result(name: str, schema: JsonSchema, response: RunResponse) -> RawJson:
+    given: Any = response.result
+    result = given.decoded() if isinstance(given, RawJson) else given
     try:
         misfit = InputValidator(schema, label=name, subject="the result", strict=True).judge(result)
     except NotCheckable as error:
         raise _wrong(name, f"cannot be checked against its output schema: {error}") from None
     if misfit is not None:
         raise _wrong(name, f"does not fit its output schema: {misfit.sentence}")
-    return result
+    # What is larger came as JSON.
+    return given if isinstance(given, RawJson) else RawJson(payload.encode(given))
 
 
 def _wrong(name: str, why: str) -> ToolCallError:

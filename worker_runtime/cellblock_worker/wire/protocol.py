@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 import msgspec
 from msgspec import Meta
 
-from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header
+from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
 
 PROTOCOL_VERSION: Final = 7
 """Goes up with any change that an older peer would misread; both sides refuse another version."""
@@ -88,9 +88,8 @@ class Message(
 
     max_body: ClassVar[BodyCap] = 0
 
-    def packed(self) -> bytes:
-        """Returns the header as it goes over the wire: its fields in their order. Raises FrameError over its cap."""
-        return pack_header(self)
+    packed = pack_header
+    """Returns the header as it goes over the wire: its fields in their order. Raises FrameError over its cap."""
 
     @property
     def t(self) -> str:
@@ -448,6 +447,19 @@ parse_from_host: Final[Callable[[dict[str, Any]], FromHost]] = _parser(get_args(
 parse_to_host: Final[Callable[[dict[str, Any]], ToHost]] = _parser(get_args(ToHost))
 """Read a header from or for that side each, and raise FrameError."""
 
+_decode_from_host: Final = msgspec.msgpack.Decoder(FromHost).decode
+
+
+def read_from_host(raw_header: bytes) -> FromHost:
+    """Reads an encoded header, as a rule in one step. Raises FrameError."""
+    if len(raw_header) <= MAX_HEADER_BYTES:
+        try:
+            return _decode_from_host(raw_header)
+        except msgspec.DecodeError:
+            # Below it is said what is wrong.
+            pass
+    return parse_from_host(unpack_header(raw_header))
+
 
 def part_cap(message_bytes: int) -> int:
     """Returns how many bytes nothing on the wire is over, where messages are capped at so many: a frame, or a part of a
@@ -457,7 +469,7 @@ def part_cap(message_bytes: int) -> int:
     return max(message_bytes + LOG_SLACK_BYTES, *fixed) + MAX_HEADER_BYTES
 
 
-def body_cap(cap: BodyCap, *, message_bytes: int, log_bytes: int) -> int:
+def body_cap(cap: BodyCap, message_bytes: int, log_bytes: int) -> int:
     """Returns the cap of a body in bytes, where a run's own numbers are these."""
     if cap == "message_bytes":
         return message_bytes
@@ -468,7 +480,9 @@ def body_cap(cap: BodyCap, *, message_bytes: int, log_bytes: int) -> int:
 
 def check_body(message: Message, size: int, message_bytes: int) -> None:
     """Holds a body against its message's cap, where it is not known what its run may log. Raises FrameError."""
-    most = body_cap(message.max_body, message_bytes=message_bytes, log_bytes=message_bytes)
+    most = message.max_body
+    if not isinstance(most, int):
+        most = message_bytes if most == "message_bytes" else body_cap(most, message_bytes, message_bytes)
     if size > most:
         raise FrameError(f"a body of {size} bytes is over {most}")
 
