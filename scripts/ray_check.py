@@ -103,7 +103,11 @@ def free_port() -> int:
 
 def settings_of(folder: Path, address: str, listen: str, *, key: Path | None = None, **ray: Any) -> Settings:
     """Returns a broker's settings: its scripts run on the cluster alone."""
-    hosts: dict[str, Any] = {"local": False, "listen": listen, "ray": {"address": address, **ray}}
+    hosts: dict[str, Any] = {
+        "local": False,
+        "listen": listen,
+        "ray": {"address": address, "command": "same-user", **ray},
+    }
     if key is not None:
         hosts["key"] = str(key)
     pool = {"queue_wait_ms": int(BOUND * 1000), "capacity": CAPACITY, "warm": 1}

@@ -101,6 +101,8 @@ async def arun_many(
     context, address = ray.get_runtime_context(), ray.util.get_node_ip_address()
     on_ray = RaySettings(
         address=context.gcs_address,
+        # This process is a job of the cluster.
+        command="same-user",
         hosts=(count, count),
         options={
             **({} if resources is None else {"resources": dict(resources)}),

@@ -76,6 +76,10 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         assert await said(tmp_path, "test") == "by_state: works\n"
         assert digest in await said(tmp_path, "doctor", "--json")
 
+        file.write_text(f"{text}// a{' ' * 400}b\n")
+        shown = await said(tmp_path, "scripts", "approve", "by_state", "--digest", "sha256:0", code=2)
+        assert "+// a\\x20{400}b" in shown, "nothing is pushed out of sight"
+
         file.write_text(text.replace("{ total,", "{ total: 0 * total,"))
         assert (await listed(tmp_path))["by_state"]["state"] == "changed since it was approved"
         assert (

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 import yaml
+from mcp_types import TextResourceContents
 
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.store import LocalStore
-from cellblock.record.scripts.library import Library
-from cellblock.record.scripts.script_file import Header, format_script
+from cellblock.record.scripts.library import Approval, Library, entry_of
+from cellblock.record.scripts.script_file import CLOSING, OPENING, Header, format_script, read_script
+from cellblock.serve.mcp.skills import read_skill, skill_list
+from cellblock.tools.catalog.model import Catalog
 from support.http_daemon import Daemon, daemon
 from support.waits import until_found
 
-fastmcp = pytest.importorskip("fastmcp")
-skills = pytest.importorskip("fastmcp.skills")
-
 CODE = "globalThis.__codemode_result__ = { twice: 2 * input.count };\n"
 INPUT = {"type": "object", "properties": {"count": {"type": "number"}}, "required": ["count"]}
-DESCRIPTION = 'Doubles: "a count" — no more.'
+DESCRIPTION = 'Doubles: "a count" — no more \N{SLIGHTLY SMILING FACE}.\nThen ends.'
 
 
 def approve(served: Daemon, name: str, **header: Any) -> None:
@@ -29,6 +29,9 @@ def approve(served: Daemon, name: str, **header: Any) -> None:
 
 
 async def test_a_real_client_finds_and_reads_skills(tmp_path: Path) -> None:
+    # Imported here: it takes long, and each process that collects tests would do it.
+    fastmcp = pytest.importorskip("fastmcp")
+    skills = pytest.importorskip("fastmcp.skills")
     async with daemon(tmp_path) as served:
         client = fastmcp.Client(served.url, auth=served.token, extensions=[skills.SkillsClientExtension()])
         async with client:
@@ -38,6 +41,9 @@ async def test_a_real_client_finds_and_reads_skills(tmp_path: Path) -> None:
             assert listed.uri == "skill://twice-it/SKILL.md"
             one = await client.get_skill(listed.uri)
             assert one == listed
+            (resource,) = [one for one in await client.list_resources() if str(one.uri) == listed.uri]
+            assert (resource.name, resource.description) == ("twice-it", DESCRIPTION)
+            assert resource.mime_type == "text/markdown"
             (read,) = await client.read_resource(listed.uri)
             assert sha256(read.text.encode()).hexdigest() == one.resources[0].digest.removeprefix("sha256:")
             assert len(read.text.encode()) == one.resources[0].size
@@ -49,3 +55,14 @@ async def test_a_real_client_finds_and_reads_skills(tmp_path: Path) -> None:
             assert ran.structured_content["result"] == {"twice": 42}
             with pytest.raises(Exception, match="no skill"):
                 await client.get_skill("skill://other/SKILL.md")
+
+
+@pytest.mark.parametrize("hidden", ["007f", "0085", "2028", "202e", "000a", "d83d\\ude42"])
+def test_a_description_is_one_text_to_yaml_and_to_json(hidden: str) -> None:
+    text = f'{OPENING}{{"description": "Odd\\u{hidden}: one"}}{CLOSING}{CODE}'
+    script = read_script("odd", text.encode())
+    catalog = Catalog(servers={"scripts": entry_of({"odd": Approval(script, "someone", 0.0)})})
+    (listed,) = skill_list(catalog).skills
+    (read,) = read_skill(catalog, listed["uri"]).contents
+    assert isinstance(read, TextResourceContents)
+    assert yaml.safe_load(read.text.split("---\n")[1]) == listed["frontmatter"]

@@ -126,7 +126,7 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     "args as a text": (
         (*RUN, "args.json"),
         USAGE,
-        "mcpServers.files.args: a list is needed. Put mcpServers.files.args in brackets: [...].",
+        "mcpServers.files.args: a list of texts is needed. Put mcpServers.files.args in brackets: [...].",
     ),
     "a number in env": (
         (*RUN, "env.json"),
@@ -144,7 +144,8 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     "timeout_ms as a text": (
         (*RUN, "milliseconds.json"),
         USAGE,
-        "cellblock.limits.timeout_ms: a number or [DEFAULT, MAXIMUM] is needed. Correct cellblock.limits.timeout_ms",
+        "cellblock.limits.timeout_ms: a whole number (at least 0) or [DEFAULT, MAXIMUM] is needed. Correct "
+        "cellblock.limits.timeout_ms",
     ),
     "timeout": (
         (*RUN, "seconds.json"),

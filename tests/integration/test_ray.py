@@ -39,7 +39,7 @@ def cluster() -> Iterator[RayCluster]:
 
 def section(cluster: RayCluster, listen: str = "tcp://127.0.0.1:*", **ray: Any) -> dict[str, Any]:
     """A broker whose scripts run on the cluster alone."""
-    given = {"address": cluster.address, **ray}
+    given = {"address": cluster.address, "command": "same-user", **ray}
     return {"local": False, "listen": listen, "ray": given}
 
 

@@ -69,12 +69,13 @@ class RayHosts:
         load: Callable[[], int],
         log_file: Path,
     ) -> None:
-        if not settings.command and importlib.util.find_spec("ray") is None:
+        command, ours = settings.command, [sys.executable, "-m", "cellblock.fleet.ray"]
+        if command == "same-user" and importlib.util.find_spec("ray") is None:
             raise ConfigError(
                 "cellblock.hosts.ray is given, and Ray is not installed.",
                 hint="pip install 'cellblock[ray]'",
             )
-        self._command = settings.command or [sys.executable, "-m", "cellblock.fleet.ray"]
+        self._command = ours if command == "same-user" else command
         self._told = _told(settings, pool, server, pair, terms)
         self._load = load
         self._log_file = log_file

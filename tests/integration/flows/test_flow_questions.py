@@ -32,7 +32,8 @@ CODE = """
 import { echo as read } from "@codemode/servers/mail";
 import { echo as send } from "@codemode/servers/out";
 const got = await read({ text: %s });
-globalThis.__codemode_result__ = await send({ to: %s, body: `Hello! ${got}`, more: "x".repeat(3000) + "THE END" });
+globalThis.__codemode_result__ = await send({ to: %s, body: `Hello! ${got}`, more: "x".repeat(3000) + "THE END",
+  gap: "a" + " ".repeat(40) + "b" });
 """
 RULE: dict[str, Any] = {
     "from": ["private", "untrusted"],
@@ -101,9 +102,12 @@ async def test_always_in_a_form_writes_the_rule_that_was_shown(
             assert len(person.asked) == 4
     text = person.asked[0].message
     assert "mail.echo" in text and "private and untrusted" in text and "everybody may see" in text
-    assert "THE END" in text.replace("\n", "") and "⟦" in text and "\u202e" not in text
-    assert json.dumps(RULE, ensure_ascii=False) in text.replace("\n", "")
-    assert max(map(len, text.split("Its input: ")[1].split("Found in it")[0].splitlines())) <= 160
+    assert "THE END" in text.replace("\n  ", "") and "⟦" in text and "\u202e" not in text
+    assert json.dumps(RULE, ensure_ascii=False) in text
+    folded = text.split("Its input: ")[1].split("\nFound in it")[0].splitlines()
+    assert max(map(len, folded)) <= 160
+    # A part of the input does not pass for a line of the question.
+    assert all(line.startswith("  ") for line in folded[1:])
     flows = json.loads(file.read_text())["cellblock"]["policy"]["flows"]
     assert flows == [RULE, *earlier]
 
@@ -123,7 +127,7 @@ async def test_a_parked_run_shows_the_same_and_always_is_a_command(tmp_path: Pat
     shown = await command(tmp_path, "runs", "show", response.usage.run_id)
     assert "private and untrusted" in shown and json.dumps(RULE) in shown and "payroll" not in shown
     said = await command(tmp_path, "runs", "approve", response.usage.run_id, "--always")
-    assert f"written: {file}" in said
+    assert f"written: {file}" in said and "a\\x20{40}b" in said
     assert json.loads(file.read_text())["cellblock"]["policy"]["flows"] == [RULE, "guard"]
     known = await command(tmp_path, "flows", "list", "--json")
     assert [(one["principal"], one["secrecy"], one["trust"]) for one in json.loads(known)] == [

@@ -36,10 +36,12 @@ from cellblock.app.cli.overlay_faults import overlay_faults
 from cellblock.app.cli.streams import write_json
 from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import ConfigError, HostUnavailable, counted
+from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
 from cellblock.run.flows.overview import overview
+from cellblock.run.policy.policy import idle_patterns
 from cellblock.serve.http.address import Address
 from cellblock.serve.stdio.daemon import is_taken
 from cellblock.tools.catalog.naming import module_paths
@@ -211,6 +213,8 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         problems.append(f"Server {server_id} is not connected: {why}")
     faults = await asyncio.to_thread(overlay_faults, settings, broker.catalog)
     warnings += [f"{fault.text(str(fault.file))} {fault.hint}" for fault in faults]
+    for fault in idle_patterns(section.policy, broker.catalog):
+        warnings.append(f"{dotted(('cellblock', 'policy', *fault.path))}: {fault.message}. {fault.hint}")
     response = await broker.run(PROBE)
     if response.result != PROBE_RESULT:
         found = response.diagnostics[0].message if response.diagnostics else "a wrong result"

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import IO, Final
 
+from cellblock.app.cli.streams import above
 from cellblock.base.terminal import CLEAR_TO_END_OF_LINE, Painter, draw, milliseconds, plain
 from cellblock.run.events import RunFacts, Watcher
 from cellblock.run.policy.asking import Approver, Question, Verdict
@@ -152,11 +153,13 @@ def asker_on_terminal(progress: Progress | None) -> Callable[[str], Awaitable[Ve
     async def ask(question: str) -> Verdict:
         with progress.held() if progress is not None else contextlib.nullcontext():
             _forget_typed(descriptor)
+            above(stderr)  # what it counts until now is about something else
             stderr.write(question + "\n")
+            prompt = above(stderr) + PROMPT
             line = b""
             try:
                 while True:
-                    stderr.write(PROMPT)
+                    stderr.write(prompt)
                     stderr.flush()
                     line = await _line(descriptor)
                     typed = line.decode("utf-8", "replace").strip().lower() or "n"

@@ -17,13 +17,14 @@ from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import opened, with_state_dir
 from cellblock.app.cli.run_page import parts, title
 from cellblock.app.cli.streams import agreed, asks, write_data, write_json
+from cellblock.base import payload
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.questions import Answer, ParkedQuestion, QuestionId, Reply
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import Settings
-from cellblock.base.terminal import Painter, cell, harmless
+from cellblock.base.terminal import Painter, cell, harmless, spelled_out
 from cellblock.observe.audit import FILE_NAME, AuditLog
 from cellblock.observe.logs import logging_as_configured
 from cellblock.record.journals import open_store
@@ -31,7 +32,6 @@ from cellblock.record.recording import Recording
 from cellblock.record.rows import WAITING, Head, Piece, recording_in
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, question_data, shown
-from cellblock.run import payload
 from cellblock.run.events import Decision
 from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import CANCELLED
@@ -145,8 +145,8 @@ def _question_lines(question: dict[str, Any], *, values: bool) -> list[str]:
         rest = f"… ({question['bytes']:,} bytes in all)" if is_cut else ""
         lines.append(f"  input: {question['input']}{rest}")
         lines += [f"  request: {question['request']}"] if question["kind"] == "elicitation" else []
-    # What servers and scripts say, on a terminal.
-    return [harmless(line) for line in lines]
+    # What servers and scripts say; a person decides by it.
+    return [spelled_out(line) for line in lines]
 
 
 def opened_runs(settings: Settings) -> contextlib.AbstractContextManager[JournalStore]:

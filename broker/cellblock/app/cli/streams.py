@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -45,8 +46,14 @@ class _Errors(io.FileIO):
 class _Screen(io.TextIOWrapper):
     """A terminal: whatever a command writes, and whoever wrote that, only lines and colours do something there."""
 
+    rows = 0
+    """Counts what was written since the last question."""
+
     def write(self, text: str, /) -> int:
-        super().write(for_screen(text))
+        shown = for_screen(text)
+        width = shutil.get_terminal_size().columns
+        self.rows += sum(len(line) // width + 1 for line in shown.split("\n")) - 1
+        super().write(shown)
         return len(text)
 
     def draw(self, text: str) -> None:
@@ -150,8 +157,18 @@ def asks() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
+def above(stream: object) -> str:
+    """Says that what a question is about does not fit the terminal; empty where it does."""
+    if not isinstance(stream, _Screen):
+        return ""
+    rows, stream.rows = stream.rows, 0
+    is_cut = rows >= shutil.get_terminal_size().lines
+    return f"({rows} lines: the first are above this screen) " if is_cut else ""
+
+
 def agreed(question: str) -> bool:
     try:
-        return input(f"{spelled_out(question)} [y/N] ").strip().lower() in ("y", "yes")
+        asked = f"{above(sys.stdout)}{spelled_out(question)} [y/N] "
+        return input(asked).strip().lower() in ("y", "yes")
     except EOFError:
         return False

@@ -28,7 +28,6 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object, mapped
 from cellblock.base.settings.older import in_new_form
 from cellblock.base.settings.problems import SECTION_KEY, ConfigProblems, Problem, Source, of_validation
-from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.server import SERVER_KEYS
 from cellblock.base.settings.settings import BY_SERVER, Settings, misplaced
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
@@ -74,10 +73,11 @@ def state_dir_in(path: str | os.PathLike[str]) -> Path:
     given = resolver.resolve(value_at(parse_source(source), key), key)
     problems = resolver.faults
     if not problems:
+        data = {SECTION_KEY: {"state_dir": given}}
         try:
-            return Settings.model_validate({SECTION_KEY: {"state_dir": given}}).state_dir
+            return Settings.model_validate(data).state_dir
         except ValidationError as error:
-            problems = of_validation(error, Settings)
+            problems = of_validation(error, Settings, data)
     raise ConfigProblems(source.name, source.placed(problems))
 
 
@@ -146,10 +146,6 @@ def read_settings(
     failed = any(problem.severity == "error" for problem in problems)
     for lacks in missing.values():
         problems += [replace(problem, path=made.path_in_file(problem.path)) for problem, _ in lacks]
-    if settings is not None and (ray := settings.cellblock.hosts.ray) is not None and ray.command is None:
-        hint = "Set hosts.ray.command; where the cluster is yours alone, to []."
-        said = "whoever may run a job on the cluster can run code as the broker's user"
-        problems.append(Problem(made.path_in_file((SECTION_KEY, "hosts", "ray")), said, hint, "warning"))
     problems = source.placed(problems)
     if settings is None or failed:
         return None, problems, made
@@ -212,12 +208,8 @@ def validated(
     except ValidationError as error:
         # A reference that stands for nothing is no valid URL either, and `comand` no command; once is enough.
         reported = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
-        for problem in dict.fromkeys([*of_validation(error, Settings), *_misplaced_in(plain)]):
+        for problem in dict.fromkeys([*of_validation(error, Settings, plain), *_misplaced_in(plain)]):
             value = value_at(plain, problem.path) if unresolved is None else None
-            if problem.path[-1:] == (ALL,) and value_at(plain, problem.path) is None:
-                # One value for all.
-                hint = problem.hint.replace(f".{ALL}", "")
-                problem = replace(problem, path=problem.path[:-1], hint=hint)
             path = made.path_in_file(problem.path)
             if path not in reported and not (isinstance(value, str) and "${" in value):
                 problems.append(replace(problem, path=path))

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cellblock.base.settings.sections import Section
 from cellblock_worker.wire.endpoints import EndpointError, check_names, check_tcp
 
-Least = Annotated[int, Field(ge=0, le=10_000)]
-Most = Annotated[int, Field(ge=1, le=10_000)]
+Least = Annotated[int, Field(ge=0, le=10_000, title="min")]
+Most = Annotated[int, Field(ge=1, le=10_000, title="max")]
 
 
 def _pair(given: Any) -> Any:
-    pair = (given, given) if isinstance(given, int) else given
-    if not isinstance(pair, list | tuple) or len(cast("Sequence[Any]", pair)) != 2:
-        raise ValueError("a number or [MIN, MAX] is needed")
-    return cast("Sequence[Any]", pair)
+    return (given, given) if isinstance(given, int) else given
+
+
+def _whose(given: Any) -> Any:
+    if not given:
+        raise ValueError(
+            "`command` is needed: who may run jobs on the cluster can run code where Ray is talked to; start that as "
+            'another user, or write "same-user" where the cluster is yours alone'
+        )
+    return given
 
 
 class RaySettings(Section):
@@ -46,9 +51,11 @@ class RaySettings(Section):
     """Sets Ray's options of a host's actor: `resources` is what Ray reserves (`CPU`, `GPU`, `memory` in bytes, or your
     own); `runtime_env`, such as `{"pip": ["cellblock==0.1.0"]}`, is for nodes without Cellblock."""
 
-    command: list[str] | None = None
-    """Starts `cellblock.fleet.ray`, which talks to Ray, as another user. An empty list, for a cluster that nobody else
-    may use, or absent, with a warning: it runs as the broker's."""
+    command: Annotated[list[str] | Literal["same-user"], BeforeValidator(_whose)] = Field(
+        default=None, validate_default=True
+    )
+    """Starts `cellblock.fleet.ray`, which talks to Ray, as another user: whoever may run jobs on the cluster can run
+    code there. `same-user` starts it as the broker's, for a cluster that nobody else may use. Either must be said."""
 
     @field_validator("connect")
     @classmethod

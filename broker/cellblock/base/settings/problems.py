@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ValidationError
-from typing_extensions import TypeIs
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.syntax import Path, Position, Positions, find_positions
 
 SECTION_KEY: Final = "cellblock"
@@ -24,17 +24,28 @@ NEAR: Final = 0.6
 
 _VALUE_ERROR: Final = "Value error, "
 
+_KEY: Final = "[key]"
+"""Ends a place of pydantic's that is the key itself."""
 
-_NEEDED: Final = {
-    "string_type": ("a text is needed", "Put the value of {} in quotes."),
-    "list_type": ("a list is needed", "Put {} in brackets: [...]."),
-    **dict.fromkeys(["dict_type", "mapping_type"], ("an object is needed", "Put {} in braces.")),
+_HINTS: Final = {
+    "string_type": "Put the value of {} in quotes.",
+    "list_type": "Put {} in brackets: [...].",
     **dict.fromkeys(
-        ["model_type", "model_attributes_type"],
-        ("an object is needed", "Put {} in braces."),
+        ["dict_type", "mapping_type", "model_type", "model_attributes_type"], "Put {} in braces."
     ),
 }
-"""Words what pydantic says of the kind of a value for people who do not write Python."""
+"""Says how a value becomes one of the kind that is needed, by pydantic's name of the mistake."""
+
+_KINDS: Final = {
+    "string": ("a text", "texts"),
+    "path": ("a path", "paths"),
+    "integer": ("a whole number", "whole numbers"),
+    "number": ("a number", "numbers"),
+    "boolean": ("true", "false"),
+    "array": ("a list", "lists"),
+    "object": ("an object", "objects"),
+}
+"""Names kinds of JSON values for people: one, and several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,33 +143,46 @@ def dotted(path: Sequence[str | int]) -> str:
     )
 
 
-def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """Returns the problems that pydantic has found in data for a model."""
-    found: list[Problem] = []
+def of_validation(error: ValidationError, model: type[BaseModel], data: object) -> list[Problem]:
+    """Returns the problems that pydantic has found in data for a model, one for each place: of a value that fits none
+    of several kinds pydantic tells each."""
+    found: dict[tuple[Path, bool], list[tuple[str, str]]] = {}
+    problems: list[Problem] = []
     for detail in error.errors(include_url=False, include_input=False):
-        path = tuple(detail["loc"])
-        kind, message = detail["type"], detail["msg"].removeprefix(_VALUE_ERROR)
+        kind, loc = detail["type"], detail["loc"]
+        path = _place(data, loc)
         cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, Faults):
-            found += (replace(one, path=(*path, *one.path)) for one in cause.problems)
+            problems += (replace(one, path=(*path, *one.path)) for one in cause.problems)
         elif kind == "extra_forbidden":
             known = keys_at(model, path[:-1])
             near = nearest(str(path[-1]), known)
             others = f"Keys here: {', '.join(known)}." if known else "Leave it out."
-            found.append(
-                Problem(path, "unknown key", f"Did you mean {near}?" if near else others, at_key=True)
-            )
-        elif kind == "missing":
-            hint = f"Add {dotted(path[-1:])} to {dotted(path[:-1]) or 'the top level'}."
-            found.append(Problem(path, "it is needed, and absent", hint))
-        elif kind in _NEEDED:
-            message, hint = _NEEDED[kind]
-            found.append(Problem(path, message, hint.format(dotted(path) or "all of it")))
+            hint = f"Did you mean {near}?" if near else others
+            problems.append(Problem(path, "unknown key", hint, at_key=True))
+        elif kind == "missing" and isinstance(loc[-1], str):
+            hint = f"Add {dotted(loc[-1:])} to {dotted(path) or 'the top level'}."
+            problems.append(Problem((*path, loc[-1]), "it is needed, and absent", hint))
         else:
-            message = message[0].lower() + message[1:] if message.startswith("Input ") else message
-            where = dotted(path) or "the top level"
-            found.append(Problem(path, message, f"Correct {where} in the configuration."))
-    return found
+            at_key = loc[-1:] == (_KEY,)
+            found.setdefault((path, at_key), []).append((kind, detail["msg"]))
+    deeper = [problem.path for problem in problems] + [path for path, _ in found]
+    for (path, at_key), told in found.items():
+        kind, said = told[0]
+        fits_so_far = any(len(other) > len(path) and other[: len(path)] == path for other in deeper)
+        if fits_so_far and kind != "value_error" and not at_key:
+            continue  # what is wrong further in is told
+        message = said.removeprefix(_VALUE_ERROR)
+        if len(told) > 1 or kind != "value_error":
+            schemas = _schemas_at(model, path, of_key=at_key)
+            words = [*_words(schemas)]
+            if kind == "string_pattern_mismatch" and "examples" not in schemas[0] and "pattern" in schemas[0]:
+                words = [f"a text that matches {schemas[0]['pattern']}"]
+            message = f"{_listed(words, 'or')} is needed" if words else message
+        where = dotted(path) or "all of it"
+        hint = _HINTS.get(kind if len(told) == 1 else "", "Correct {} in the configuration.").format(where)
+        problems.append(Problem(path, message, hint, at_key=at_key))
+    return problems
 
 
 def nearest(word: str, known: Iterable[str], least: float = NEAR) -> str | None:
@@ -171,10 +195,7 @@ def nearest(word: str, known: Iterable[str], least: float = NEAR) -> str | None:
 
 def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
     """Returns the keys that the object at a path may have; none where any may be."""
-    here: list[Any] = [model]
-    for part in path:
-        here = [below for one in here for below in _below(one, part)]
-    return [field.alias or name for one in here if _is_model(one) for name, field in one.model_fields.items()]
+    return [key for schema in _schemas_at(model, path) for key in schema.get("properties", ())]
 
 
 # ---- inside ------------------------------------------------------------------------------------------
@@ -184,29 +205,85 @@ def _plain(word: str) -> str:
     return word.lower().replace("-", "").replace("_", "")
 
 
-def _below(annotation: Any, part: str | int) -> Iterator[Any]:
-    if _is_model(annotation):
-        for name, field in annotation.model_fields.items():
-            if part in (name, field.alias):
-                yield from _alternatives(field.annotation)
-        return
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in (dict, Mapping):
-        yield from _alternatives(arguments[1])
-    elif origin in (list, tuple, set, frozenset) and arguments:
-        yield from _alternatives(arguments[0])
+def _place(data: object, loc: Path) -> Path:
+    """Returns a place of pydantic's without what is not in the data: the kinds that were tried, and what a short form
+    stands for."""
+    path: Path = ()
+    for part in loc:
+        if is_object(data) and part in data:
+            path, data = (*path, part), data[str(part)]
+        elif is_array(data) and isinstance(part, int) and part < len(data):
+            path, data = (*path, part), data[part]
+    return path
 
 
-def _alternatives(annotation: Any) -> Iterator[Any]:
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        yield from _alternatives(get_args(annotation)[0])
-    elif origin in (Union, types.UnionType):
-        for one in get_args(annotation):
-            yield from _alternatives(one)
-    else:
-        yield annotation
+_Schemas = list[dict[str, Any]]
 
 
-def _is_model(annotation: object) -> TypeIs[type[BaseModel]]:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+@functools.cache
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
+def _schemas_at(model: type[BaseModel], path: Sequence[str | int], *, of_key: bool = False) -> _Schemas:
+    """Returns the schemas of which a value at a path, or its key, must fit one."""
+    whole = _schema_of(model)
+
+    def alternatives(schema: Any) -> Iterator[dict[str, Any]]:
+        if not is_object(schema):
+            return
+        if "$ref" in schema:
+            schema = whole["$defs"][schema["$ref"].rpartition("/")[2]]
+        for one in schema.get("anyOf", ()):
+            yield from alternatives(one)
+        if "anyOf" not in schema:
+            items = [*alternatives(schema.get("items"))]
+            yield schema | ({"items": items} if items else {})
+
+    def below(schema: dict[str, Any], part: str | int) -> Any:
+        if isinstance(part, int):
+            return {"anyOf": schema.get("prefixItems", [])[part : part + 1] or schema.get("items", [])}
+        by_pattern = next(iter(schema.get("patternProperties", {}).values()), None)
+        return schema.get("properties", {}).get(part, schema.get("additionalProperties") or by_pattern)
+
+    here = [*alternatives(whole)]
+    for number, part in enumerate(path, 1):
+        if of_key and number == len(path):
+            return [schema["propertyNames"] for schema in here if "propertyNames" in schema]
+        here = [one for schema in here for one in alternatives(below(schema, part))]
+    return here
+
+
+def _words(schemas: _Schemas, form: int = 0) -> Iterator[str]:
+    """Yields in words what fits the schemas."""
+    for schema in schemas:
+        kind = schema.get("type", "")
+        if "prefixItems" in schema:
+            yield f"[{', '.join(one.get('title', 'number').upper() for one in schema['prefixItems'])}]"
+        elif values := schema.get("enum", [schema["const"]] if "const" in schema else []):
+            yield from map(json.dumps, values)
+        elif kind == "boolean":
+            yield from _KINDS[kind]
+        elif kind == "array" and "items" in schema:
+            items = _listed([*_words(schema["items"], form=1)], "and")
+            yield f"{_KINDS[kind][form]} of {_bounds(schema, 'Items', '{} ')}{items}"
+        elif words := _KINDS.get(schema.get("format", ""), _KINDS.get(kind)):
+            such = f" such as {_listed(schema['examples'], 'or')}" if "examples" in schema else ""
+            yield f"{words[form]}{_bounds(schema, 'imum', ' ({})')}{such}"
+
+
+def _bounds(schema: dict[str, Any], unit: str, frame: str) -> str:
+    least, most = schema.get(f"min{unit}"), schema.get(f"max{unit}")
+    if least is None and most is None:
+        return ""
+    return frame.format(
+        f"at least {least:,}"
+        if most is None
+        else f"at most {most:,}"
+        if least is None
+        else f"{least:,} to {most:,}"
+    )
+
+
+def _listed(words: Sequence[str], last: str) -> str:
+    return f" {last} ".join([*filter(None, [", ".join(words[:-1])]), *words[-1:]])

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_object
 from cellblock.base.settings.policy import Reuse, check_clients
 
 SecretPlace = Annotated[dict[Literal["env", "file"], str], Field(min_length=1, max_length=1)]
@@ -69,7 +69,7 @@ T = TypeVar("T")
 ALL: Final = "*"
 """Stands, in a map of values by name, for all servers or clients that it does not name."""
 
-HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
+HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$", examples=["https://host/path"])]
 
 
 class Section(BaseModel):
@@ -95,21 +95,13 @@ class LimitRange(NamedTuple):
     maximum: Annotated[int, Field(ge=0)]
 
 
-def _pair(given: object) -> object:
-    # An object with both names is a range in files of 0.1.0.
-    is_range = is_object(given) or isinstance(given, LimitRange)
-    if not is_range and not (is_array(given) and len(given) == 2):
-        raise ValueError("a number or [DEFAULT, MAXIMUM] is needed")
-    return given
-
-
 def _ordered(limit: LimitRange) -> LimitRange:
     if limit.default > limit.maximum:
         raise ValueError(f"default {limit.default} is over maximum {limit.maximum}")
     return limit
 
 
-Limit = Annotated[LimitRange, BeforeValidator(_pair), AfterValidator(_ordered)]
+Limit = Annotated[LimitRange, AfterValidator(_ordered)]
 
 
 def _with_short_forms(schema: JsonDict) -> None:
@@ -118,7 +110,7 @@ def _with_short_forms(schema: JsonDict) -> None:
     assert isinstance(properties, dict)
     for one in properties.values():
         assert isinstance(one, dict)
-        one["anyOf"] = [{"$ref": one.pop("$ref")}, {"type": "integer", "minimum": 0}]
+        one["anyOf"] = [{"type": "integer", "minimum": 0}, {"$ref": one.pop("$ref")}]
 
 
 class LimitSettings(Section):
@@ -431,9 +423,9 @@ class HttpSettings(Section):
     drain_ms: Annotated[int, Field(ge=0)] = 30_000
     """Bounds how long the runs in flight may continue after SIGTERM, in milliseconds; then they are killed."""
 
-    allowed_hosts: list[Annotated[str, Field(pattern=r"^(?:https?://)?[^\s/@]+$")]] = Field(
-        default_factory=list[str]
-    )
+    allowed_hosts: list[
+        Annotated[str, Field(pattern=r"^(?:https?://)?[^\s/@]+$", examples=["name:port", "https://name"])]
+    ] = Field(default_factory=list[str])
     """Lists the `Host` headers (`name` or `name:port`) that are accepted in addition to the address of the daemon:
     the names by which clients or a proxy know this machine; and, with `http://` or `https://`, such `Origin` headers.
     No answer carries CORS headers, so pages of other origins still cannot read any."""

@@ -26,7 +26,12 @@ class StateSettings(Section):
     """Sets where runs, outputs, pins, tokens, logins, quotas and observed shapes are kept: in files of the state
     directory, or in a PostgreSQL that brokers on several machines share."""
 
-    url: Annotated[str, Field(pattern=r"^(sqlite:|postgresql://\S+)$")] = "sqlite:"
+    url: Annotated[
+        str,
+        Field(
+            pattern=r"^(sqlite:|postgresql://\S+)$", examples=["sqlite:", "postgresql://user@host/database"]
+        ),
+    ] = "sqlite:"
     """Names where state is kept. `sqlite:` means files of the state directory. `postgresql://user@host/database` with
     the parameters of libpq (`sslmode=verify-full&sslrootcert=…`) means a PostgreSQL, version 13 or later. It requires
     `cellblock[postgresql]` and a `key`. Give a password by reference: `${env:NAME}`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cellblock.base.errors import CellblockError, Fault, shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import EXACTLY, MAX_PATTERNS, Grant
+from cellblock.base.settings.problems import of_validation
 from cellblock.base.visible import visible
 from cellblock.script.imports import PARSE_BOUND_SECONDS
 from cellblock.script.trees import parse as parse_tree
@@ -168,7 +169,7 @@ def digest_of(text: str) -> str:
 def schema_digest(tool: ToolEntry) -> str:
     """Names what a tool takes and gives, whatever is said of it."""
     schemas = {"input": tool.input_schema, "output": tool.output_schema}
-    return digest(canonical(without_words(schemas)))
+    return digest(canonical(pruned(schemas, _WORDS)))
 
 
 _WORDS: Final = frozenset(
@@ -178,19 +179,29 @@ _NAMES: Final = frozenset(("properties", "patternProperties", "$defs", "definiti
 _VALUES: Final = frozenset(("enum", "const"))
 
 
-def without_words(schema: Any, *, names: bool = False) -> Any:
-    """Returns a JSON Schema without what only says something of it. `names`: its keys are not keywords."""
+def pruned(schema: Any, without: Collection[str], *, closed: bool = False, names: bool = False) -> Any:
+    """Returns a JSON Schema without some keywords, at any depth.
+
+    Args:
+        schema: The schema.
+        without: The keywords.
+        closed: Whether objects have those fields alone that they declare.
+        names: Whether its keys are no keywords.
+    """
     if is_array(schema):
-        return [without_words(one) for one in schema]
+        return [pruned(one, without, closed=closed) for one in schema]
     if not is_object(schema):
         return schema
-    return {
+    made = {
         key: value
         if key in _VALUES and not names
-        else without_words(value, names=key in _NAMES and not names)
+        else pruned(value, without, closed=closed, names=key in _NAMES and not names)
         for key, value in schema.items()
-        if names or key not in _WORDS
+        if names or key not in without
     }
+    if closed and not names and "properties" in made and not is_object(made.get("additionalProperties")):
+        made["additionalProperties"] = False
+    return made
 
 
 def format_script(name: str, header: Header, code: str) -> KeptScript:
@@ -230,13 +241,16 @@ def read_script(name: str, data: bytes) -> KeptScript:
 def _header(name: str, head: str) -> Header:
     try:
         found = json.loads(head, object_pairs_hook=_once, parse_constant=_once)
-        header = Header.model_validate(found)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the header"
-        raise _bad(name, f"has a header that cannot be used: {shorten(where, 100)}: {first['msg']}") from None
+        # Half a character, which JSON may name, is none to whoever is told of the script.
+        json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise _bad(name, f"has a header that is no JSON ({error})") from None
+    try:
+        header = Header.model_validate(found)
+    except ValidationError as error:
+        problem = of_validation(error, Header, found)[0]
+        where = shorten(problem.place, 100) or "the header"
+        raise _bad(name, f"has a header that cannot be used: {where}: {problem.message}") from None
     if header.input.get("type", "object") != "object":
         raise _bad(name, "has an input that is no object")
     if header.grants.tools is not None:

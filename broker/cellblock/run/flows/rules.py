@@ -141,7 +141,7 @@ class _Rule:
         self._sink: tuple[Audience] | None = None
         if rule.to is not None and self._pattern is None:
             self._sink = (audience_of(cast("Secrecy", rule.to)),)
-        self._validator = _validator(rule, self.number)
+        self._validator = validator_of(rule, self.number)
 
     @property
     def is_for_all(self) -> bool:
@@ -223,9 +223,11 @@ def _wanted(value: Any) -> Any:
     return value if is_array(value) else [value]
 
 
-def _validator(rule: FlowRule, number: int) -> InputValidator | None:
+def validator_of(rule: FlowRule, number: int) -> InputValidator | None:
+    """Makes what checks a rule's arguments; None where it names none. Raises ConfigError: It cannot be made."""
     if rule.arguments is None:
         return None
+    from cellblock.tools.schemas.keywords import why_unrestricting
     from cellblock.tools.schemas.validation import InputValidator
 
     properties: dict[str, Any] = {}
@@ -236,9 +238,11 @@ def _validator(rule: FlowRule, number: int) -> InputValidator | None:
     schema = {"type": "object", "required": [*rule.arguments], "properties": properties}
     # What cannot be checked is not allowed by a rule, and is asked about or denied by one.
     validator = InputValidator(schema, label=f"rule {number} of policy.flows", strict=rule.then == "allow")
-    if not validator.is_checking:
+    given = [wanted for wanted in rule.arguments.values() if not is_array(wanted)]
+    broken = None if validator.is_checking else validator.why_not
+    for why in filter(None, [broken, *map(why_unrestricting, given)]):
         raise ConfigError(
-            f"cellblock.policy.flows: the schemas of rule {number} cannot be used: {validator.why_not}.",
+            f"cellblock.policy.flows: the schemas of rule {number} cannot be used: {why}.",
             hint="Correct them; each must be a JSON Schema without remote references.",
         )
     return validator

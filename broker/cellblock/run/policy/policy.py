@@ -11,12 +11,13 @@ from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import DEFAULT, EXACTLY, Grant, PolicySettings, is_of_embedder
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.run.flows.rules import FlowRules, OnAlways
+from cellblock.run.flows.rules import FlowRules, OnAlways, validator_of
 from cellblock.run.flows.secrets import Secrets
 from cellblock.run.policy.asking import EMBEDDING
 from cellblock.run.policy.counts import Counts, Quotas
-from cellblock.run.policy.grants import Grants, Layer
+from cellblock.run.policy.grants import Grants, Layer, fits
 from cellblock.run.policy.named_tokens import NOTHING, NamedTokens
+from cellblock.tools.catalog.model import Catalog
 
 logger = logging.getLogger("cellblock.policy")
 
@@ -205,6 +206,26 @@ def faults(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Faul
             except InvalidRequest as error:
                 where = (*path, "arguments", pattern)
                 yield Fault(place, where, error.message.removesuffix("."), error.hint)
+    for index, rule in settings.flow_rules.items():
+        try:
+            validator_of(rule, index + 1)
+        except ConfigError as error:
+            said = error.message.removesuffix(".").partition(": ")[2]
+            yield Fault("flows", ("flows", index, "arguments"), said, error.hint)
+
+
+def idle_patterns(settings: PolicySettings, catalog: Catalog) -> Iterator[Fault]:
+    """Yields patterns that fit no tool of a connected server: they withhold, ask and label nothing."""
+    for place, path, where, pattern, at_key in _all_patterns(settings):
+        server_id, _, wanted = pattern.removeprefix(EXACTLY).partition(".")
+        server = catalog.servers.get(server_id)
+        if server is None or not server.tools or not wanted or "/" in wanted:
+            continue
+        tools = (*server.tools, *([server.reads] if server.reads else []))
+        if server.withheld_as(wanted) is None and not any(fits(pattern, server_id, tool) for tool in tools):
+            near = nearest_names(wanted, [tool.tool_name for tool in tools], 1)
+            hint = did_you_mean(near, "Take it out, or correct it.")
+            yield Fault(place, (*path, *where), f"{server_id} has no such tool", hint, at_key)
 
 
 def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:

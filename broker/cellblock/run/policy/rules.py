@@ -46,6 +46,12 @@ _UNAVAILABLE: Final = (
     "`cellblock runs approve`; or use a client with elicitation; or change {where}.",
 )
 
+_IN_A_CHILD: Final = (
+    "Do without this call. A kept script that another script calls is not parked, whatever its caller is: use a client "
+    "with elicitation; or run it by itself, with `cellblock run --saved NAME --durable`; or have {where} ask about the "
+    "script in place of this tool: a durable caller waits for that."
+)
+
 _NOT_APPROVED: Final = {
     Verdict.DECLINED: (
         "APPROVAL_DECLINED",
@@ -247,7 +253,7 @@ class RunRules:
             verdict = None
         if verdict is None:
             if parking is None and (self._approver is None or self._nobody):
-                raise _not_approved(tool, Verdict.CANNOT_ASK)
+                raise self._not_approved(tool, Verdict.CANNOT_ASK)
             self._open += 1
             if self._open == 1:
                 self._since = time.monotonic()
@@ -261,7 +267,7 @@ class RunRules:
                     self._waited += time.monotonic() - self._since
                 clock.go_on()
         if verdict is not Verdict.ACCEPTED:
-            raise _not_approved(tool, verdict, bound)
+            raise self._not_approved(tool, verdict, bound)
         self.allowed.add(call_id)
 
     def _is_same(self, call_id: int) -> bool:
@@ -316,6 +322,13 @@ class RunRules:
             await parking.until_parked(question)
         return verdict, bound
 
+    def _not_approved(self, tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0) -> CallDenied:
+        code, why, hint = _NOT_APPROVED[verdict]
+        if self._within is not None and code == _UNAVAILABLE[0]:
+            hint = _IN_A_CHILD
+        where = "askTools and autoApprove in the server's entry" if tool.asked else "cellblock.policy"
+        return _denied(code, tool, why.format(bound=bound), hint.format(where=where), Fault.CALLER)
+
 
 async def asked_now(approver: Approver, question: Question, parking: Parking | None) -> Verdict | None:
     """Asks the user, of whose answer a run that can be parked hears; returns None where none has come in time."""
@@ -336,9 +349,3 @@ async def asked_now(approver: Approver, question: Question, parking: Parking | N
 
 def _denied(code: str, tool: ToolEntry, why: str, hint: str, fault: Fault = Fault.SCRIPT) -> CallDenied:
     return CallDenied(f"{tool.export_name} was not called: {why}.", hint=hint, code=code, fault=fault)
-
-
-def _not_approved(tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0) -> CallDenied:
-    code, why, hint = _NOT_APPROVED[verdict]
-    where = "askTools and autoApprove in the server's entry" if tool.asked else "cellblock.policy"
-    return _denied(code, tool, why.format(bound=bound), hint.format(where=where), Fault.CALLER)

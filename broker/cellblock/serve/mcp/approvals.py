@@ -77,7 +77,8 @@ def parked_text(question: ParkedQuestion) -> str:
 def _with_flow(asked: str, flow: FlowQuestion) -> str:
     """Adds to a question what would go where. The input is folded, and what was found of results in it is marked."""
     head, _, shown = asked.partition("\nIts input: ")
-    folded = "\n".join(shown[at : at + FOLD_CHARS] for at in range(0, len(shown), FOLD_CHARS))
+    # What a fold begins with is no line of ours.
+    folded = "\n  ".join(shown[at : at + FOLD_CHARS] for at in range(0, len(shown), FOLD_CHARS))
     for text in flow.found:
         # A mark that a fold has cut in two is told below.
         marked = spelled_out(text)

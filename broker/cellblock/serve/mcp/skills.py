@@ -1,6 +1,7 @@
 """Serves approved scripts as skills (SEP-2640): each is a `SKILL.md` that says what it does, and how it is called.
 
-The messages are those of the final text; the SDK has none of its own yet (python-sdk#3485).
+The messages are those of the stable text (specification/stable of modelcontextprotocol/ext-skills); the SDK has none of
+its own yet (python-sdk#3485).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 import mcp_types as types
 from mcp import MCPError
 
+from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SCRIPTS, Catalog, ToolEntry
 
 EXTENSION: Final = "io.modelcontextprotocol/skills"
@@ -57,9 +59,19 @@ def read_skill(catalog: Catalog, uri: str) -> types.ReadResourceResult:
     return types.ReadResourceResult(contents=[contents])
 
 
+def skill_resources(catalog: Catalog) -> list[types.Resource]:
+    """Returns the texts of the skills as resources, for clients that list those."""
+    told = {uri: _frontmatter(tool) for uri, tool in _skills(catalog).items()}
+    return [
+        types.Resource(uri=uri, name=said["name"], description=said["description"], mime_type=MARKDOWN)
+        for uri, said in told.items()
+    ]
+
+
 def _skills(catalog: Catalog) -> dict[str, ToolEntry]:
     scripts = next((one for one in catalog.servers.values() if one.is_scripts), None)
-    return {f"{SCHEME}{_name(tool)}{FILE}": tool for tool in (scripts.tools if scripts else ())}
+    tools = scripts.tools if scripts else ()
+    return {f"{SCHEME}{_frontmatter(tool)['name']}{FILE}": tool for tool in tools}
 
 
 def _tool(catalog: Catalog, uri: str) -> ToolEntry:
@@ -71,12 +83,9 @@ def _tool(catalog: Catalog, uri: str) -> ToolEntry:
     return tool
 
 
-def _name(tool: ToolEntry) -> str:
-    return tool.tool_name.replace("_", "-")
-
-
 def _frontmatter(tool: ToolEntry) -> dict[str, str]:
-    return {"name": _name(tool), "description": tool.description or tool.tool_name}
+    said = visible(tool.description or tool.tool_name, keep="\n\t")
+    return {"name": tool.tool_name.replace("_", "-"), "description": said}
 
 
 def _entry(uri: str, tool: ToolEntry) -> dict[str, Any]:
@@ -87,8 +96,10 @@ def _entry(uri: str, tool: ToolEntry) -> dict[str, Any]:
 
 
 def _text(tool: ToolEntry) -> str:
-    # A text of JSON is one of YAML.
-    said = "".join(f"{key}: {json.dumps(value)}\n" for key, value in _frontmatter(tool).items())
+    # A text of JSON is one of YAML, but for characters that are two escapes in JSON.
+    said = "".join(
+        f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in _frontmatter(tool).items()
+    )
     returns = "" if tool.output_schema is None else f"\nIt returns:\n\n{_fenced(tool.output_schema)}"
     return f"""---
 {said}---

@@ -44,6 +44,7 @@ from cellblock.serve.mcp.skills import (
     one_skill,
     read_skill,
     skill_list,
+    skill_resources,
 )
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
@@ -242,7 +243,7 @@ class Surface:
 
     async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
         await self._front.about_to_answer(context)
-        kept = self._front.kept
+        kept, catalog = self._front.kept, self._front.known_catalog(context)
         return types.ListResourcesResult(
             resources=[
                 types.Resource(
@@ -251,8 +252,9 @@ class Surface:
                     title=f"TypeScript declarations of {server.server_id}",
                     mime_type=DECLARATION_TYPE,
                 )
-                for server in self._front.known_catalog(context).servers.values()
+                for server in catalog.servers.values()
             ]
+            + skill_resources(catalog)
             + (await resources_of(kept, self._front.owner_of(context)) if kept else [])
         )
 

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import FlowLabel
+from cellblock.base.settings.problems import dotted, of_validation
 from cellblock.base.settings.syntax import find_positions
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Example, Given
@@ -134,9 +135,9 @@ class OverlayFile:
         try:
             return FlowLabel.model_validate(value)
         except ValidationError as error:
-            said = error.errors(include_url=False, include_input=False)[0]
-            at = ".".join(map(str, ["flow", *said["loc"]]))
-            raise self._error(f"{at}: {said['msg']}", self._find(name, "flow")) from None
+            problem = of_validation(error, FlowLabel, value)[0]
+            at = dotted(("flow", *problem.path))
+            raise self._error(f"{at}: {problem.message}", self._find(name, "flow")) from None
 
     def _schema(self, name: str, value: object) -> Any:
         schema = self._json(name, "output", value)

@@ -264,7 +264,7 @@ def _usable(server: Found) -> dict[str, Any] | Step:
     try:
         ServerConfig.model_validate(entry)
     except ValidationError as error:
-        problem = of_validation(error, ServerConfig)[0]
+        problem = of_validation(error, ServerConfig, entry)[0]
         return Step(server, "unusable", f"{problem.place or 'its entry'}: {problem.message}")
     return entry
 
@@ -446,7 +446,7 @@ def _lines(step: Step) -> Iterator[tuple[str, bool]]:
             for name, text in value.items():
                 yield f"{key} {name}: {text}", key == "env" and bool(_CHANGES_CODE.fullmatch(name))
         elif key not in ("command", "args"):
-            yield f"{dotted([key])} {value}", False
+            yield f"{dotted([key])} {value}", key == "inheritEnv" and value is not False
     if found := references_in(str(entry)):
         yield f"gives {', '.join(found)} to {_origin(reached)}", False
 

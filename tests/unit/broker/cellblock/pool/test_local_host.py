@@ -80,7 +80,8 @@ async def test_without_ray_a_broker_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    config = settings(tmp_path / "state", hosts={"local": False, "listen": "tcp://127.0.0.1:*", "ray": {}})
+    hosts = {"local": False, "listen": "tcp://127.0.0.1:*", "ray": {"command": "same-user"}}
+    config = settings(tmp_path / "state", hosts=hosts)
     with pytest.raises(ConfigError, match="Ray is not installed") as caught:
         async with Broker(config):
             pass

@@ -209,15 +209,6 @@ def test_a_sandbox_that_is_not_put_up_is_a_warning() -> None:
     assert place in settings.warnings[0]
 
 
-def test_whose_jobs_can_run_code_as_the_brokers_user_is_a_choice() -> None:
-    def told(**ray: Any) -> tuple[str, ...]:
-        hosts = {"listen": "tcp://127.0.0.1:7070", "ray": ray}
-        return parse_settings({"cellblock": {"hosts": hosts}}).warnings
-
-    assert "cellblock.hosts.ray: whoever may run a job on the cluster" in told()[0]
-    assert told(command=[]) == told(command=["sudo", "-nu", "ray", "python"]) == ()
-
-
 def test_a_key_that_nobody_is_known_to_read_costs_itself_alone() -> None:
     ((severity, place, hint),) = problems_of(command="x", learntIn2027=True)
     assert (severity, place) == ("warning", "mcpServers.a.learntIn2027")

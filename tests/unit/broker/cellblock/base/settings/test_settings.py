@@ -264,6 +264,7 @@ def test_all_exceptions_for_servers_that_are_none_are_told_at_once(
     assert {place for place, _ in found - MISPLACED} == also
 
 
+SAME_USER: dict[str, Any] = {"command": "same-user"}
 BOTH_KEYS: dict[str, Any] = {"key": "broker.key", "allowed_keys": {"box": "ab" * 32}}
 
 
@@ -280,9 +281,10 @@ def test_an_endpoint_with_keys_may_be_any_tcp_address(listen: str, local: bool) 
 
 
 def test_hosts_on_ray_need_no_key_of_yours() -> None:
-    ray = hosts_of(listen="tcp://0.0.0.0:7070", local=False, ray={"connect": ["dns://brokers:7070"]}).ray
+    ray = SAME_USER | {"connect": ["dns://brokers:7070"]}
+    ray = hosts_of(listen="tcp://0.0.0.0:7070", local=False, ray=ray).ray
     assert ray is not None and (ray.hosts, ray.options) == ((1, 8), {"resources": {"CPU": 2}})
-    assert hosts_of(listen="tcp://0.0.0.0:7070", ray={}, **BOTH_KEYS).ray is not None
+    assert hosts_of(listen="tcp://0.0.0.0:7070", ray=SAME_USER, **BOTH_KEYS).ray is not None
 
 
 @pytest.mark.parametrize(
@@ -301,28 +303,44 @@ def test_hosts_on_ray_need_no_key_of_yours() -> None:
         ),
         ({"key": "k"}, "cellblock.hosts", "only with `listen`"),
         ({"local": False}, "cellblock.hosts", "no script could run"),
-        ({"ray": {}}, "cellblock.hosts", "only with `listen`"),
+        ({"ray": SAME_USER}, "cellblock.hosts", "only with `listen`"),
+        # Whoever can run jobs on the cluster would run code as the broker's user.
+        ({"listen": "tcp://h:1", "ray": {}}, "cellblock.hosts.ray", 'write "same-user"'),
         (
-            {"listen": "tcp://h:1", "ray": {"hosts": [3, 2]}},
+            {"listen": "tcp://h:1", "ray": {"command": []}},
+            "cellblock.hosts.ray.command",
+            "`command` is needed",
+        ),
+        (
+            {"listen": "tcp://h:1", "ray": {"command": "me"}},
+            "cellblock.hosts.ray.command",
+            'a list of texts or "same-user" is needed',
+        ),
+        (
+            {"listen": "tcp://h:1", "ray": SAME_USER | {"hosts": [3, 2]}},
             "cellblock.hosts.ray.hosts",
             "min 3 is over max 2",
         ),
         (
-            {"listen": "tcp://h:1", "ray": {"connect": ["h:1"]}},
+            {"listen": "tcp://h:1", "ray": SAME_USER | {"connect": ["h:1"]}},
             "cellblock.hosts.ray.connect",
             "tcp://HOST:PORT",
         ),
-        ({"listen": "tcp://h:1", "ray": {"hosts": 0}}, "cellblock.hosts.ray.hosts.1", ""),
-        ({"listen": "tcp://h:1", "ray": {"hosts": [1]}}, "cellblock.hosts.ray.hosts", "[MIN, MAX]"),
+        ({"listen": "tcp://h:1", "ray": SAME_USER | {"hosts": 0}}, "cellblock.hosts.ray.hosts", "[MIN, MAX]"),
         (
-            {"listen": "tcp://h:1", "ray": {"options": {"resources": {"CPU": 0}}}},
+            {"listen": "tcp://h:1", "ray": SAME_USER | {"hosts": [1]}},
+            "cellblock.hosts.ray.hosts",
+            "[MIN, MAX]",
+        ),
+        (
+            {"listen": "tcp://h:1", "ray": SAME_USER | {"options": {"resources": {"CPU": 0}}}},
             "cellblock.hosts.ray.options",
             "CPU is no number over 0",
         ),
         (
-            {"listen": "tcp://h:1", "ray": {"options": {"num_cpus": {}}}},
-            "cellblock.hosts.ray.options.num_cpus.[key]",
-            "",
+            {"listen": "tcp://h:1", "ray": SAME_USER | {"options": {"num_cpus": {}}}},
+            "cellblock.hosts.ray.options.num_cpus",
+            '"resources" or "runtime_env"',
         ),
         ({"lisen": "tcp://h:1"}, "cellblock.hosts.lisen", ""),
     ],
@@ -514,12 +532,27 @@ OLDER: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"http": {"allowed_hosts": ["a", "https://b"]}},
     ),
     (
-        {"hosts": {"listen": "tcp://h:1", "ray": {"min": 0, "resources": {"GPU": 1}}}},
-        {"hosts": {"listen": "tcp://h:1", "ray": {"hosts": [0, 8], "options": {"resources": {"GPU": 1}}}}},
+        {"hosts": {"listen": "tcp://h:1", "ray": SAME_USER | {"min": 0, "resources": {"GPU": 1}}}},
+        {
+            "hosts": {
+                "listen": "tcp://h:1",
+                "ray": SAME_USER | {"hosts": [0, 8], "options": {"resources": {"GPU": 1}}},
+            }
+        },
     ),
     (
-        {"hosts": {"listen": "tcp://h:1", "ray": {"min": 3, "max": 3, "runtime_env": {"pip": ["x"]}}}},
-        {"hosts": {"listen": "tcp://h:1", "ray": {"hosts": 3, "options": {"runtime_env": {"pip": ["x"]}}}}},
+        {
+            "hosts": {
+                "listen": "tcp://h:1",
+                "ray": SAME_USER | {"min": 3, "max": 3, "runtime_env": {"pip": ["x"]}},
+            }
+        },
+        {
+            "hosts": {
+                "listen": "tcp://h:1",
+                "ray": SAME_USER | {"hosts": 3, "options": {"runtime_env": {"pip": ["x"]}}},
+            }
+        },
     ),
     ({"frontend": {"strict": True, "profile": "extended"}}, {"frontend": {"profile": "strict"}}),
     ({"frontend": {"strict": True, "profile": "proxy"}}, {"frontend": {"profile": "proxy"}}),

@@ -191,3 +191,55 @@ def test_a_removed_setting_is_told_with_its_place_and_what_holds_instead(tmp_pat
         f"{file}:4:4: cellblock.upstream.retry_first_ms: no longer a setting; "
         "Cellblock uses 500. Take it out.",
     )
+
+
+def settings_below(*path: str) -> list[tuple[str, ...]]:
+    keys = keys_at(CellblockSettings, path)
+    return [path, *(below for key in keys for below in settings_below(*path, key))]
+
+
+def told(section: Any) -> list[str]:
+    try:
+        parse_settings({"cellblock": section})
+    except ConfigProblems as error:
+        return [f"{problem.place}: {problem.message}" for problem in error.problems]
+    return []
+
+
+def test_each_mistake_is_told_once_and_in_words_of_our_own() -> None:
+    """A value that fits none of several kinds is one mistake, where pydantic finds several."""
+    for path in settings_below()[1:]:
+        for wrong in ("yess", -1, True, [5], {}):
+            section: Any = wrong
+            for key in reversed(path):
+                section = {key: section}
+            # `http.oauth` and others need more than one key.
+            found = [one for one in told(section) if not re.search("it is needed,|`command` is", one)]
+            words = re.compile(r"[Ii]nput should|valid|literal|union|\[key\]|<class")
+            assert len(found) <= 1 and not any(map(words.search, found)), (path, wrong, found)
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ({"audit": "inputs"}, 'audit: "off" or a list of "calls", "inputs" and "outputs" is needed'),
+        ({"audit": ["all"]}, 'audit.0: "calls", "inputs" or "outputs" is needed'),
+        (
+            {"policy": {"flows": "on"}},
+            'policy.flows: "off", "guard" or a list of at most 500 objects and "guard" is needed',
+        ),
+        ({"policy": {"flows": [{"then": "no"}]}}, 'policy.flows.0.then: "allow", "ask" or "deny" is needed'),
+        (
+            {"limits": {"timeout_ms": "5s"}},
+            "limits.timeout_ms: a whole number (at least 0) or [DEFAULT, MAXIMUM] is needed",
+        ),
+        ({"limits": {"timeout_ms": ["5s", 6]}}, "limits.timeout_ms.0: a whole number (at least 0) is needed"),
+        ({"pool": {"warm": 5000}}, "pool.warm: a whole number (0 to 1,024) is needed"),
+        ({"pins": "never"}, 'pins: "auto", "off", "warn", "quarantine" or an object is needed'),
+        ({"traces": "collector"}, "traces: a text such as https://host/path is needed"),
+        ({"policy": {"default": {"tools": ["x"]}}}, "policy.default.tools.0: 'x' is no pattern"),
+    ],
+)
+def test_an_error_says_what_may_stand_there(section: Any, expected: str) -> None:
+    (found,) = told(section)
+    assert found.startswith(f"cellblock.{expected}")

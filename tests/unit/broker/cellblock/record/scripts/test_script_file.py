@@ -95,6 +95,7 @@ def test_hostile_names_are_refused(name: str) -> None:
         (text_of({"description": "x", "more": 1}), "more"),
         (text_of('{"description": "x", "description": "y"}'), "twice"),
         (text_of('{"description": "x", "input": {"a": NaN}}'), "no JSON"),
+        (text_of('{"description": "x", "input": {"a": "\\ud800"}}'), "no JSON"),
         (text_of('{"description": "a */ b"}'), "ends before"),
         (text_of({"description": "x", "input": {"type": "array"}}), "no object"),
         (text_of({"description": "x", "grants": {"tools": ["*"]}}), "tools"),

@@ -12,8 +12,8 @@ from cellblock.base.settings.policy import FlowLabel, PolicySettings
 from cellblock.base.settings.server import ServerConfig
 from cellblock.run.flows.labels import NOTHING, STRICTEST, Label, Stated
 from cellblock.run.flows.rules import FlowRules, receivers_in, rule_for
-from cellblock.run.policy.policy import faults
-from cellblock.tools.catalog.model import READ, SCRIPTS, Given, ServerEntry, ToolEntry
+from cellblock.run.policy.policy import faults, idle_patterns
+from cellblock.tools.catalog.model import READ, SCRIPTS, Catalog, Given, ServerEntry, ToolEntry, Withheld
 
 MAIL = ServerConfig(command="npx", args=["-y", "@gongrzhe/server-gmail-autoauth-mcp@1.2.3"])
 FILES = ServerConfig(command="npx", args=["-y", "@modelcontextprotocol/server-filesystem", "/home"])
@@ -266,7 +266,11 @@ def test_what_is_misspelt_is_an_error(policy: dict[str, Any]) -> None:
 
 def test_servers_that_are_not_there_and_schemas_that_cannot_be_used_are_errors() -> None:
     policy: dict[str, Any] = {
-        "flows": [{"then": "ask"}, {"to": "mial.send", "then": "ask"}],
+        "flows": [
+            {"then": "ask"},
+            {"to": "mial.send", "then": "ask"},
+            {"to": "mail.send", "arguments": {"to": {"patern": "@acme$"}}, "then": "allow"},
+        ],
         "labels": {"mial.*": {}},
         "trustIfc": ["mail", "mial"],
     }
@@ -275,6 +279,31 @@ def test_servers_that_are_not_there_and_schemas_that_cannot_be_used_are_errors()
         ("labels", "mial.*"),
         ("trustIfc", 1),
         ("flows", 1, "to"),
+        ("flows", 2, "arguments"),
     ], found
+    assert "'patern' is no keyword of JSON Schema, 'pattern' is" in found[-1][1]
+    # It would allow every receiver.
+    with pytest.raises(ConfigError, match="restricts nothing"):
+        rules(flows=[{"arguments": {"to": {}}, "then": "allow"}])
     with pytest.raises(ConfigError, match="rule 1"):
         rules(flows=[{"arguments": {"to": {"$ref": "https://evil.example/"}}, "then": "allow"}])
+
+
+def test_patterns_of_tools_that_a_connected_server_lacks_are_told() -> None:
+    policy = PolicySettings.model_validate(
+        {
+            "default": {"approve": ["mail.sendd", "=mail.send", "mail.*", "away.x"]},
+            "quotas": {"cli": {"mail.s*d": {"calls": 1, "per_ms": 1000}}},
+            "labels": {"mail.raed": {"trust": "trusted"}, "mail.held": {}},
+            "flows": [{"to": "*.nothing", "then": "deny"}, {"to": "=mail.Send", "then": "deny"}],
+            "trustIfc": ["mail"],
+        }
+    )
+    tools = (tool("send"), tool("read"))
+    mail = ServerEntry("mail", "mail", "mail", tools=tools, withheld=(Withheld("held", "held", "new", ""),))
+    found = [(one.path, one.hint) for one in idle_patterns(policy, Catalog(servers={"mail": mail}))]
+    assert found == [
+        (("default", "approve", 0), "Did you mean send?"),
+        (("labels", "mail.raed"), "Did you mean read?"),
+        (("flows", 1, "to"), "Did you mean send?"),
+    ]

@@ -1,0 +1,6 @@
+"""`python -m cellblock.cli` is the `cellblock` command."""
+
+from cellblock.cli import main
+
+if __name__ == "__main__":
+    main()
