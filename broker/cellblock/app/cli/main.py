@@ -40,12 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complete(make_parser())
     if arguments is not None:
         return with_streams(lambda: _main(arguments))
-    # What is loaded stays to the end: the collector would go through it a dozen times, and once more at the exit.
+    # What is loaded stays to the end: the collector would go through it a dozen times.
     gc.disable()
-    try:
-        return with_streams(lambda: _main(None))
-    finally:
-        gc.freeze()
+    return with_streams(lambda: _main(None))
 
 
 def _main(arguments: Sequence[str] | None) -> int:
