@@ -60,6 +60,12 @@ _LISTS: Final[Mapping[Kind, _List]] = {
 }
 
 
+def new_listing(kind: Kind) -> Listing[Entry]:
+    """Makes what reads a list of resources or prompts."""
+    what = _LISTS[kind]
+    return Listing(what.what, partial(_admitted, what.item))
+
+
 def _admitted(
     model: type[types.Resource | types.ResourceTemplate | types.Prompt], item: bytes
 ) -> tuple[str, int, Entry] | Withheld:
@@ -203,15 +209,14 @@ class Resources:
         self, kind: Kind, session: ClientSession, before: Listing[Entry] | None
     ) -> Listing[Entry]:
         """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
-        one = _LISTS[kind]
-        listing = Listing[Entry](one.what, partial(_admitted, one.item))
+        listing = new_listing(kind)
         try:
-            await read_pages(listing, session, one.request)
+            await read_pages(listing, session, _LISTS[kind].request)
             listing.close()
             if listing.left_out:
                 first = listing.left_out[0]
                 listing.notes.append(
-                    f"{len(listing.left_out)} of its {one.what}s are left out; the first, {first.name}: {first.why}."
+                    f"{len(listing.left_out)} of its {listing.what}s are left out; the first, {first.name}: {first.why}."
                 )
         except (TimeoutError, MCPError, ValidationError) as error:
             listing.kept = before.kept if before is not None else []
