@@ -214,10 +214,8 @@ class Resources:
             await read_pages(listing, session, _LISTS[kind].request)
             listing.close()
             if listing.left_out:
-                first = listing.left_out[0]
-                listing.notes.append(
-                    f"{len(listing.left_out)} of its {listing.what}s are left out; the first, {first.name}: {first.why}."
-                )
+                first, many = listing.left_out[0], f"{len(listing.left_out)} of its {listing.what}s"
+                listing.notes.append(f"{many} are left out; the first, {first.name}: {first.why}.")
         except (TimeoutError, MCPError, ValidationError) as error:
             listing.kept = before.kept if before is not None else []
             if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:
