@@ -176,7 +176,7 @@ def of_validation(error: ValidationError, model: type[BaseModel], data: object) 
         if len(told) > 1 or kind != "value_error":
             schemas = _schemas_at(model, path, of_key=at_key)
             words = [*_words(schemas)]
-            if kind == "string_pattern_mismatch" and "examples" not in schemas[0]:
+            if kind == "string_pattern_mismatch" and "examples" not in schemas[0] and "pattern" in schemas[0]:
                 words = [f"a text that matches {schemas[0]['pattern']}"]
             message = f"{_listed(words, 'or')} is needed" if words else message
         where = dotted(path) or "all of it"

@@ -21,7 +21,6 @@ import msgpack
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.json import is_object
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.state_keys import StateKeys
 from cellblock.base.store import FileShelf, Store
@@ -238,18 +237,22 @@ class Library:
         """Returns who has let which version of a script in; None: none is in. A damaged entry lets nothing in."""
         check_name(name)
         try:
-            found: object = json.loads(self._approved.read(name))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            logger.warning("the approval of the script %s cannot be read: %s", name, error)
-            return None
-        try:
-            if not is_object(found) or found["name"] != name or digest_of(found["text"]) != found["digest"]:
+            found: Any = json.loads(self._approved.read(name))
+            if found["name"] != name or digest_of(found["text"]) != found["digest"]:
                 raise ValueError("its digest is not that of its text")
             script = read_script(name, found["text"].encode())
             return Approval(script, str(found["by"]), float(found["at"]), str(found["before"]))
-        except (BadScript, ValueError, TypeError, LookupError, AttributeError) as error:
+        except FileNotFoundError:
+            return None
+        except (
+            BadScript,
+            OSError,
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             logger.warning("the approval of the script %s does not count: %s", name, error)
             return None
 

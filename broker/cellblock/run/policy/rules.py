@@ -183,18 +183,9 @@ class RunRules:
             CallDenied: It may not; it was not started.
         """
         server_id = server.server_id
-        layers = self._grants.layers
-        refusal = self._grants.refusal(server_id, tool)
-        if refusal is not None:
-            # The run's catalog has no such tool; this is the second lock on the same door.
-            raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
-        allowance = Allowance(arguments)
-        for layer in layers:
-            found = layer.violation(server_id, tool, arguments, allowance)
-            if found is not None:
-                why = f"the policy does not allow this input ({found})"
-                raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
-        self._take_budget(server_id, tool)
+        if self._grants.layers:
+            self._check(server_id, tool, arguments)
+            self._take_budget(server_id, tool)
         if self._quotas is not None and call_id not in self._waited_before:
             await self._quotas.take(server_id, tool)
         judged = None if self.flow is None else self.flow.judge(server, tool, arguments)
@@ -212,6 +203,18 @@ class RunRules:
             self._used[key] += 1
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _check(self, server_id: str, tool: ToolEntry, arguments: Any) -> None:
+        refusal = self._grants.refusal(server_id, tool)
+        if refusal is not None:
+            # The run's catalog has no such tool; this is the second lock on the same door.
+            raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
+        allowance = Allowance(arguments)
+        for layer in self._grants.layers:
+            found = layer.violation(server_id, tool, arguments, allowance)
+            if found is not None:
+                why = f"the policy does not allow this input ({found})"
+                raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
 
     def _is_asked(self, server_id: str, tool: ToolEntry) -> bool:
         if self._stops and effect_of(tool) != "read":
