@@ -244,7 +244,7 @@ class RunRules:
             verdict = None
         if verdict is None:
             if parking is None and (self._approver is None or self._nobody):
-                raise _not_approved(tool, Verdict.CANNOT_ASK)
+                raise _not_approved(tool, Verdict.CANNOT_ASK, judged=judged)
             self._open += 1
             if self._open == 1:
                 self._since = time.monotonic()
@@ -258,7 +258,7 @@ class RunRules:
                     self._waited += time.monotonic() - self._since
                 clock.go_on()
         if verdict is not Verdict.ACCEPTED:
-            raise _not_approved(tool, verdict, bound)
+            raise _not_approved(tool, verdict, bound, judged)
         self.allowed.add(call_id)
 
     def _is_same(self, call_id: int) -> bool:
@@ -335,7 +335,11 @@ def _denied(code: str, tool: ToolEntry, why: str, hint: str, fault: Fault = Faul
     return CallDenied(f"{tool.export_name} was not called: {why}.", hint=hint, code=code, fault=fault)
 
 
-def _not_approved(tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0) -> CallDenied:
+def _not_approved(
+    tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0, judged: Judged | None = None
+) -> CallDenied:
     code, why, hint = _NOT_APPROVED[verdict]
+    # Who reads it knows no other reason to ask.
+    why = why.format(bound=bound) + (f"; {judged.why}" if judged is not None and judged.why else "")
     where = "askTools and autoApprove in the server's entry" if tool.asked else "cellblock.policy"
-    return _denied(code, tool, why.format(bound=bound), hint.format(where=where), Fault.CALLER)
+    return _denied(code, tool, why, hint.format(where=where), Fault.CALLER)
