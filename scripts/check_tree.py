@@ -9,42 +9,21 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 # Written as alternatives so that this file does not match itself. Not after a letter, dot or slash: those are
 # parts of a relative path or a URL.
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:work|tmp/lab)/")
-IGNORED_DIRS = {
-    ".git",
-    ".venv",
-    ".servers",
-    ".clients",
-    "node_modules",
-    "__pycache__",
-    "_bundle",
-    "dist",
-    "build",
-}
 
 
 def checkout_files(root: Path) -> list[Path]:
-    """Return the files that git tracks or would, relative to ``root``; without git, all but known caches."""
+    """Return the files that git tracks or would, relative to ``root``."""
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    try:
-        done = subprocess.run(command, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return sorted(_walk(root))
-    names = {os.fsdecode(name) for name in done.stdout.split(b"\0") if name}
+    listed = subprocess.run(command, capture_output=True, check=True).stdout
+    names = {os.fsdecode(name) for name in listed.split(b"\0") if name}
     # The index also names files that were deleted but not yet staged as such.
     return sorted(Path(name) for name in names if (root / name).is_file())
-
-
-def _walk(root: Path) -> Iterator[Path]:
-    for folder, dirs, files in os.walk(root):
-        dirs[:] = [name for name in dirs if name not in IGNORED_DIRS and not name.endswith("_cache")]
-        for name in files:
-            yield (Path(folder) / name).relative_to(root)
 
 
 def machine_path_findings(root: Path, files: Iterable[Path]) -> list[str]:

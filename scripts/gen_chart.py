@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+from generated import ROOT, write_or_compare
+
 SOURCE: Final = ROOT / "deploy" / "kubernetes"
 CHART: Final = SOURCE / "chart"
 
@@ -81,25 +82,7 @@ def _nested(values: dict[str, Any]) -> str:
     )
 
 
-def main() -> int:
-    """Writes or compares."""
+if __name__ == "__main__":
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
-    files = render(version[1])
-    if "--check" in sys.argv[1:]:
-        stale = [str(file.relative_to(ROOT)) for file, text in files.items() if _text(file) != text]
-        if stale:
-            print(f"not as scripts/gen_chart writes it: {', '.join(stale)}", file=sys.stderr)
-        return 1 if stale else 0
-    for file, text in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return 0
-
-
-def _text(file: Path) -> str | None:
-    return file.read_text() if file.exists() else None
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_compare(render(version[1]), "gen_chart"))

@@ -8,13 +8,13 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES
+from generated import ROOT, write_or_compare
 
-TARGET = Path(__file__).parent.parent / "worker_runtime" / "sandbox" / "wire" / "protocol.gen.ts"
+TARGET = ROOT / "worker_runtime" / "sandbox" / "wire" / "protocol.gen.ts"
 
 FROM_WORKER = (
     protocol.Ready,
@@ -83,16 +83,5 @@ def render() -> str:
     return "\n".join(parts)
 
 
-def main() -> int:
-    """Writes or compares. Returns the exit code."""
-    text = render()
-    if "--check" not in sys.argv[1:]:
-        TARGET.write_text(text)
-    elif TARGET.read_text() != text:
-        sys.stderr.write(f"{TARGET.name} is stale: run scripts/gen_protocol\n")
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_compare({TARGET: render()}, "gen_protocol"))

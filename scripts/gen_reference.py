@@ -14,7 +14,6 @@ import itertools
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import get_type_hints
 
 import tree_sitter_typescript
@@ -26,8 +25,8 @@ from cellblock.base.internal import is_internal
 from cellblock.base.settings.settings import LimitSettings
 from cellblock.run.request import KEYS
 from cellblock.run.response import RunResponse, Usage
+from generated import ROOT, write_or_compare
 
-ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "reference.md"
 BROKER = ROOT / "broker" / "cellblock"
 SANDBOX = ROOT / "worker_runtime" / "sandbox"
@@ -305,20 +304,5 @@ def render() -> str:
     return "\n".join(sections)
 
 
-def main(arguments: list[str]) -> int:
-    """Writes or compares. Returns the exit code."""
-    text = render()
-    if arguments == ["--check"]:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
-            sys.stderr.write(f"{TARGET.name} is out of date; run scripts/gen_reference\n")
-            return 1
-        return 0
-    if arguments:
-        sys.stderr.write("usage: gen_reference [--check]\n")
-        return 2
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_compare({TARGET: render()}, "gen_reference"))

@@ -14,6 +14,7 @@ NAMES: Final = (
     "caps",
     "durable",
     "feedback",
+    "memory",
     "options",
     "persons",
     "search",

@@ -49,6 +49,11 @@ def private_bytes(pid: int) -> int:
     return _smaps(pid, "Private_")
 
 
+def pss_bytes(pid: int) -> int:
+    """Memory of one process, of what it shares its part."""
+    return _smaps(pid, "Pss:")
+
+
 def _smaps(pid: int, what: str) -> int:
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")

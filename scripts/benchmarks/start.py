@@ -4,7 +4,7 @@ The yardstick is a server without anything, made with the SDK; all are started i
 does falls on all of them. `serve --stdio` has upstream servers that are fast, take `--slow` seconds to start, are dead,
 or never answer; each beside the fast one, which the second call uses. `connect` asks a daemon that runs already.
 Medians, in milliseconds from the start of the process, and of `initialize` the ratio to the yardstick. `cellblock run`
-runs the script that calls the fast server, beside the others.
+runs the script that calls the fast server, beside the others, and without servers one that calls nobody.
 
 The exit code is 1 where a target is missed: `initialize` within 1.3 times the yardstick, over `connect` in 250 ms,
 and no `cellblock run` that waits for the slow server.
@@ -85,17 +85,19 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def one_shots(folder: Path, served: dict[str, list[str]]) -> dict[str, Callable[[], float]]:
-    """`cellblock run` with the same configurations, but for the one without servers."""
-    script = folder / "fast.js"
-    script.write_text(FAST, encoding="utf-8")
+    """`cellblock run` with the same configurations."""
 
-    def run(options: list[str]) -> float:
+    def run(code: str, options: list[str]) -> float:
+        script.write_text(code, encoding="utf-8")
         started = time.perf_counter()
         subprocess.run([*CELLBLOCK, "run", str(script), *options], check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - started
 
-    named = {f"cellblock run, {name.partition(', ')[2]}": command for name, command in served.items()}
-    return {name: partial(run, command[-4:]) for name, command in list(named.items())[1:]}
+    script = folder / "script.js"
+    return {
+        f"cellblock run, {name.partition(', ')[2]}": partial(run, FAST if number else NOTHING, command[-4:])
+        for number, (name, command) in enumerate(served.items())
+    }
 
 
 def serving(folder: Path, slow: float) -> dict[str, list[str]]:

@@ -4,18 +4,20 @@ import asyncio
 import importlib.util
 import json
 import sys
-from asyncio.subprocess import PIPE, STDOUT
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from pathlib import Path
 
-from cellblock.app.assembly import FIRST, SECOND
+from cellblock.app.assembly import REACH, RUNS, SESSIONS, WORKERS
 from support.entries import plain_server, write_config
 from support.http_daemon import INITIALIZE, Daemon
 from support.waits import within
 
 REQUEST = json.dumps(INITIALIZE).encode() + b"\n"
 LATER = (
-    *FIRST,
-    *SECOND,
+    WORKERS,
+    SESSIONS,
+    *REACH,
+    *RUNS,
     "cellblock.types.search",
     "cellblock.serve.http",
     "cellblock.serve.mcp.surface",
@@ -78,3 +80,17 @@ async def test_connect_imports_next_to_nothing(served: Daemon) -> None:
     assert answer is not None and "result" in answer
     ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "platformdirs"}
     assert await packages(names, beside=("-c", "pass")) == ours
+
+
+async def test_a_run_without_servers_does_without_the_sdk(tmp_path: Path) -> None:
+    script = tmp_path / "one.js"
+    script.write_text("globalThis.__codemode_result__ = 1;", encoding="utf-8")
+    words = ("-m", "cellblock.cli", "run", str(script), "--config", str(write_config(tmp_path, {})))
+    run = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-X", "importtime", *words, "--state-dir", str(tmp_path / "state")),
+        stdout=DEVNULL, stderr=PIPE,
+    )  # fmt: skip
+    _, told = await within(run.communicate())
+    names = [line.rpartition("|")[2].strip() for line in told.decode().splitlines()]
+    assert run.returncode == 0 and "cellblock.run.calls" in names
+    assert [name for name in names if name.partition(".")[0] == "mcp"] == []

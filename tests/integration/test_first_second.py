@@ -4,7 +4,6 @@ import asyncio
 import re
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +96,9 @@ async def test_the_bound_counts_from_the_start_of_the_broker_once(
     loop, late = asyncio.get_running_loop(), list[float]()
     monkeypatch.setattr(loop, "time", lambda clock=loop.time: clock() + sum(late))
 
-    async def slowly(modules: Sequence[str], imported: Any = assembly._imported) -> None:  # pyright: ignore[reportPrivateUsage]
+    async def slowly(*modules: str, imported: Any = assembly._imported) -> None:  # pyright: ignore[reportPrivateUsage]
         late.extend([] if late else [3_600])
-        await imported(modules)
+        await imported(*modules)
 
     monkeypatch.setattr(assembly, "_imported", slowly)
     bounds = {"connect_timeout_ms": 36_000_000}

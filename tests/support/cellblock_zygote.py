@@ -48,7 +48,7 @@ from typing import Any, NoReturn
 
 PRELOADED = (
     "cellblock.app.cli.main",
-    "cellblock.app.cli.run",
+    "cellblock.app.cli.recordings",
     "cellblock.app.cli.serve_http",
     "cellblock.app.broker",
     "cellblock.app.cli.doctor",

@@ -39,7 +39,7 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
 from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog
-from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths
+from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths, policy_ids
 
 if TYPE_CHECKING:
     import zmq
@@ -56,12 +56,10 @@ if TYPE_CHECKING:
     from cellblock.types.learning.learner import Learner
     from cellblock.types.learning.outputs import KnownOutputs
 
-FIRST: Final = (
-    "cellblock.tools.upstream.registry",
-    "cellblock.types.learning.outputs",
-    "cellblock.pool.start",
-)
-SECOND: Final = ("cellblock.types.check.checker", "cellblock.run.executor")
+WORKERS: Final = "cellblock.pool.start"
+SESSIONS: Final = "cellblock.tools.upstream.session"
+REACH: Final = ("cellblock.tools.upstream.registry", "cellblock.types.learning.outputs")
+RUNS: Final = ("cellblock.types.check.checker", "cellblock.run.executor")
 """Names the modules of each step that import most of the others."""
 
 
@@ -186,7 +184,7 @@ def policy_of(
     """Returns what clients are granted, and where data may go. Raises ConfigError."""
     from cellblock.app.config.named_secrets import every_secret
 
-    server_ids, policy = module_paths([*settings.servers, LOCAL_SERVER]).values(), settings.cellblock.policy
+    server_ids, policy = policy_ids(settings.servers), settings.cellblock.policy
     held = None
     if policy.secrets != "off":
         held = Secrets(policy.secrets, settings.servers, every_secret(), later_secrets)
@@ -275,10 +273,12 @@ async def start_reach(
     """
     # Imports take their time, and runs come meanwhile: how long they wait for servers counts from here.
     began = asyncio.get_running_loop().time()
-    await _imported(FIRST)
-    import zmq
-
-    from cellblock.pool.start import Workers
+    prepare_state_dir(settings.state_dir)
+    workers = await _start_workers(settings, stack)
+    # The SDK takes longest of all.
+    await _imported(
+        *REACH, *([SESSIONS] if any(not one.disabled for one in settings.servers.values()) else [])
+    )
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
     from cellblock.record.owner import Owner
@@ -290,7 +290,6 @@ async def start_reach(
 
     section = settings.cellblock
     state_dir = settings.state_dir
-    prepare_state_dir(state_dir)
     log_dir = state_dir / LOGS
     start_watchers(section.audit, section.traces, state_dir, events, stack)
     presence = None
@@ -320,6 +319,19 @@ async def start_reach(
     )
     stack.push_async_callback(registry.close)
     registry.start(since=began)
+    await registry.recall()
+    keeper = Keeper(journals, section.journal, owner, registry.knows)
+    return Reach(registry, workers, learner, outputs, keeper, journals, owner, presence)
+
+
+async def _start_workers(settings: Settings, stack: contextlib.AsyncExitStack) -> Workers:
+    """Starts the worker side. Its processes take a third of a second, in which the rest is imported."""
+    await _imported(WORKERS)
+    import zmq
+
+    from cellblock.pool.start import Workers
+
+    section, state_dir = settings.cellblock, settings.state_dir
     terms = host_terms(section)
     remote = None
     if section.hosts.listen is not None:
@@ -327,12 +339,9 @@ async def start_reach(
 
         remote = partial(open_hosts, section.hosts, section.pool, terms, state_dir)
     try:
-        workers = Workers(section.pool, terms, state_dir, stack, local=section.hosts.local, remote=remote)
+        return Workers(section.pool, terms, state_dir, stack, local=section.hosts.local, remote=remote)
     except zmq.ZMQError as error:
         raise unavailable(error) from None
-    await registry.recall()
-    keeper = Keeper(journals, section.journal, owner, registry.knows)
-    return Reach(registry, workers, learner, outputs, keeper, journals, owner, presence)
 
 
 def _tables() -> Sequence[Tables]:
@@ -353,7 +362,7 @@ async def start_executor(
     store: LocalStore | SharedState,
 ) -> Executor:
     """Makes the one way to a worker; the caller closes it. `stack` stops what it needs."""
-    await _imported(SECOND)
+    await _imported(*RUNS)
     from cellblock.app import process_memory
     from cellblock.record.flow_labels import FlowLabels
     from cellblock.run.executor import Executor
@@ -394,7 +403,7 @@ async def start_executor(
     return executor
 
 
-async def _imported(modules: Sequence[str]) -> None:
+async def _imported(*modules: str) -> None:
     for module in modules:
         await asyncio.to_thread(importlib.import_module, module)
 

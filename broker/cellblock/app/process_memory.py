@@ -1,8 +1,9 @@
 """What a broker does about the memory of its process.
 
 What start-up makes stays, and Python's collector goes through all of it once when enough has been added: some 50 to
-100 ms in which no run goes on. That is done in an idle moment after the start. In a process of the broker's own,
-later collections leave it out, and large blocks of memory go back to the system as soon as they are free.
+120 ms in which no run goes on. In a program that embeds a broker that is done in an idle moment after the start. In a
+process of the broker's own the collector never sees it (`cli.main`), and large blocks of memory go back to the system
+as soon as they are free.
 
 Large bodies come and go, in several threads, and glibc keeps most of what they leave between what stays: a third of the
 resident memory under load. It is given back when the resident memory has grown.
@@ -79,8 +80,11 @@ def own_process() -> None:
 
 
 async def collect_when_idle(busy: Callable[[], bool]) -> None:
-    """Waits until `busy` says no, and collects once. In a process of the broker's own, what is left then is in no later
-    collection, and the C library is told what it may keep."""
+    """Waits until `busy` says no, and collects once. In a process of the broker's own the C library is told what it may
+    keep instead."""
+    if is_own:
+        _keep_no_large_blocks()
+        return
     before, loop = _full_collections(), asyncio.get_running_loop()
     latest = loop.time() + LONGEST_SECONDS
     await asyncio.sleep(AFTER_SECONDS)
@@ -89,9 +93,6 @@ async def collect_when_idle(busy: Callable[[], bool]) -> None:
         await asyncio.sleep(AGAIN_SECONDS)
     if _full_collections() == before:
         gc.collect()
-    if is_own:
-        gc.freeze()
-        _keep_no_large_blocks()
 
 
 async def give_back_when_grown() -> None:

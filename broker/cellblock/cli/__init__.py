@@ -1,11 +1,21 @@
 """The `cellblock` command; `python -m cellblock.cli` for services and for environments without scripts."""
 
+import logging
+import os
+import sys
+from typing import NoReturn
 
-def main() -> int:
-    """Runs one command, and ends quietly at a Ctrl-C, also while its modules load. Returns the exit code."""
+
+def main() -> NoReturn:
+    """Runs one command, and ends quietly at a Ctrl-C, also while its modules load."""
     try:
         from cellblock.app.cli.main import main as run
 
-        return run()
+        code = run()
     except KeyboardInterrupt:
-        return 130
+        code = 130
+    # Everything is closed and written. Python would now take modules apart, which the system frees at once.
+    logging.shutdown()
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    os._exit(code)

@@ -17,8 +17,7 @@ from zmq import ZMQError
 from cellblock.base.callbacks import tell
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.logs import bound_log
-from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX
-from cellblock_worker.host.host_config import HostConfig
+from cellblock_worker.host.host_config import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.launch.spawning import close_pipes, passed_environment, spawn
 
 logger = logging.getLogger("cellblock.pool")

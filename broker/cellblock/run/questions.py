@@ -26,8 +26,8 @@ from cellblock.run.policy.rules import asked_now
 from cellblock.run.run_clock import RunClock
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.schemas.replies import KINDS, result_of
-from cellblock.tools.upstream.outstanding import ANSWER_BOUND_SECONDS
-from cellblock.tools.upstream.requester import LATER, Asked, Live
+from cellblock.tools.upstream.outstanding import ANSWER_BOUND_SECONDS, LATER
+from cellblock.tools.upstream.requester import Asked, Live
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
 """Bounds a question that is written down: its form, or what a model is to say something about."""

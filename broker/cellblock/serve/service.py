@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-from mcp.server.context import ServerRequestContext
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from cellblock.base.json import is_object
 from cellblock.base.settings.sections import FrontendSettings, LimitSettings, OutputSettings, SchemaSettings
@@ -21,12 +19,14 @@ from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ToolOutput
 
 if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
     from cellblock.base.store import Store
     from cellblock.record.parked_runs import ParkedRuns
     from cellblock.tools.upstream.registry import Registry
 
 
-Context = ServerRequestContext[dict[str, Any], Any]
+Context: TypeAlias = "ServerRequestContext[dict[str, Any], Any]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,6 @@ class Stall(NamedTuple):
     """How long that thread could have run, and had no core."""
 
 
-NO_STALL: Final = Stall(0.0, 0.0, 0.0)
-
-
 class LoopWatch:
     """Looks whether its loop runs in time, for as long as that loop does."""
 

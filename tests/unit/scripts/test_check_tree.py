@@ -43,22 +43,6 @@ def test_files_of_git_are_all_but_ignored_ones(check_tree: ModuleType, tmp_path:
     assert check_tree.checkout_files(tmp_path) == [Path(".gitignore"), Path("new é.py"), Path("tracked.py")]
 
 
-def test_files_without_git_leave_out_caches(
-    check_tree: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    for name in (
-        "a.py",
-        "sub/b.ts",
-        ".venv/lib/c.py",
-        "x/__pycache__/d.py",
-        ".ruff_cache/e",
-        "node_modules/f.js",
-    ):
-        write(tmp_path, name)
-    assert check_tree.checkout_files(tmp_path) == [Path("a.py"), Path("sub/b.ts")]
-
-
 @pytest.mark.parametrize(
     ("line", "found"),
     [

@@ -92,14 +92,6 @@ class BrokerLink:
 
 logger = logging.getLogger("cellblock.host")
 
-EXIT_REFUSED: Final = 3
-"""Names the exit code of a host that will not serve: starting it again would not help."""
-
-REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
-
-CANNOT_PREFIX: Final = "cellblock_worker cannot start now: "
-"""Begins the last line that a host which will not serve writes to its stderr."""
-
 STATUS_INTERVAL_SECONDS: Final = 1.0
 """Sets the interval of the host's heartbeat to the broker."""
 
@@ -415,9 +407,13 @@ class Host:
             case protocol.Pause() | protocol.Resume():
                 if (worker := self._run_of(link, token)) is not None and not worker.hold_clock(message):
                     logger.error("dropped a %s of the broker that does not fit the run's clock", message.t)
-            case protocol.Charge():
-                if (worker := self._run_of(link, token)) is not None:
-                    worker.charge(message.cpu_ms)
+            case protocol.Lend() | protocol.Repay():
+                if (worker := self._run_of(link, token)) is None:
+                    pass
+                elif isinstance(message, protocol.Repay):
+                    worker.repay(message)
+                else:
+                    self._relay(link, token, worker.lend().packed())
             case protocol.Last():
                 if (worker := self._run_of(link, token)) is not None:
                     worker.end_with_run()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from cellblock_worker.confinement import confinement
+
+EXIT_REFUSED: Final = 3
+"""Names the exit code of a host that will not serve: starting it again would not help."""
+
+REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
+
+CANNOT_PREFIX: Final = "cellblock_worker cannot start now: "
+"""Begins the last line that a host which will not serve writes to its stderr."""
 
 
 class HostConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,8 +25,8 @@ from cellblock_worker.confinement.confinement import (
 from cellblock_worker.confinement.orphans import end_orphans
 from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade, run_selftest
 from cellblock_worker.host.deno_dir import DenoDir
-from cellblock_worker.host.host import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, Host
-from cellblock_worker.host.host_config import HostConfig
+from cellblock_worker.host.host import Host
+from cellblock_worker.host.host_config import CANNOT_PREFIX, EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.host.warm import MAX_WARM_SHARE
 from cellblock_worker.wire.endpoints import EndpointError, ipc_folder
 

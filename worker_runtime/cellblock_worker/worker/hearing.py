@@ -55,6 +55,15 @@ class LogBudget:
     def truncated(self) -> bool:
         return self._limit != ""
 
+    @property
+    def room(self) -> int:
+        """Gives the bytes that can be passed on at once."""
+        return 0 if self.holds else self._bytes - self._max // TAIL_SHARE
+
+    def lend(self, size: int) -> None:
+        """Leaves so many bytes of `room` to another run, or takes them back where that is negative."""
+        self._bytes -= size
+
     def take(self, message: protocol.Log, frame: Frame) -> bytes | None:
         """Accounts for an entry while none is held; returns the part to pass on at once (None: nothing)."""
         self._ms, kept, end = message.ms, frame.body, b""

@@ -89,7 +89,7 @@ def _add_brokers(commands: Commands) -> None:
     _add_script(run, nargs="?")
     run.value("--saved", "NAME", "run the approved version of this kept script")
     run.value("--input", "JSON", "with --saved: its input, an object")
-    record = _add(commands, "record", "run:record")
+    record = _add(commands, "record", "recordings:record")
     _add_script(record)
     record.add_argument(
         "-o", "--output", metavar="FILE", help="where the recording goes", required=True, type=Path
@@ -98,7 +98,7 @@ def _add_brokers(commands: Commands) -> None:
     other = "run another script: its calls get the recorded answers, by tool and input"
     missed = "with --script: ask about a call that has no recorded answer, and make it with the servers of --config"
     (
-        _add(commands, "replay", "run:replay_file")
+        _add(commands, "replay", "recordings:replay_file")
         .value("recording", "FILE|RUN", "a recording, or the id of a run that is kept", type=Path)
         .flag("--trace", "list the script's calls, each with its line in the script")
         .flag("--values", "list them with their inputs and answers")

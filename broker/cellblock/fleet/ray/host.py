@@ -13,7 +13,7 @@ from typing import Final, TypedDict
 
 from cellblock.fleet.ray.plan import ORPHAN_SECONDS, Plan, the_ray
 from cellblock.pool.local_host import STABLE_SECONDS, restart_pause
-from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX
+from cellblock_worker.host.host_config import EXIT_REFUSED, REFUSED_PREFIX
 from cellblock_worker.host.host_process import EXIT_USAGE
 from cellblock_worker.launch.spawning import passed_environment
 from cellblock_worker.wire.keys import line_of

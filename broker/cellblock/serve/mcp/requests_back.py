@@ -19,8 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from cellblock.serve.mcp.live import LiveRun
 from cellblock.serve.service import Context
-from cellblock.tools.upstream.outstanding import ANSWER_BOUND_SECONDS
-from cellblock.tools.upstream.requester import LATER
+from cellblock.tools.upstream.outstanding import ANSWER_BOUND_SECONDS, LATER
 
 logger = logging.getLogger("cellblock.serve")
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from mcp_types import Icon
 from pydantic import ValidationError
 
 from cellblock.base.json import is_array, is_object
@@ -186,6 +185,8 @@ def _annotations(given: dict[str, Any]) -> dict[str, Any] | None:
 
 def _icons(given: object) -> list[dict[str, Any]]:
     """Returns the icons that are images for a client to show, with the members that MCP has."""
+    from mcp_types import Icon  # loads long, and a run without servers does without it
+
     known: list[dict[str, Any]] = []
     for one in given if is_array(given) else ():
         with contextlib.suppress(ValidationError):

@@ -45,6 +45,8 @@ AT_ONCE_SECONDS: Final = 0.5
 FIRST_TRY: Final = "still connecting"
 """Stands as the reason until an attempt is over."""
 
+NO_ROOM: Final = "all connections with it are at work for others"
+
 
 class State(Enum):
     """Says in which state a session is."""

@@ -11,17 +11,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 import mcp_types as types
-from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel
 
 from cellblock.base.callbacks import tell
 from cellblock.base.redaction import Redactor
 from cellblock.base.visible import visible_schema, visible_tree
 from cellblock.tools.upstream.requester import CallOrigin, Requester
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientRequestContext
 
 NO_URL: Final = "Only plain URLs of http and https are opened."
 
@@ -47,6 +49,13 @@ NO_CLIENT: Final = (
 )
 AMBIGUOUS: Final = "Calls of several clients are under way, and nothing says which of them this is for."
 BUSY: Final = f"More than {MAX_ASKING} requests wait for an answer."
+LATER: Final = types.ErrorData(
+    code=types.INVALID_REQUEST,
+    message="The client can be asked only where its run can be written down meanwhile.",
+)
+"""Is the answer of a client that cannot be asked now, and answers when its run is parked; servers get it where that
+cannot be."""
+
 LATE: Final = f"The client has not answered within {ANSWER_BOUND_SECONDS:g} s."
 
 T = TypeVar("T", bound=BaseModel)

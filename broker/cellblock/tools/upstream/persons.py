@@ -17,12 +17,12 @@ from cellblock.base.settings.sections import OF_PERSON
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from cellblock.tools.upstream.auth.errors import login_hint
-from cellblock.tools.upstream.lifecycle import State
-from cellblock.tools.upstream.listing import ServerFacts
-from cellblock.tools.upstream.session import NO_ROOM, UpstreamSession
+from cellblock.tools.upstream.lifecycle import NO_ROOM, State
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
+    from cellblock.tools.upstream.listing import ServerFacts
+    from cellblock.tools.upstream.session import UpstreamSession
 
 IDLE_SECONDS: Final = 600.0
 """Sets how long a person's session without a call is kept connected."""
@@ -61,7 +61,7 @@ class _Person:
     """Holds the shared catalog of which they are made, and the person's two."""
 
 
-Making = Callable[[str, str, "Login | None", int], UpstreamSession]
+Making = Callable[[str, str, "Login | None", int], "UpstreamSession"]
 """Makes the session of a server for a person, with a login and a number; not started."""
 
 

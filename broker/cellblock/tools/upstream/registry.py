@@ -29,16 +29,16 @@ from cellblock.tools.python.python_calls import PythonServer
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import State
-from cellblock.tools.upstream.listing import ServerFacts, as_pinned
 from cellblock.tools.upstream.persons import IDLE_SECONDS, NEEDS_LOGIN, Persons
 from cellblock.tools.upstream.pins import Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
-from cellblock.tools.upstream.resources import Entry
 from cellblock.tools.upstream.server_entries import ServerEntries
-from cellblock.tools.upstream.session import UpstreamSession
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.auth.bearer import Login
+    from cellblock.tools.upstream.listing import ServerFacts
+    from cellblock.tools.upstream.resources import Entry
+    from cellblock.tools.upstream.session import UpstreamSession
 
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Caps one message of a server, whatever `max_message_bytes` says."""
@@ -122,7 +122,8 @@ class Registry:
         """Holds the entries of all servers, those that are off or lack something among them."""
 
         self._reviewer = reviewer
-        self._python = PythonServer(tools, settings.for_server(LOCAL_SERVER).call_timeout_ms / 1000)
+        bound = settings.for_server(LOCAL_SERVER).call_timeout_ms / 1000
+        self._python = PythonServer(tools, bound, max_message_bytes)
         self._local = self._python.tools
         check_servers(servers, local=bool(self._local))
         self._log_dir = log_dir
@@ -186,6 +187,8 @@ class Registry:
             if session.starting and self.sessions.get(name) is session:
                 pinned = await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name])
                 if pinned and self.sessions.get(name) is session:
+                    from cellblock.tools.upstream.listing import as_pinned
+
                     self._last_known[name] = as_pinned(pinned)
         if self._last_known:
             self._changed()
@@ -411,7 +414,7 @@ class Registry:
     def caller(
         self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
     ) -> Callable[[Any], Awaitable[Any]]:
-        """Gives an async function that calls one tool for `origin`: its input to a `ToolResult` or plain data.
+        """Gives an async function that calls one tool for `origin`: its input to a `ToolResult` or `RawJson`.
 
         Raises:
             ToolNotFound: The Python tool does not exist, or the server's session is closed.
@@ -525,6 +528,9 @@ class Registry:
 
     def _session_with(self, name: str, config: ServerConfig, **whose: Any) -> UpstreamSession:
         """Makes a session with what is the same for all and for each person."""
+        # With the SDK, which takes half a second of CPU to load: who has no server does without it.
+        from cellblock.tools.upstream.session import UpstreamSession
+
         return UpstreamSession(
             name,
             config,

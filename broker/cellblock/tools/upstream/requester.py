@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, Protocol
-
-import mcp_types as types
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cellblock.base.budget import Account
 from cellblock.base.questions import Round
+
+if TYPE_CHECKING:
+    import mcp_types as types
+    from pydantic import BaseModel
 
 
 class Requester(Protocol):
@@ -56,14 +57,7 @@ PAUSE_MS: Final = 600_000
 not hold a worker without end."""
 
 
-LATER: Final = types.ErrorData(
-    code=types.INVALID_REQUEST,
-    message="The client can be asked only where its run can be written down meanwhile.",
-)
-"""Is the answer of a client that cannot be asked now, and answers when its run is parked; servers get it where that
-cannot be."""
-
-Live = Callable[[str], Awaitable[BaseModel | types.ErrorData]]
+Live = Callable[[str], Awaitable["BaseModel | types.ErrorData"]]
 """Asks the client that is there now; takes the question's key."""
 
 

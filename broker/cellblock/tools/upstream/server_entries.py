@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.tools.catalog.model import CAPABILITIES, READ, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.naming import LOCAL_SERVER, export_names
 from cellblock.tools.python.python_tools import PythonTool
 from cellblock.tools.upstream.definitions import left_out
-from cellblock.tools.upstream.listing import ServerFacts
 from cellblock.tools.upstream.pins import Review, Reviewer
+
+if TYPE_CHECKING:
+    from cellblock.tools.upstream.listing import ServerFacts
 
 Refine = Callable[[str, ToolEntry], ToolEntry]
 """Adds to a tool's entry what the configuration says of it; takes the server's name there."""

@@ -29,7 +29,7 @@ from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
 from cellblock.tools.upstream.dispatcher import Connection
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
-from cellblock.tools.upstream.lifecycle import Lifecycle, State
+from cellblock.tools.upstream.lifecycle import NO_ROOM, Lifecycle, State
 from cellblock.tools.upstream.listing import ServerFacts, ToolList
 from cellblock.tools.upstream.outstanding import Outstanding, Routing
 from cellblock.tools.upstream.pace import Holding
@@ -56,8 +56,6 @@ CLOSE_BOUND_SECONDS: Final = 8.0
 LEFT_SHARE: Final = 0.05
 """Sets the share of a call's time that must be left when its turn comes: sent at the last moment, it can only time out,
 and may have run."""
-
-NO_ROOM: Final = "all connections with it are at work for others"
 
 MAX_NOTES: Final = 50
 """Bounds the different oddities of one server that are logged."""

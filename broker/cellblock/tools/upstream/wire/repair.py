@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from mcp_types import SERVER_INFO_META_KEY
 from msgspec import Raw
 
 from cellblock.base.json import is_array, is_object
@@ -120,6 +119,8 @@ def greeting(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
 
 def discovery(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """Mends the result of `server/discover`; what says no versions is left as it is."""
+    from mcp_types import SERVER_INFO_META_KEY  # as `definitions` has its icons
+
     versions: object = result.get("supportedVersions")
     if not is_array(versions):
         return result

@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from cellblock.app import process_memory
-from cellblock.app.cli import main
 from cellblock.app.process_memory import AFTER_SECONDS, AGAIN_SECONDS, LONGEST_SECONDS, collect_when_idle
 from cellblock.base.tasks import in_background
 from support.virtual_time import virtual_time
-from support.waits import until
 
 
 @pytest.fixture
@@ -49,16 +46,29 @@ async def test_once_in_the_first_idle_moment(full: list[int]) -> None:
     assert (looks, len(full)) == ([], 1)
 
 
-@pytest.mark.parametrize("freezes", [False, True])
-@virtual_time
-async def test_what_is_left_is_looked_at_again_only_where_it_may_go(
-    full: list[int], monkeypatch: pytest.MonkeyPatch, freezes: bool
-) -> None:
-    monkeypatch.setattr(process_memory, "is_own", freezes)
-    before = gc.get_freeze_count()
-    await collect_when_idle(lambda: False)
-    # It stays so: all tests here are frozen (conftest.py), and to thaw them would have each collection go through them.
-    assert (gc.get_freeze_count() > before) is freezes
+STARTED = """
+import asyncio, gc
+from cellblock.app.cli import main
+
+frozen = []
+gc.disable()
+gc.callbacks.append(lambda phase, info: frozen.append(gc.get_freeze_count() > 10_000))
+main.LOADED_SECONDS = 0.0
+
+async def work():
+    while not gc.isenabled():
+        await asyncio.sleep(0)
+    kept = [[] for _ in range(10_000)]
+    print(set(frozen))
+    return 5
+
+print(asyncio.run(main._ended_by_signals(work())))
+"""
+
+
+def test_in_a_process_of_its_own_what_start_up_made_is_never_collected() -> None:
+    shown = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True, check=True)
+    assert shown.stdout == "{True}\n5\n", shown.stderr
 
 
 MAPPED = """
@@ -115,25 +125,11 @@ async def test_one_that_came_by_itself_is_enough(full: list[int]) -> None:
     assert len(full) == 1
 
 
-async def test_a_command_that_goes_on_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "LOADED_SECONDS", 0.0)
-    gc.disable()
-    try:
-
-        async def work() -> int:
-            await until(gc.isenabled, "the collector")
-            return 5
-
-        assert await main._ended_by_signals(work()) == 5
-    finally:
-        gc.enable()
-
-
 # Blocks of 20 kB, of which the last ones stay: what lies below them is free, and glibc keeps it.
 GROWN = """
 import asyncio, time
-from cellblock.app.process_memory import resident_bytes
 from cellblock.app import process_memory
+from cellblock.app.process_memory import resident_bytes
 from cellblock.app.process_memory import give_back_when_grown
 
 process_memory.RESIDENT_SECONDS = 0.02

@@ -1,0 +1,76 @@
+"""What each process of a daemon holds: idle, after a thousand runs one after the other, and beside eight clients.
+
+PSS in MiB: what processes share counts once, also with others on the machine that run the same Deno. The runs are the
+trivial script of the load test; the workers of one kind are added up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from benchmarks.client import TOOL, PlainClient
+from benchmarks.harness import MIB, Daemon, daemon, parser, table
+from benchmarks.load.fronts import ENVIRONMENT, arguments_of, write_config
+from benchmarks.load.scenarios import TRIVIAL
+from benchmarks.processes import pss_bytes, tree
+
+# By a word of the command line, or by the program.
+KINDS: Final = {
+    "serve": "broker",
+    "cellblock_worker": "host",
+    "launcher.py": "launcher",
+    "deno": "workers",
+    "tsc": "compiler",
+}
+
+RUNS: Final = 1_000
+REST_SECONDS: Final = 5.0
+
+
+def held(when: str, daemon: Daemon) -> list[str]:
+    """The row of a table; upstream servers are not ours."""
+    found = Counter[str]()
+    for process in tree(daemon.process.pid):
+        with contextlib.suppress(psutil.Error):
+            words = {process.name(), *(Path(word).name for word in process.cmdline())}
+            found.update({KINDS[word]: pss_bytes(process.pid) for word in words & KINDS.keys()})
+    return [when, *(f"{found[kind] / MIB:.0f}" for kind in KINDS.values()), f"{found.total() / MIB:.0f}"]
+
+
+async def runs(port: int, count: int) -> None:
+    with contextlib.closing(PlainClient(port)) as client:
+        for _ in range(count):
+            await client.call(TOOL, arguments_of(TRIVIAL))
+
+
+async def measured(reuse: str) -> list[list[str]]:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        daemon(
+            write_config(Path(name), reuse=reuse), Path(name) / "s", "--no-auth", environment=ENVIRONMENT
+        ) as running,
+    ):
+        await asyncio.sleep(REST_SECONDS)
+        rows = [held(f"reuse {reuse}: idle", running)]
+        await runs(running.port, RUNS)
+        rows.append(held("after its runs", running))
+        clients = asyncio.gather(*(runs(running.port, RUNS // 4) for _ in range(8)))
+        await asyncio.sleep(REST_SECONDS)
+        rows.append(held("eight clients", running))
+        await clients
+    return rows
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser("bench memory", __doc__).parse_args(arguments)
+    rows = [row for reuse in ("never", "principal") for row in asyncio.run(measured(reuse))]
+    print(table(("PSS, MiB", *KINDS.values(), "all"), rows))
+    return 0
