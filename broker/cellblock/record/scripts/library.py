@@ -21,7 +21,6 @@ import msgpack
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.json import is_object
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.state_keys import StateKeys
 from cellblock.base.store import FileShelf, Store
@@ -52,6 +51,10 @@ RECORDINGS: Final = "script-recordings"
 
 MAX_RECORDING_BYTES: Final = 64 * 1024 * 1024
 """Bounds the recording of a kept script with what it is tested against."""
+
+MAX_WAITING: Final = 50
+MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
+"""Bound the scripts that wait for a person, and all recordings, before clients may propose no more."""
 
 LOCK_SECONDS: Final = 10.0
 """Bounds the wait for another process that keeps or removes a script; it takes milliseconds."""
@@ -191,6 +194,29 @@ class Library:
             raise _failed(f"{name} is not kept", error) from None
         return script
 
+    def check_room(self) -> None:
+        """Raises BadScript: So much waits for a person that no client may propose more. Recordings that no script names
+        any more make room first."""
+        approved = {name: one.script for name, one in self.approvals().items()}
+        waiting, named = 0, {script.header.recording for script in approved.values()}
+        for name in self.files():
+            with contextlib.suppress(BadScript):
+                script = self.file(name)
+                named.add(script.header.recording)
+                waiting += name not in approved or approved[name].digest != script.digest
+        try:
+            sizes = {name: self._recordings.path(name).stat().st_size for name in self._recordings.names()}
+            for name in sizes.keys() - named if sum(sizes.values()) > MAX_WAITING_BYTES else ():
+                self._recordings.remove(name)
+                del sizes[name]
+        except OSError as error:
+            raise _failed("The recordings cannot be looked at", error) from None
+        if waiting >= MAX_WAITING or sum(sizes.values()) > MAX_WAITING_BYTES:
+            raise BadScript(
+                f"{waiting} scripts wait for the user already.",
+                hint="The user approves or removes some first.",
+            )
+
     def remove(self, name: str) -> bool:
         """Takes back the approval of a script; its file stays. Says whether there was one. Raises BadScript."""
         check_name(name)
@@ -238,18 +264,22 @@ class Library:
         """Returns who has let which version of a script in; None: none is in. A damaged entry lets nothing in."""
         check_name(name)
         try:
-            found: object = json.loads(self._approved.read(name))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            logger.warning("the approval of the script %s cannot be read: %s", name, error)
-            return None
-        try:
-            if not is_object(found) or found["name"] != name or digest_of(found["text"]) != found["digest"]:
+            found: Any = json.loads(self._approved.read(name))
+            if found["name"] != name or digest_of(found["text"]) != found["digest"]:
                 raise ValueError("its digest is not that of its text")
             script = read_script(name, found["text"].encode())
             return Approval(script, str(found["by"]), float(found["at"]), str(found["before"]))
-        except (BadScript, ValueError, TypeError, LookupError, AttributeError) as error:
+        except FileNotFoundError:
+            return None
+        except (
+            BadScript,
+            OSError,
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             logger.warning("the approval of the script %s does not count: %s", name, error)
             return None
 
