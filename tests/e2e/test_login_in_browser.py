@@ -2,13 +2,16 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.async_api import Page
 
 from support.browser import WHERE_FROM, browser, browser_path
 from support.identity_provider import provider
 from support.login_site import Site, site, team
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
 
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(browser_path() is None, reason=WHERE_FROM)]
 
@@ -16,7 +19,7 @@ BOUND_MS = 30_000
 
 
 @pytest.fixture
-async def page() -> AsyncIterator[Page]:
+async def page() -> AsyncIterator["Page"]:
     async with browser() as running:
         context = await running.new_context(viewport={"width": 390, "height": 800})
         context.set_default_timeout(BOUND_MS)
@@ -24,7 +27,7 @@ async def page() -> AsyncIterator[Page]:
         await context.close()
 
 
-async def agreed(page: Page, made: Site, person: str) -> None:
+async def agreed(page: "Page", made: Site, person: str) -> None:
     """Says yes to the authorization server, on which the page's form has led to."""
     await page.wait_for_url(f"{made.place.issuer}consent?*", timeout=BOUND_MS)
     await page.click("#allow")
@@ -34,7 +37,7 @@ async def agreed(page: Page, made: Site, person: str) -> None:
     assert record is not None and record.tokens is not None
 
 
-async def test_with_a_token(tmp_path: Path, page: Page) -> None:
+async def test_with_a_token(tmp_path: Path, page: "Page") -> None:
     async with site(tmp_path) as made:
         eve, said = await made.token("eve"), list[str]()
         page.on("console", lambda message: said.append(message.text))
@@ -49,7 +52,7 @@ async def test_with_a_token(tmp_path: Path, page: Page) -> None:
         assert not [text for text in said if "Content Security Policy" in text]
 
 
-async def test_with_an_identity_provider(tmp_path: Path, page: Page) -> None:
+async def test_with_an_identity_provider(tmp_path: Path, page: "Page") -> None:
     with provider() as idp:
         async with team(tmp_path, idp) as made:
             await page.goto(made.page)

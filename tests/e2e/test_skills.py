@@ -17,9 +17,6 @@ from cellblock.tools.catalog.model import Catalog
 from support.http_daemon import Daemon, daemon
 from support.waits import until_found
 
-fastmcp = pytest.importorskip("fastmcp")
-skills = pytest.importorskip("fastmcp.skills")
-
 CODE = "globalThis.__codemode_result__ = { twice: 2 * input.count };\n"
 INPUT = {"type": "object", "properties": {"count": {"type": "number"}}, "required": ["count"]}
 DESCRIPTION = 'Doubles: "a count" — no more \N{SLIGHTLY SMILING FACE}.\nThen ends.'
@@ -32,6 +29,9 @@ def approve(served: Daemon, name: str, **header: Any) -> None:
 
 
 async def test_a_real_client_finds_and_reads_skills(tmp_path: Path) -> None:
+    # Imported here: it takes long, and each process that collects tests would do it.
+    fastmcp = pytest.importorskip("fastmcp")
+    skills = pytest.importorskip("fastmcp.skills")
     async with daemon(tmp_path) as served:
         client = fastmcp.Client(served.url, auth=served.token, extensions=[skills.SkillsClientExtension()])
         async with client:

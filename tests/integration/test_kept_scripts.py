@@ -40,6 +40,16 @@ def close(name: str) -> dict[str, str]:
     return {"closed": name}
 
 
+MET: set[str] = set()
+
+
+@tool()
+async def meet(who: str) -> None:
+    "Returns when the other one is there, too."
+    MET.add(who)
+    await until(lambda: {"caller", "child"} == MET, "both are here", 20)
+
+
 REPORT = """import { issues } from "@codemode/servers/local";
 const { issues: found } = await issues({ since: input.since });
 console.log("found " + found.length);
@@ -78,12 +88,21 @@ await issues({ since: "a" });
 await close({ name: "a" });
 globalThis.__codemode_result__ = 1;"""
 
+HOLD = """const hold = (mib) => Array.from({ length: mib }, () => new Uint8Array(2 ** 20).fill(1));
+"""
+HOLDS = f"""import {{ meet }} from "@codemode/servers/local";
+{HOLD}const held = hold(Number(input.since));
+await meet({{ who: "child" }});
+globalThis.__codemode_result__ = held.length;"""
+
 SCRIPTS = [
     kept("weekly_report", REPORT, output=OUTPUT),
     kept("odd", REPORT, output={"type": "array"}),
     kept("both", BOTH, ("local.issues", "local.close")),
     kept("burns", "const end = performance.now() + 60000; while (performance.now() < end);"),
     kept("waits", "await new Promise((done) => setTimeout(done, 60000));"),
+    kept("holds", HOLDS, ("local.meet",)),
+    kept("talks", 'for (let n = 0; n < 400; n++) console.log("c".repeat(100));'),
     *(kept(f"outside_{number}", code) for number, code in enumerate(OUTSIDE)),
 ]
 
@@ -93,13 +112,14 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker
     given = settings(tmp_path_factory.mktemp("state"))
     for script in SCRIPTS:
         library_of(given, Broker(given).store).approve(script)
-    async with Broker(given, tools=[issues, close]) as broker:
+    async with Broker(given, tools=[issues, close, meet]) as broker:
         yield broker
 
 
 @pytest.fixture
 async def broker(made: Broker) -> Broker:
     CALLS.clear()
+    MET.clear()
     library(made).approve(SCRIPTS[0])
     return made
 
@@ -199,6 +219,95 @@ async def test_cpu_time_counts_for_its_caller(broker: Broker) -> None:
     response = await broker.run(code, limits={"maxCpuMs": 600, "timeoutMs": 20000})
     assert failure(response).code == "SANDBOX_LIMIT"
     assert 500 <= response.usage.cpu_ms <= 900
+
+
+async def test_a_caller_that_has_used_more_than_half_lends_half_of_the_rest(broker: Broker) -> None:
+    work = "for (let n = 0, x = 1; n < 4e8; n++) x = (x * 7) % 1000003;\n"
+    cost = (await broker.run(work)).usage.cpu_ms
+    code = f"""import {{ burns }} from "@codemode/scripts";
+    {work}globalThis.__codemode_result__ = await burns({{ since: "" }}).catch((error) => error.message);"""
+    response = await broker.run(code, limits={"maxCpuMs": cost * 3 // 2, "timeoutMs": 40_000})
+    lent = int(succeeded(response).rpartition(" ")[2].rstrip("."))
+    assert 0 < lent < cost // 2
+    assert response.usage.cpu_ms <= cost * 3 // 2
+
+
+async def test_two_children_at_once_have_turns(broker: Broker) -> None:
+    code = """import { burns, weekly_report } from "@codemode/scripts";
+    const all = [burns, burns, weekly_report, burns].map((one) => one({ since: "x" }).catch(() => "over"));
+    globalThis.__codemode_result__ = await Promise.all(all);"""
+    response = await broker.run(code, limits={"maxCpuMs": 1000, "timeoutMs": 20000})
+    assert succeeded(response)[0] == "over"
+    assert response.usage.cpu_ms <= 1000
+
+
+async def test_logs_count_for_caller_and_child(broker: Broker) -> None:
+    code = """import { talks } from "@codemode/scripts";
+    for (let n = 0; n < 3; n++) await talks({ since: "" });
+    for (let n = 0; n < 400; n++) console.log("o".repeat(100));"""
+    response = await broker.run(code, limits={"maxLogBytes": 16_000})
+    assert succeeded(response) is None
+    own = sum(len(entry.message) for entry in response.logs if entry.message.startswith("o"))
+    # Three children have left an eighth of the part that is not for the last entries.
+    assert own <= 16_000 // 4 + 16_000 * 3 // 4 // 8 + 100
+
+
+MIB = 1024 * 1024
+CAP = 160
+
+
+async def tried(broker: Broker, before: int, child: int, during: int) -> RunResponse:
+    """A caller that holds memory, then a child's with its own for as long as the caller holds more."""
+    MET.clear()
+    code = f"""import {{ holds }} from "@codemode/scripts";
+    import {{ meet }} from "@codemode/servers/local";
+    {HOLD}const held = [hold({before})];
+    const own = async () => {{
+      held.push(hold({during}));
+      await meet({{ who: "caller" }});
+    }};
+    await Promise.all([holds({{ since: "{child}" }}), own()]);
+    globalThis.__codemode_result__ = held.flat().length;"""
+    return await broker.run(code, limits={"maxMemoryBytes": CAP * MIB, "timeoutMs": 20_000})
+
+
+@pytest.mark.parametrize(("before", "child", "during"), [(10, 50, 20), (90, 20, 20), (10, 10, 50)])
+async def test_memory_that_is_left_may_be_used(broker: Broker, before: int, child: int, during: int) -> None:
+    assert succeeded(await tried(broker, before, child, during)) == before + during
+
+
+@pytest.mark.parametrize(
+    ("before", "child", "during"), [(10, 90, 0), (10, 70, 90), (100, 40, 0), (80, 0, 60)]
+)
+async def test_the_sum_of_memory_is_its_callers_cap(
+    broker: Broker, before: int, child: int, during: int
+) -> None:
+    assert "maxMemoryBytes" in failure(await tried(broker, before, child, during)).message
+
+
+async def test_lent_memory_comes_back(broker: Broker) -> None:
+    code = f"""import {{ weekly_report }} from "@codemode/scripts";
+    {HOLD}for (let n = 0; n < 3; n++) await weekly_report({{ since: "x" }});
+    globalThis.__codemode_result__ = hold(130).length;"""
+    assert succeeded(await broker.run(code, limits={"maxMemoryBytes": CAP * MIB})) == 130
+
+
+@pytest.mark.thorough
+@settings_of_hypothesis(max_examples=25, deadline=None)
+@given_values(before=some.integers(0, CAP), child=some.integers(0, CAP), during=some.integers(0, CAP))
+def test_no_child_and_caller_hold_more_than_the_cap_together(
+    tmp_path_factory: pytest.TempPathFactory, before: int, child: int, during: int
+) -> None:
+    async def one() -> RunResponse:
+        given = settings(tmp_path_factory.mktemp("state"))
+        script = next(one for one in SCRIPTS if one.name == "holds")
+        library_of(given, Broker(given).store).approve(script)
+        async with Broker(given, tools=[meet]) as broker:
+            return await tried(broker, before, child, during)
+
+    response = asyncio.run(one())
+    # Both stood in `meet` at once.
+    assert not response.ok or before + child + during <= CAP
 
 
 async def test_it_ends_with_its_caller(broker: Broker) -> None:
@@ -358,3 +467,27 @@ async def test_a_program_keeps_the_script_of_a_run(tmp_path: Path) -> None:
             await broker.save(ran.usage.run_id, name)
         assert [*library(broker).file("both").header.tools] == ["local.close", "local.issues"]
         assert [*library(broker).file("commented").header.tools] == ["local.issues"]
+
+
+async def test_an_approval_in_a_child_is_not_waited_for_and_one_of_the_script_is(tmp_path: Path) -> None:
+    CALLS.clear()
+    script = kept("closes", CLOSES, ("local.close",))
+    for asked in ("local.close", "scripts.closes"):
+        policy = {"default": {"approve": [asked]}}
+        given = settings(tmp_path / asked, policy=policy, auth={"keyring": "off"})
+        library_of(given, Broker(given).store).approve(script)
+        async with Broker(given, tools=[issues, close]) as broker:
+            response = await broker.run(CALL.replace("weekly_report", "closes"), durable=True)
+            codes = [one.code for one in response.diagnostics]
+            if asked == "local.close":
+                error = failure(response)
+                assert (
+                    "closes failed: ToolCallError: close was not called: the user must approve"
+                    in error.message
+                )
+                assert "not parked" in str(error.hint) and "RUN_PARKED" not in codes
+                continue
+            assert "RUN_PARKED" in codes and CALLS == []
+            resumed = await broker.resume(str(response.usage.run_id), "accepted")
+            assert succeeded(resumed) == {"closed": "2026-11-02"}
+    assert CALLS == ["close 2026-11-02"]

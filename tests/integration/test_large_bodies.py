@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
+from cellblock.base import payload
 from cellblock.base.budget import Metered
 from cellblock.base.raw_json import RawJson, is_light
-from cellblock.run import payload
 from cellblock.tools.upstream.wire import messages
 from support.brokers import ready
 from support.entries import SERVERS, settings

@@ -1,6 +1,7 @@
 """Client credentials with a private key: it signs an assertion for each token and is shown to nobody (RFC 7523)."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +63,16 @@ async def why_not(place: World) -> str:
 @pytest.mark.parametrize(
     ("algorithm", "key"),
     [
-        pytest.param("RS256", rsa_key(), id="RS256", marks=pytest.mark.thorough),
-        pytest.param("ES256", ec.generate_private_key(ec.SECP256R1()), id="ES256"),
-        pytest.param("EdDSA", ed25519.Ed25519PrivateKey.generate(), id="EdDSA"),
+        pytest.param("RS256", rsa_key, id="RS256", marks=pytest.mark.thorough),
+        pytest.param("ES256", lambda: ec.generate_private_key(ec.SECP256R1()), id="ES256"),
+        pytest.param("EdDSA", ed25519.Ed25519PrivateKey.generate, id="EdDSA"),
     ],
 )
 async def test_a_key_signs_for_each_token(
-    tmp_path: Path, algorithm: str, key: Key, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, algorithm: str, key: Callable[[], Key], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    private, public = written(tmp_path, key)
+    private, public = written(tmp_path, key())
     async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
         async with ready(place.settings) as broker:
             assert succeeded(await within(broker.run(WHOAMI))) == "ada"

@@ -1,9 +1,7 @@
 """Canaries: nothing of `state.url` and `state.key` in a log, a page, a command's output, or a command line."""
 
-import asyncio
 import base64
 import json
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 
 from cellblock.app.cli.main import main
-from support.entries import CELLBLOCK
+from support.commands import cellblock
 from support.http_daemon import Daemon, daemon
 from support.parked_runs import parked
 from support.postgresql import Postgres
@@ -28,10 +26,9 @@ async def said_by(served: Daemon, *words: str) -> str:
     options = ["--config", str(served.folder / "cellblock.json"), "--state-dir", str(served.folder / "s")]
     if words[0] in ("dashboard", "doctor"):
         options += ["--url", served.url]
-    process = await asyncio.create_subprocess_exec(str(CELLBLOCK), *words, *options, stdout=PIPE, stderr=PIPE)
-    out, err = await within(process.communicate(), 120)
+    _, out, err = await cellblock(*words, *options)
     assert out or err, words
-    return (out + err).decode()
+    return out + err
 
 
 async def everything(served: Daemon, *commands: str) -> str:

@@ -4,9 +4,10 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from playwright.async_api import Browser, async_playwright
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -31,8 +32,11 @@ def browser_path() -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def browser() -> AsyncGenerator[Browser]:
+async def browser() -> AsyncGenerator["Browser"]:
     """Starts it; at the end its processes are gone."""
+    # Imported here: each process that collects tests would do it.
+    from playwright.async_api import async_playwright
+
     # As root, Chromium does not start with its own sandbox.
     flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     options: dict[str, Any] = {"executable_path": browser_path(), "args": flags, "timeout": 60_000}

@@ -9,7 +9,9 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
+from cellblock.base import payload
 from cellblock.base.budget import Account
+from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.pool.pool import Pool
 from cellblock.run.context import RunContext
@@ -27,6 +29,7 @@ from cellblock.tools.catalog.modules import ModuleUrls
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 from cellblock.types.discovery import DiscoveryCache
 from cellblock.types.learning.learner import Learner
 from cellblock_worker.wire import protocol
@@ -220,10 +223,17 @@ class FakeUpstreams:
         return frozenset()
 
     def caller(self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin) -> Tool:
-        """The function itself."""
-        if (asks := self._asking.get(tool.tool_name)) is not None:
-            return lambda arguments: asks(arguments, origin)
-        return self.tools[tool.tool_name]
+        """The function itself, whose plain data becomes JSON."""
+
+        async def call(arguments: dict[str, Any]) -> Any:
+            asks = self._asking.get(tool.tool_name)
+            work = self.tools[tool.tool_name](arguments) if asks is None else asks(arguments, origin)
+            result = await work
+            return (
+                result if isinstance(result, ToolResult | ResourceResult) else RawJson(payload.encode(result))
+            )
+
+        return call
 
 
 async def echo(arguments: dict[str, Any]) -> Any:

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jsonschema
+from mcp_types import CallToolResult
 
+from cellblock.base.raw_json import RawJson
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import PythonTool, read_tool
 
@@ -14,6 +16,13 @@ BOXED_STRING = {
     "required": ["result"],
     "x-dedalus-box": {"field": "result"},
 }
+
+MOST = 16 * 1024 * 1024
+
+
+def data_of(result: RawJson | CallToolResult) -> Any:
+    """What a script gets of a Python tool's result, as data; MCP content as it is."""
+    return result.decoded() if isinstance(result, RawJson) else result
 
 
 def made(function: Callable[..., Any]) -> PythonTool:
@@ -46,10 +55,10 @@ def _without_required(schema: Any) -> Any:
 
 async def gives(function: Callable[..., Any], /, **arguments: Any) -> Any:
     """The structured content of a call, which must fit the output schema."""
-    calls = PythonCalls(bound=20, threads=1)
+    calls = PythonCalls(bound=20, threads=1, most=MOST)
     python_tool = made(function)
     try:
-        value = await calls.call(python_tool, arguments)
+        value = data_of(await calls.call(python_tool, arguments))
     finally:
         await calls.close()
     if python_tool.output_schema is not None:

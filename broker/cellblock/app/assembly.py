@@ -39,7 +39,7 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
 from cellblock.serve.service import FrontConfig
 from cellblock.tools.catalog.model import Catalog
-from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths
+from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths, policy_ids
 
 if TYPE_CHECKING:
     import zmq
@@ -184,7 +184,7 @@ def policy_of(
     """Returns what clients are granted, and where data may go. Raises ConfigError."""
     from cellblock.app.config.named_secrets import every_secret
 
-    server_ids, policy = module_paths([*settings.servers, LOCAL_SERVER]).values(), settings.cellblock.policy
+    server_ids, policy = policy_ids(settings.servers), settings.cellblock.policy
     held = None
     if policy.secrets != "off":
         held = Secrets(policy.secrets, settings.servers, every_secret(), later_secrets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from cellblock.app.replay import replay
@@ -45,8 +45,7 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Gives it as JSON data."""
-        found = [{"verdict": one.verdict, "place": one.place, "what": one.what} for one in self.findings]
-        return {"name": self.name, "verdict": self.verdict, "findings": found, "notes": self.notes}
+        return {"name": self.name, "verdict": self.verdict, **asdict(self)}
 
 
 async def replayed(script: KeptScript, trial: Trial, settings: Settings) -> list[Finding]:

@@ -4,12 +4,12 @@ Python data is, without encoding it."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic_core import from_json
 
@@ -92,9 +92,10 @@ def is_deeper(raw: bytes, most: int) -> bool:
 TEXT_CHARS: Final = 16
 """Counts so many characters of a text as one value more: values of that size take about as long to encode."""
 
-
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
-"""Has the types of most values, which weigh nothing more; others are told apart by what they inherit from."""
+"""Has the types of most values that are no texts; they weigh nothing more."""
+
+_kind_of: Callable[[object], type[object]] = type
 
 
 def is_small(value: object) -> bool:
@@ -111,23 +112,25 @@ def weight_of(value: object, most: int) -> int:
             weight += 1
             if weight > most:
                 return weight
-            # A look at the type itself first: of most values it says all, and of unions each use makes one.
-            if type(item) in _SCALARS:
+            # By the type itself: of most values it says all.
+            kind = _kind_of(item)
+            if kind is str:
+                weight += len(item) // TEXT_CHARS
+            elif kind is dict:
+                waiting += (item, item.values())
+            elif kind is list:
+                waiting.append(item)
+            elif kind in _SCALARS:
                 continue
-            if type(item) is list:
-                waiting.append(cast("list[Any]", item))
-            elif type(item) is str or isinstance(item, str | bytes):
-                weight += len(cast("str", item)) // TEXT_CHARS
-            elif isinstance(item, dict):
-                known = cast("dict[object, Any]", item)
-                waiting += (known.keys(), known.values())
-            elif isinstance(item, bytearray | memoryview):
-                weight += len(cast("bytearray", item)) // TEXT_CHARS
-            elif isinstance(item, list | tuple | set | frozenset | deque):
-                waiting.append(cast("Iterable[Any]", item))
-            elif not isinstance(item, int | float | type | Enum | None):
+            elif issubclass(kind, (str, bytes, bytearray, memoryview)):
+                weight += len(item) // TEXT_CHARS
+            elif issubclass(kind, dict):
+                waiting += (item.keys(), item.values())
+            elif issubclass(kind, (list, tuple, set, frozenset, deque)):
+                waiting.append(item)
+            elif not issubclass(kind, (int, float, type, Enum)):
                 waiting.append(getattr(item, "__dict__", {}).values())
-                if slots := _slots_of(cast("Any", type(item))):
+                if slots := _slots_of(kind):
                     waiting.append([getattr(item, name, None) for name in slots])
     return weight
 

@@ -60,9 +60,9 @@ class Lease:
         began: Whether its run has been sent.
     """
 
-    def __init__(self, pool: Pool, host: bytes, token: bytes, events: LeaseEvents, client: str) -> None:
-        self._pool = pool
-        self.host = host
+    def __init__(self, pool: Pool, host: _Host, token: bytes, events: LeaseEvents, client: str) -> None:
+        self._pool, self._of = pool, host
+        self.host = host.identity
         self.token = token
         self.events = events
         self.client = client
@@ -70,7 +70,17 @@ class Lease:
 
     def send(self, message: RunMessage, body: bytes = b"") -> None:
         """Sends the host a message of the run. Raises OSError when the host cannot be reached."""
-        self._pool.send(self, message, body)
+        host = self._of
+        if host.is_gone:
+            raise ConnectionError("the worker host is gone")
+        try:
+            host.link.send(self.host, self.token, message, body)
+        except OSError:
+            host.is_reached = False
+            raise
+        if not self.began:
+            self.began = True
+            self._pool.repeat_grants(host)
 
     def release(self) -> None:
         """Gives the place back; later messages under the token are dropped."""
@@ -86,7 +96,8 @@ RunMessage: TypeAlias = (
     | protocol.Reply
     | protocol.Pause
     | protocol.Resume
-    | protocol.Charge
+    | protocol.Lend
+    | protocol.Repay
     | protocol.Last
     | protocol.Cancel
 )
@@ -106,6 +117,7 @@ class _Host:
     """Holds what a shared host has lent and is still to be told back."""
     is_reached: bool = True
     """Says whether the last message to the host could be sent: one whose death is not noticed yet gets no run."""
+    is_gone: bool = False
 
     @property
     def free(self) -> int:
@@ -230,23 +242,9 @@ class Pool:
         host = self._hosts.get(lease.host)
         if host is not None:
             host.leases.pop(lease.token, None)
-            self._repeat_grants(host)
+            self.repeat_grants(host)
         self._admission.end(lease.client)
         self._let_in()
-
-    def send(self, lease: Lease, message: protocol.ToHost, body: bytes) -> None:
-        """Sends a message to the host of a lease. Raises OSError when the host cannot be reached."""
-        host = self._hosts.get(lease.host)
-        if host is None:
-            raise ConnectionError("the worker host is gone")
-        try:
-            host.link.send(lease.host, lease.token, message, body)
-        except OSError:
-            host.is_reached = False
-            raise
-        if not lease.began:
-            lease.began = True
-            self._repeat_grants(host)
 
     def keep_keys(self, prefix: str) -> None:
         """Has the hosts end what they keep for runs whose key begins otherwise: no such run will come."""
@@ -267,6 +265,7 @@ class Pool:
         host = self._hosts.pop(identity, None)
         if host is None:
             return
+        host.is_gone = True
         for lease in list(host.leases.values()):
             tell(lease.events.host_lost, why)
 
@@ -349,10 +348,10 @@ class Pool:
             return
         host.capacity = grant.places
         host.grants.append(grant.places)
-        self._repeat_grants(host)
+        self.repeat_grants(host)
         self._let_in()
 
-    def _repeat_grants(self, host: _Host) -> None:
+    def repeat_grants(self, host: _Host) -> None:
         """Repeats what the host has lent, behind every run that is over it: it may lend to others what this broker has
         no more, and a lease may have its run still to send."""
         while host.grants:
@@ -402,7 +401,7 @@ class Pool:
         return self._admission.may_start(client, *self._free_and_reserved())
 
     def _grant(self, host: _Host, events: LeaseEvents, client: str) -> Lease:
-        lease = Lease(self, host.identity, secrets.token_bytes(TOKEN_BYTES), events, client)
+        lease = Lease(self, host, secrets.token_bytes(TOKEN_BYTES), events, client)
         host.leases[lease.token] = lease
         return lease
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import zmq
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import FrameError, unpack_header
+from cellblock_worker.wire.frames import FrameError
 from cellblock_worker.wire.loop_socket import LoopSocket
 
 
@@ -116,6 +116,6 @@ def read_parts(parts: list[bytes], max_message_bytes: int) -> tuple[bytes, proto
     if len(parts) != 4:
         raise FrameError(f"{len(parts)} parts")
     _, token, raw_header, body = parts
-    message = protocol.parse_from_host(unpack_header(raw_header))
+    message = protocol.read_from_host(raw_header)
     protocol.check_body(message, len(body), max_message_bytes)
     return token, message, body

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
+from cellblock.base import payload
 from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.json import is_array
 from cellblock.base.raw_json import MOST_VALUES, is_light, values_in
 from cellblock.base.steps import next_step
 from cellblock.base.suggest import nearest_names
-from cellblock.run import payload
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.schemas.cost import NotCheckable
 from cellblock.tools.schemas.example import CheckedSchema, ValidatorCache
@@ -18,6 +18,9 @@ from cellblock.tools.schemas.explain import Violation, corrective_hint
 
 MOST_ESCAPES: Final = 1_500_000
 """Bounds the escaped characters of an input: they take most of the time of its texts."""
+
+UNMETERED_BYTES: Final = 1024
+"""Bounds an input whose check counts for nothing, if it fits at once: metering would take longer."""
 
 MAX_TEXTS: Final = 8
 """Bounds the texts in one input that are read as JSON."""
@@ -44,9 +47,12 @@ class CallInputs:
             ToolCallError: It is too much to be decoded or checked; the tool was not called.
         """
         label = f"{server.server_id}.{tool.export_name}"
-        schema = self._schemas.get(tool.input_schema, label=label)
+        schema = self._schemas.get_or_make(tool.input_schema, label)
         if is_light(body):
-            return await self._checked(tool, schema, _decoded(tool, body))
+            value = _decoded(tool, body)
+            if len(body) <= UNMETERED_BYTES and schema.validator.takes_at_once(value, len(body)):
+                return value
+            return await self._checked(tool, schema, value)
         if (much := _too_much(body)) is not None:
             raise _not_read(tool, f"has over {much}")
         # Between the steps, others have their turn.

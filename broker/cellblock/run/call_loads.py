@@ -77,7 +77,8 @@ class CallLoads:
     def leave(self, size: int) -> None:
         """Notes that a call is over, and lets in those inputs that wait."""
         self._decoded -= size
-        self._let_in()
+        if self._waiting:
+            self._let_in()
 
     def _fits(self, size: int) -> bool:
         return self._decoded == 0 or self._decoded + size <= self._most

@@ -6,8 +6,8 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -24,11 +24,12 @@ from cellblock.base.errors import (
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.call_inputs import CallInputs
 from cellblock.run.call_loads import CallLoads
-from cellblock.run.call_results import FoundResult, result_of
+from cellblock.run.call_results import Unwrapped, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import WAITS, CallFacts
 from cellblock.run.failed_calls import fit_hint
 from cellblock.run.hook import Facts
+from cellblock.run.lending import Lender
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, TraceEntry
@@ -75,24 +76,6 @@ class CallCounts(NamedTuple):
     not_started: int
 
 
-@dataclass(slots=True)
-class Inner:
-    """Counts what the scripts that a run has called have used."""
-
-    cpu_ms: int = 0
-    log_bytes: int = 0
-    peak_bytes: int = 0
-
-
-class _Answered(NamedTuple):
-    """Holds one successful answer, for who learns from it."""
-
-    server_id: str
-    learnt_as: str
-    tool: ToolEntry
-    found: FoundResult
-
-
 class ToolCalls:
     """Makes all calls of one run.
 
@@ -102,13 +85,13 @@ class ToolCalls:
         room: Gives what to wait for where the script does not read its answers: no call is sent before it.
         clock: The run's wall clock; it stands still while the user is asked, or the client by a server.
         questions: Has what servers ask, and which logins calls need; None in a run that is never parked.
+        lender: Has what the scripts that the run calls may use; None: it calls none.
 
     Attributes:
         calls: What is known of them, in the order in which they were made; those of scripts that were called, too.
         context: What the run is made of.
         clock: The run's.
-        inner: What those scripts have used.
-        one_child: Held while such a script runs.
+        lender: As it was given.
     """
 
     def __init__(
@@ -118,6 +101,7 @@ class ToolCalls:
         room: Callable[[], Awaitable[object] | None],
         clock: RunClock,
         questions: Questions | None = None,
+        lender: Lender | None = None,
     ) -> None:
         self.calls: list[CallFacts] = []
         self.remarks: dict[str, Diagnostic] = {}
@@ -127,31 +111,29 @@ class ToolCalls:
 
         self._questions = questions
         self.context = self._context = context
-        self.inner: Final = Inner()
-        self.one_child: Final = asyncio.Lock()
+        self.lender: Final = lender
         self._earlier_inner = 0
         self._reply = reply
         self._room = room
         self.clock = self._clock = clock
         self._variables = contextvars.copy_context()
+        self._loop = asyncio.get_running_loop()
+        self._origin = CallOrigin(context.requester, clock.standing_still, account=context.account)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._came: Callable[[int, CallFacts, bool, bytes], None] | None = None
         self._turns = asyncio.Semaphore(CONCURRENT_CALLS)
         self._loads = CallLoads(context.max_message_bytes, context.account)
         self._inputs = CallInputs(context.schemas, context.account)
-        self._waiting_since: float | None = None
-        self._waited = 0.0
+        self._waiting_since = self._waited = 0.0
         self.under_way = 0
         """Counts the calls that have no answer yet."""
 
-        self._abandoned = False
-        self._noted: list[_Answered] = []
-        self._noted_bytes = 0
+        self._is_plain = context.secrets is None and (context.rules is None or context.rules.flow is None)
+        """Says whether nobody looks at what comes of a call before its script."""
 
-    @property
-    def at_limit(self) -> bool:
-        """Says whether the next call would be over `maxToolCalls`."""
-        return self.calls_left <= 0
+        self._abandoned = False
+        self._noted: list[tuple[str, ToolEntry, Unwrapped]] = []
+        self._noted_bytes = 0
 
     @property
     def calls_left(self) -> int:
@@ -163,7 +145,7 @@ class ToolCalls:
     @property
     def wait_ms(self) -> int:
         """Gives the time during which at least one call was under way, in milliseconds."""
-        running = time.monotonic() - self._waiting_since if self._waiting_since is not None else 0.0
+        running = time.monotonic() - self._waiting_since if self.under_way else 0.0
         return int((self._waited + running) * 1000)
 
     def begin(self, call_id: int, server_id: str, tool_name: str, body: bytes) -> CallFacts:
@@ -177,7 +159,7 @@ class ToolCalls:
         held = self._loads.hold(len(body))
         # A call belongs to the request that made the run, not to whoever brought the worker's message.
         work = self._execute(call_id, call, body, held=held)
-        task = asyncio.create_task(work, context=self._variables.copy())
+        task = self._loop.create_task(work, context=self._variables.copy())
         self._tasks[call_id] = task
         return call
 
@@ -191,7 +173,7 @@ class ToolCalls:
         rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
         if rules is None or call.certainty is Certainty.NOT_STARTED:
             return
-        found = (tool for tool in _callable(server) if tool.tool_name == tool_name) if server else iter(())
+        found = (tool for tool in (_callable(server) if server else ()) if tool.tool_name == tool_name)
         tool = next(found, None)
         if rules.flow is not None:
             rules.flow.recorded(server, tool, facts.label)
@@ -253,7 +235,9 @@ class ToolCalls:
 
     async def _execute(self, call_id: int, call: CallFacts, body: bytes, *, held: bool) -> None:
         context, watch, questions = self._context, self._context.watch, self._questions
-        self._count(1)
+        if self.under_way == 0:
+            self._waiting_since = time.monotonic()
+        self.under_way += 1
         size, entered = len(body), False
         tool: ToolEntry | None = None
         call.arguments = body
@@ -269,7 +253,9 @@ class ToolCalls:
             arguments = await self._inputs.read(server, tool, body)
             if context.secrets is not None:
                 arguments = await context.secrets.for_call(server.config_name, tool, arguments)
-            origin = self._origin_of(call_id, call, body)
+            origin = self._origin
+            if questions is not None or server.is_scripts:
+                origin = self._origin_of(call_id, call, body)
             if context.rules is not None and context.rules.flow is not None:
                 origin = context.rules.flow.origin(origin, server, tool)
             function = context.upstreams.caller(server, tool, origin)
@@ -280,14 +266,14 @@ class ToolCalls:
             if questions is not None:
                 questions.check_login(call_id, call.server, tool)
             result = await self._made(call_id, call, server, tool, arguments, function)
-            found = await result_of(result, call.server, tool, context.max_message_bytes, context.account)
+            found = await result_of(result, call.server, tool, context.max_message_bytes)
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self._answer(call_id, call, ok=True, body=found.body)
             self._remark(call, server, tool, result, found)
             call.result = found.body
             if tool is not server.reads:
-                self._note(_Answered(call.server, server.learnt_as, tool, found))
+                self._note(server, tool, found)
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             if tool is not None and isinstance(error, ToolCallError):
@@ -316,7 +302,9 @@ class ToolCalls:
                 self._loads.drop(size)
             if entered:
                 self._loads.leave(size)
-            self._count(-1)
+            self.under_way -= 1
+            if self.under_way == 0:
+                self._waited += time.monotonic() - self._waiting_since
             self._tasks.pop(call_id, None)
             if questions is not None:
                 questions.call_is_over(call_id)
@@ -346,7 +334,8 @@ class ToolCalls:
                         await self._context.kept.before_call(call_id)
                     call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                     self._context.watch.call_sent(call)
-                    return await self._labelled(call, server, tool, function(arguments))
+                    work = function(arguments)
+                    return await (work if self._is_plain else self._labelled(call, server, tool, work))
             except AuthenticationFailed as error:
                 if self._questions is None or self._came is not None:
                     raise
@@ -376,21 +365,15 @@ class ToolCalls:
         return result if secrets is None else await secrets.incoming(result)
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
-        account, caller = self._context.account, OuterCall(self, call)
+        origin = replace(self._origin, caller=OuterCall(self, call))
         if self._questions is None:
-            return CallOrigin(
-                self._context.requester, self._clock.standing_still, account=account, caller=caller
-            )
-        asked = self._questions.of_call(call_id, call, body)
-        return CallOrigin(
-            self._context.requester,
-            self._clock.standing_still,
-            asked,
+            return origin
+        return replace(
+            origin,
+            asked=self._questions.of_call(call_id, call, body),
             run=self._questions,
             sends=partial(self._questions.sends, call_id),
             round=self._questions.round_of_call(call_id),
-            account=account,
-            caller=caller,
         )
 
     def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
@@ -443,27 +426,25 @@ class ToolCalls:
         else:
             self._came(call_id, call, ok, body)
 
-    def _note(self, answered: _Answered) -> None:
+    def _note(self, server: ServerEntry, tool: ToolEntry, found: Unwrapped) -> None:
         """Notes an answer, and keeps it for who learns from it: that one is not told at once, as the script's next call
         would wait for it."""
-        server_id, _, tool, found = answered
         if self._context.answers is not None:
-            self._context.answers.add(server_id, tool.tool_name, found.kind, found.body)
-        self._noted.append(answered)
-        self._noted_bytes += len(answered.found.body)
+            self._context.answers.add(server.server_id, tool.tool_name, found.kind, found.body)
+        self._noted.append((server.learnt_as, tool, found))
+        self._noted_bytes += len(found.body)
         if self._came is not None or len(self._noted) >= NOTED_ANSWERS or self._noted_bytes >= NOTED_BYTES:
             self._tell_noted()
 
     def _tell_noted(self) -> None:
-        learner = self._context.learner
-        for _, learnt_as, tool, found in self._noted:
-            if learner is not None:
+        if (learner := self._context.learner) is not None:
+            for learnt_as, tool, found in self._noted:
                 learner.offer(learnt_as, tool, found.kind, found.body, self._context.watch.facts.principal)
         self._noted.clear()
         self._noted_bytes = 0
 
     def _remark(
-        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, found: FoundResult
+        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, result: object, found: Unwrapped
     ) -> None:
         remarks = result.remarks() if isinstance(result, ToolResult) else []
         # A text that is the structured content, alone, stays one, whatever `unwrap` is.
@@ -479,14 +460,6 @@ class ToolCalls:
         call.over = True
         call.duration_ms = int((time.monotonic() - call.started) * 1000)
 
-    def _count(self, step: int) -> None:
-        self.under_way += step
-        if self.under_way == 1 and step == 1:
-            self._waiting_since = time.monotonic()
-        elif self.under_way == 0 and self._waiting_since is not None:
-            self._waited += time.monotonic() - self._waiting_since
-            self._waiting_since = None
-
 
 class OuterCall(NamedTuple):
     """Says which call of which run a run is."""
@@ -495,11 +468,9 @@ class OuterCall(NamedTuple):
     call: CallFacts
 
 
-def _callable(server: ServerEntry) -> Iterator[ToolEntry]:
-    """Yields what scripts may call of a server: its tools, and what reads its resources."""
-    yield from server.tools
-    if server.reads is not None:
-        yield server.reads
+def _callable(server: ServerEntry) -> tuple[ToolEntry, ...]:
+    """Gives what scripts may call of a server: its tools, and what reads its resources."""
+    return server.tools if server.reads is None else (*server.tools, server.reads)
 
 
 def _too_much(tool: str) -> ToolCallError:

@@ -13,11 +13,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from cellblock.base import payload
 from cellblock.base.errors import CellblockError, Certainty, Overloaded, ToolCallError, ToolNotFound
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.policy import Grant
 from cellblock.run.calls import IN_FLIGHT, OuterCall
 from cellblock.run.flows.labels import NOTHING
+from cellblock.run.lending import Lender
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
 from cellblock.run.run import HOST_GRACE_SECONDS
@@ -62,8 +64,8 @@ class Children:
     ) -> None:
         self._run, self._find, self._capacity = run, find, capacity
 
-    async def call(self, tool: ToolEntry, arguments: Any, origin: CallOrigin) -> Any:
-        """Calls a script, as a tool is called: gives its result, plain data. Raises ScriptError."""
+    async def call(self, tool: ToolEntry, arguments: Any, origin: CallOrigin) -> RawJson:
+        """Calls a script, as a tool is called: gives its result as JSON. Raises ScriptError."""
         name, caller = tool.tool_name, origin.caller
         script = await asyncio.to_thread(self._find, name)
         if script is None:
@@ -81,8 +83,9 @@ class Children:
             "reuse": False,
         }
         if isinstance(caller, OuterCall):
-            async with caller.calls.one_child:
-                response = await self._within(name, request, caller)
+            assert caller.calls.lender is not None
+            async with caller.calls.lender.turn:
+                response = await self._within(name, request, caller, caller.calls.lender)
         else:
             assert isinstance(caller, Caller)
             response = await self._run(request, caller)
@@ -90,41 +93,44 @@ class Children:
             raise _failed(name, response)
         return await asyncio.to_thread(_result, name, script.output, response)
 
-    async def _within(self, name: str, request: dict[str, Any], outer: OuterCall) -> RunResponse:
+    async def _within(
+        self, name: str, request: dict[str, Any], outer: OuterCall, lender: Lender
+    ) -> RunResponse:
         if self._capacity() < 2:
             raise _refusal(name, "the pool has one place, which its caller has", "Raise pool.capacity to 2.")
-        calls, context, inner = outer.calls, outer.calls.context, outer.calls.inner
+        calls, context = outer.calls, outer.calls.context
         limits = context.limits
-        # The rest is for the caller itself: what it has used by now, its host alone knows.
-        cpu_ms = (limits.max_cpu_ms - context.used_cpu_ms - inner.cpu_ms) // 2
+        lent = await lender.lend()
+        cpu_ms, log_bytes = min(lent.cpu_ms, limits.max_cpu_ms), min(lent.log_bytes, limits.max_log_bytes)
         left_ms = int((calls.clock.left - HOST_GRACE_SECONDS) * 1000)
-        if cpu_ms < 1 or left_ms < 1:
-            raise _refusal(name, "its caller has used up its time", "Call fewer scripts in one run.")
-        request["limits"] = {
-            "timeoutMs": left_ms,
-            "maxCpuMs": cpu_ms,
-            "maxMemoryBytes": limits.max_memory_bytes,
-            "maxLogBytes": max(0, limits.max_log_bytes - inner.log_bytes),
-            "maxToolCalls": calls.calls_left,
-        }
-        facts = context.watch.facts
-        caller = Caller(facts.client, Grantee(facts.principal, context.approver), None, context.requester)
-        flow = None if context.rules is None else context.rules.flow
-        calls.clock.charge(cpu_ms)
-        used = cpu_ms
+        used = cpu_ms, log_bytes
         try:
+            if not (cpu_ms and lent.memory_bytes and left_ms > 0):
+                used = 0, 0
+                raise _refusal(
+                    name, "its caller has used up its time, or its memory", "Call fewer scripts in one run."
+                )
+            request["limits"] = {
+                "timeoutMs": left_ms,
+                "maxCpuMs": cpu_ms,
+                "maxMemoryBytes": min(lent.memory_bytes, limits.max_memory_bytes),
+                "maxLogBytes": log_bytes,
+                "maxToolCalls": calls.calls_left,
+            }
+            facts = context.watch.facts
+            caller = Caller(facts.client, Grantee(facts.principal, context.approver), None, context.requester)
+            flow = None if context.rules is None else context.rules.flow
             response = await self._run(request, caller, outer=outer, label=flow.label if flow else NOTHING)
-            used = min(cpu_ms, response.usage.cpu_ms)
+            logged = sum(len(entry.message.encode("utf-8", "replace")) for entry in response.logs)
+            used = min(cpu_ms, response.usage.cpu_ms), min(log_bytes, logged)
         finally:
-            calls.clock.charge(used - cpu_ms)
-            inner.cpu_ms += used
-            context.account.add_cpu(used)
+            lender.repay(*used)
+            context.account.add_cpu(used[0])
         if flow is not None and response.label is not None:
             # Before anything of it goes on to the caller.
             flow.takes(response.label, f"{outer.call.server}.{name}")
             outer.call.label = response.label.pack()
-        inner.log_bytes += sum(len(entry.message.encode("utf-8", "replace")) for entry in response.logs)
-        inner.peak_bytes = max(inner.peak_bytes, response.usage.peak_memory_bytes)
+        lender.peak_bytes = max(lender.peak_bytes, response.usage.peak_memory_bytes)
         return response
 
 
@@ -166,15 +172,17 @@ class Callers:
                     break
 
 
-def _result(name: str, schema: JsonSchema, response: RunResponse) -> Any:
-    result = response.result.decoded() if isinstance(response.result, RawJson) else response.result
+def _result(name: str, schema: JsonSchema, response: RunResponse) -> RawJson:
+    given: Any = response.result
+    result = given.decoded() if isinstance(given, RawJson) else given
     try:
         misfit = InputValidator(schema, label=name, subject="the result", strict=True).judge(result)
     except NotCheckable as error:
         raise _wrong(name, f"cannot be checked against its output schema: {error}") from None
     if misfit is not None:
         raise _wrong(name, f"does not fit its output schema: {misfit.sentence}")
-    return result
+    # What is larger came as JSON.
+    return given if isinstance(given, RawJson) else RawJson(payload.encode(given))
 
 
 def _wrong(name: str, why: str) -> ToolCallError:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
+from cellblock.base import payload
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError
-from cellblock.run import payload
 from cellblock.run.call_inputs import CallInputs
 from cellblock.run.call_results import result_of
 from cellblock.run.calls import CANCEL_BOUND_SECONDS, IN_FLIGHT

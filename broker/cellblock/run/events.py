@@ -221,17 +221,20 @@ class RunWatch:
         """Tells that a tool call begins."""
         self.facts.calls.append(call)
         call.number = len(self.facts.calls)
-        self._tell("call_begun", call)
+        for watcher in self._watchers:
+            tell(watcher.call_begun, self.facts, call)
 
     def call_sent(self, call: CallFacts) -> None:
         """Tells that a call goes to its tool."""
-        self._tell("call_sent", call)
+        for watcher in self._watchers:
+            tell(watcher.call_sent, self.facts, call)
 
     def call_ended(self, call: CallFacts) -> None:
         """Tells that a call is over; of a run that has ended, nothing more is told, unless its tools go on."""
         ended_with = self.facts.response
         if self.facts.ended is None or (ended_with is not None and ended_with.parked and call.over):
-            self._tell("call_ended", call)
+            for watcher in self._watchers:
+                tell(watcher.call_ended, self.facts, call)
 
     def ended(self, response: RunResponse | None) -> None:
         """Tells once that the run is over."""

@@ -48,6 +48,8 @@ CORRECT_IT: Final = (
 )
 """Give hints for exceptions of which nothing is known, without a place and with one."""
 
+ALREADY_PARSED: Final = "What JSON.parse was given is a value already: use it as it is."
+
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
 """Holds names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
 
@@ -191,6 +193,7 @@ def diagnose(
         or _function_hint(name, text, exports, withheld, script)
         or _name_hint(name, text, catalog or Catalog(), _line(script, path))
         or _narrowed_hint(name, _line(script, path))
+        or (ALREADY_PARSED if '"[object Object]" is not valid JSON' in text else "")
         or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
     )
     # Whether nobody caught what `plan.refusal` made of an `import(…)`.

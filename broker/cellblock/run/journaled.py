@@ -148,54 +148,6 @@ class Journaled:
             self._reply(call_id, ok, answer)
 
 
-class NotJournaled:
-    """Stands for the journal of a run that has none.
-
-    Args:
-        breach: As for `Journaled`.
-    """
-
-    comes_back = has_replayed = is_live = False
-
-    def __init__(self, breach: Callable[[str], None]) -> None:
-        self._breach = breach
-
-    def note(self, events: str) -> bool:
-        """Takes the events of a message, of which there are none."""
-        return True
-
-    def flushed(self, body: bytes) -> None:
-        """Ends the run: its worker sends what nobody has asked for."""
-        self._breach("the run is not journaled")
-
-    def live(self) -> None:
-        """Ends the run likewise."""
-        self._breach("the run is not journaled")
-
-    def answers(self, message: protocol.Call | protocol.Query, body: bytes) -> bool:
-        """Says that a request is to be made."""
-        return False
-
-    def begun(self, call_id: int, facts: CallFacts) -> None:
-        """Notes nothing."""
-
-    def answered(self, call_id: int, ok: bool, body: bytes) -> None:
-        """Notes nothing."""
-
-
-def journaled(
-    context: RunContext,
-    calls: ToolCalls,
-    reply: Callable[[int, bool, bytes], None],
-    kill: Callable[[Diagnostic], object],
-    breach: Callable[[str], None],
-) -> Journaled | NotJournaled:
-    """Returns what a run has of its journal; the arguments are as for `Journaled`."""
-    if context.journal is None:
-        return NotJournaled(breach)
-    return Journaled(context, context.journal, calls, reply, kill, breach)
-
-
 def stopped(stop: Stop) -> Diagnostic:
     """Tells why a replay cannot go on."""
     if stop.code == STOPPED:

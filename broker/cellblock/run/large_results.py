@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic_core import from_json, to_json
 
+from cellblock.base import payload
 from cellblock.base.budget import Account, Metered, OverBudget
 from cellblock.base.raw_json import (
     MANY_CONTAINERS,
@@ -23,7 +24,6 @@ from cellblock.base.raw_json import (
 )
 from cellblock.base.steps import next_step
 from cellblock.base.visible import visible
-from cellblock.run import payload
 from cellblock.run.failure import places_in_stacks
 from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import Diagnostic, error_diagnostic

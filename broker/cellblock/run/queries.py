@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Final, NamedTuple, cast
 
+from cellblock.base import payload
 from cellblock.base.errors import ScriptError
 from cellblock.base.json import is_array
-from cellblock.run import payload
 from cellblock.run.replies import encode_error
 from cellblock.types.discovery import Discovery, Operation
 from cellblock_worker.wire.protocol import Query

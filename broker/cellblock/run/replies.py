@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from cellblock.base import payload
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError, shorten
-from cellblock.run import payload
 from cellblock_worker.wire.protocol import TOOK_SHARE
 
 HELD_FACTOR: Final = 4

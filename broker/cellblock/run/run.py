@@ -26,7 +26,8 @@ from cellblock.pool.pool import Lease, RunMessage
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
 from cellblock.run.hook import CANCELLED, STOPPED, KeptRun, Parked
-from cellblock.run.journaled import journaled
+from cellblock.run.journaled import Journaled
+from cellblock.run.lending import Lender
 from cellblock.run.outcome import (
     call_limit,
     ending,
@@ -107,19 +108,18 @@ class Run:
         if context.requester is not None or parks:
             self._pause_ms += PAUSE_MS
         outer = None if context.outer is None else context.outer.calls.clock
-        self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline, outer)
+        self._clock = RunClock(self._pause_ms / 1000, self._tell, self._set_deadline, outer)
+        self._lender = Lender(self._tell)
         self._questions: Questions | None = None
         if kept is not None and parks:
             parking = Parking(lambda: self._calls.under_way, self._park)
             self._questions = Questions(kept, parking, self._clock, context.approver)
-        self._calls = ToolCalls(context, self._reply, self._replies.room, self._clock, self._questions)
-        self._journaled = journaled(
-            context,
-            self._calls,
-            self._reply,
-            self._kill,
-            self._breach,
+        self._calls = ToolCalls(
+            context, self._reply, self._replies.room, self._clock, self._questions, self._lender
         )
+        self._journaled: Journaled | None = None
+        if (journal := context.journal) is not None:
+            self._journaled = Journaled(context, journal, self._calls, self._reply, self._kill, self._breach)
 
     def begin(self, lease: Lease) -> None:
         """Sends the script to the worker that it is leased; `outcome` must be awaited then."""
@@ -189,7 +189,9 @@ class Run:
             self._has_worker(message)
         if life.state is State.RUNNING and isinstance(message, protocol.Call):
             # Before the others: of most messages this is one.
-            if self._is_next(message.id) and self._noted(message.events):
+            if self._is_next(message.id) and (
+                self._journaled is None or self._journaled.note(message.events)
+            ):
                 self._on_call(message, body)
             return
         if life.is_over:
@@ -207,8 +209,11 @@ class Run:
             case _ if not life.is_running:
                 # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
                 return
-            case protocol.Query() if self._is_next(message.id) and self._noted(message.events):
-                self._on_query(message, body)
+            case protocol.Query():
+                if self._is_next(message.id) and (
+                    self._journaled is None or self._journaled.note(message.events)
+                ):
+                    self._on_query(message, body)
             case protocol.Took():
                 if self._replies.took(message.bytes):
                     self._queries.go_on()
@@ -216,6 +221,8 @@ class Run:
                     self._breach(f"it has not read {message.bytes} bytes")
             case protocol.Notice():
                 self._within(self._log.notice(body))
+            case protocol.Lent():
+                self._lender.lent(message)
             case protocol.Noted() | protocol.Live():
                 self._on_journal(message, body)
             case _:
@@ -266,7 +273,7 @@ class Run:
         if self._life.is_running:
             self._deadline.at(seconds, "it let a run pass its deadline")
 
-    def _hold_clock(self, message: protocol.Pause | protocol.Resume | protocol.Charge) -> None:
+    def _tell(self, message: protocol.Pause | protocol.Resume | protocol.Lend | protocol.Repay) -> None:
         if self._life.is_running:
             self._to_host(self._lease, message)
 
@@ -288,7 +295,7 @@ class Run:
         """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until
         the collector comes by, and keep it long. What still comes for the run finds that it is over."""
         self._is_gone = True
-        parts = "calls clock deadline journaled lease log queries questions replies settled"
+        parts = "calls clock deadline journaled lease lender log queries questions replies settled"
         for part in parts.split():
             delattr(self, f"_{part}")
 
@@ -307,19 +314,20 @@ class Run:
     @property
     def _replay_ms(self) -> int:
         """Gives the CPU time in which the run comes back to where it was; 0: it was nowhere before."""
-        return self._limits.max_cpu_ms + REPLAY_CPU_MS if self._journaled.comes_back else 0
+        comes_back = self._journaled is not None and self._journaled.comes_back
+        return self._limits.max_cpu_ms + REPLAY_CPU_MS if comes_back else 0
 
     @property
     def _replays(self) -> bool:
         """Says whether the run still has to come back to the point from which it goes on."""
-        return self._journaled.comes_back and not self._journaled.is_live
+        return self._journaled is not None and self._journaled.comes_back and not self._journaled.is_live
 
     def _note_use(self, kept: KeptRun, ended: protocol.Ended) -> None:
         """Notes what the script has used when it is to go on in another process; its replays do not count."""
         # A worker that makes new calls and does not say that it is live is no honest one.
-        replayed = ended.replay_cpu_ms if self._journaled.has_replayed else 0
+        replayed = ended.replay_cpu_ms if self._journaled and self._journaled.has_replayed else 0
         used = max(kept.earlier_cpu_ms, replayed - REPLAY_CPU_MS)
-        kept.earlier_cpu_ms = used + max(0, ended.cpu_ms - replayed)
+        kept.earlier_cpu_ms = used + max(0, ended.cpu_ms - replayed) + self._lender.cpu_ms
         kept.used_ms = self._used_ms
 
     @property
@@ -365,25 +373,25 @@ class Run:
         self._last_id = call_id
         return True
 
-    def _noted(self, events: str) -> bool:
-        """Takes the events of a journaled run; False: they were none, and the run is over."""
-        return self._journaled.note(events)
-
     def _on_call(self, message: protocol.Call, body: bytes) -> None:
-        if self._calls.at_limit:
+        if self._calls.calls_left <= 0:
             self._kill(call_limit(self._limits.max_tool_calls))
-        elif not self._journaled.answers(message, body):
+        elif self._journaled is None or not self._journaled.answers(message, body):
             facts = self._calls.begin(message.id, message.server, message.tool, body)
-            self._journaled.begun(message.id, facts)
+            if self._journaled is not None:
+                self._journaled.begun(message.id, facts)
 
     def _on_query(self, message: protocol.Query, body: bytes) -> None:
         if self._queries.at_limit:
             self._kill(query_limit(MAX_QUERIES))
-        elif not self._journaled.answers(message, body):
+        elif self._journaled is None or not self._journaled.answers(message, body):
             self._queries.begin(message.id, message.op, body)
 
     def _on_journal(self, message: protocol.Noted | protocol.Live, body: bytes) -> None:
-        if isinstance(message, protocol.Noted):
+        if self._journaled is None:
+            # Nobody has asked for what it sends.
+            self._breach("the run is not journaled")
+        elif isinstance(message, protocol.Noted):
             self._journaled.flushed(body)
         else:
             self._journaled.live()
@@ -402,9 +410,10 @@ class Run:
             self._clock.start((self._timeout_ms + replay_ms) / 1000 + HOST_GRACE_SECONDS)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._life.is_running or self._life.cause is Cause.LEFT:
+        is_running = self._life.state is State.RUNNING
+        if self._journaled is not None and (is_running or self._life.cause is Cause.LEFT):
             self._journaled.answered(call_id, ok, body)
-        if self._life.is_running:
+        if is_running:
             flow = self._context.rules.flow if self._context.key and self._context.rules else None
             if flow is not None and flow.has_risen and not self._is_last:
                 # Those that wait for its process, with the same key, know less.
@@ -413,9 +422,10 @@ class Run:
             self._replies.reply(call_id, ok, body)
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._life.is_running:
-            # What waited too long was replaced by an error.
-            self._journaled.answered(call_id, ok, body)
+        if self._life.state is State.RUNNING:
+            if self._journaled is not None:
+                # What waited too long was replaced by an error.
+                self._journaled.answered(call_id, ok, body)
             self._to_host(self._lease, protocol.Reply(id=call_id, ok=ok), body)
 
     # ---- inside: the response ------------------------------------------------------------------------
@@ -448,7 +458,7 @@ class Run:
             usage=Usage(
                 wall_ms=ended.wall_ms,
                 cpu_ms=ended.cpu_ms + self._context.account.cpu_ms,
-                peak_memory_bytes=max(ended.peak_bytes, self._calls.inner.peak_bytes),
+                peak_memory_bytes=max(ended.peak_bytes, self._lender.peak_bytes),
                 queue_ms=queue_ms,
                 tool_wait_ms=self._calls.wait_ms,
                 tool_calls=len(trace),

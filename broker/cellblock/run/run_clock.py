@@ -32,7 +32,7 @@ class RunClock:
     def __init__(
         self,
         allowance: float,
-        send: Callable[[protocol.Pause | protocol.Resume | protocol.Charge], None],
+        send: Callable[[protocol.Pause | protocol.Resume], None],
         set_bound: Callable[[float], None],
         outer: RunClock | None = None,
     ) -> None:
@@ -84,10 +84,6 @@ class RunClock:
         self._allowance -= self._turn(stopped=False)
         self._send(protocol.Resume())
         self._set_bound(self._left)
-
-    def charge(self, cpu_ms: int) -> None:
-        """Counts CPU milliseconds for the run that another process uses for it; negative ones are given back."""
-        self._send(protocol.Charge(cpu_ms=cpu_ms))
 
     @property
     def left(self) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from cellblock.base import payload
 from cellblock.base.json import is_object
-from cellblock.run import payload
 from cellblock.run.events import RunWatch
 from cellblock.run.failure import places_in_stacks
 from cellblock.run.hook import RunJournal

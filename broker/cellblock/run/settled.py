@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import Any
 
+from cellblock.base import payload
 from cellblock.base.raw_json import is_light
-from cellblock.run import payload
 from cellblock.run.context import RunContext
 from cellblock.run.failure import diagnose, places_in_stacks
 from cellblock.run.journaled import another_run

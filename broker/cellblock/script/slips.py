@@ -13,6 +13,10 @@ MOST_PROSE: Final = 20
 _HIDDEN: Final = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 _ENTITY: Final = re.compile(r"&(?:lt|gt|amp|quot|apos|#39);")
 
+_PYTHON: Final = re.compile(
+    r"\s*+(?:from [\w.]++ import |import [\w.]++\s*+$|(?:async )?def \w|(?:for|if|while|with|elif) .*:\s*+$)"
+)
+
 FENCED: Final = "Send the code alone, as JavaScript, without a Markdown fence."
 NOT_ASYNC: Final = (
     "`await` stands in a function that is not async: write `async` before its parameters, and "
@@ -61,6 +65,8 @@ def syntax_hint(code: str, line: int, column: int) -> str | None:
         return "Line breaks stand as the two characters `\\n`: send real line breaks."
     if "```" in text or "~~~" in text:
         return FENCED
+    if _PYTHON.match(text) is not None:
+        return "It looks like Python: write JavaScript, as the tool's description shows."
     if re.search("[“”‘’]", text):
         return "Write plain quotes in place of typographic ones."
     if re.search(r"\bawait\b", text[max(0, column - 8) : column + 6]):

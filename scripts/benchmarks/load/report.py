@@ -83,11 +83,11 @@ def _sweep_table(rows: Sequence[Result]) -> list[str]:
     text = [
         "\n## Load, in turns with bare processes\n",
         "Medians of the rounds. CPU is milliseconds a run: the whole machine's, which a paced load divides its idle "
-        "moments among, and of the daemon's broker, host, and worker in its run. A closed load counts from half "
-        "a second after its start.\n",
+        "moments among, and of the daemon's broker, host, launcher of workers, and worker in its run. A closed load "
+        "counts from half a second after its start.\n",
         "| script | clients | arrival | way | runs/s | of bare's | p50 ms | of bare's | p90 ms | p99 ms | queue p99 ms "
-        "| CPU | broker | host | worker | errors |",
-        f"|---|---|---|---|{'---:|' * 12}",
+        "| CPU | broker | host | launcher | worker | errors |",
+        f"|---|---|---|---|{'---:|' * 13}",
     ]
     for row in rows:
         latency, cpu = row["latency"], row.get("cpu_ms", {"machine": row.get("cpu_ms_per_run")})
@@ -105,7 +105,7 @@ def _sweep_table(rows: Sequence[Result]) -> list[str]:
             row["scenario"], clients, row.get("arrival", "closed"), _way(row), f"{row['per_second']:.1f}", ratios[0],
             f"{latency['p50_ms']:.2f}", ratios[1], f"{latency['p90_ms']:.1f}", f"{latency['p99_ms']:.1f}",
             f"{row['queue']['p99_ms']:.1f}",
-            *(f"{cpu[part]:.2f}" if cpu.get(part) else "" for part in ("machine", "broker", "host", "worker")),
+            *(f"{cpu[part]:.2f}" if cpu.get(part) else "" for part in sweep.PARTS),
             latency["errors"],
         ]  # fmt: skip
         text.append(f"| {' | '.join(map(str, cells))} |")

@@ -32,6 +32,9 @@ COUNTED: Final = ("count", "errors", "seconds")
 LONGER: Final = 4
 """How much more of it the cell has that latencies are judged by."""
 
+PARTS: Final = ("machine", "broker", "host", "launcher", "worker")
+"""Names what CPU time is counted for; the worker's is that of its runs, as the answers say."""
+
 Arrival = Literal["closed", "paced"]
 
 
@@ -70,7 +73,7 @@ def cells() -> Iterator[Cell]:
 async def turn(front: Front, cell: Cell, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
     """Puts the load on once; gives rate, latencies, and milliseconds of CPU for each run: of the whole machine, and of
     the daemon's parts."""
-    outcome, readings = Outcome(), list[tuple[float, float, float]]()
+    outcome, readings = Outcome(), list[tuple[float, float, float, float]]()
     outcome.edge = lambda: readings.append(_cpu(front, outcome))
 
     async def one(number: int) -> Any:
@@ -87,20 +90,22 @@ async def turn(front: Front, cell: Cell, seconds: float, say: Callable[[str], No
         period = PERIOD_SECONDS * max(1, cell.clients / CORES)
         await paced(one, clients=cell.clients, period=period, seconds=long, outcome=outcome)
     runs = max(1, outcome.latencies.count)
-    machine, broker, host = ((now - then) * 1000 / runs for then, now in zip(*readings, strict=True))
-    cpu = {"machine": machine}
-    if isinstance(front, Embedded):
-        cpu |= {"broker": broker, "host": host, "worker": outcome.worker_ms / runs}
-    return {"cpu_ms": {part: round(ms, 3) for part, ms in cpu.items()}, **outcome.as_json()}
+    used = ((now - then) * 1000 / runs for then, now in zip(*readings, strict=True))
+    cpu = dict(zip(PARTS, (*used, outcome.worker_ms / runs), strict=True))
+    # A launcher that a new one has followed takes what it has used with it.
+    return {"cpu_ms": {part: round(max(0.0, ms), 3) for part, ms in cpu.items()}, **outcome.as_json()}
 
 
-def _cpu(front: Front, outcome: Outcome) -> tuple[float, float, float]:
-    """CPU seconds so far of the machine, of the broker in this process without what is the harness's own there, and of
-    its host; a daemon behind a front-end is not taken apart."""
+def _cpu(front: Front, outcome: Outcome) -> tuple[float, float, float, float]:
+    """CPU seconds so far of the machine, of the broker in this process without what is the harness's own there, of its
+    host, and of what starts the workers for the host; a daemon behind a front-end is not taken apart."""
     if not isinstance(front, Embedded):
-        return processes.busy_seconds(), 0.0, 0.0
+        return processes.busy_seconds(), 0.0, 0.0, 0.0
     own = outcome.own_seconds + front.own_seconds
-    return processes.busy_seconds(), time.process_time() - own, processes.cpu_seconds(front.pid)
+    # What is young is about to be a worker.
+    there = {one.pid for one in processes.tree(front.pid) if one.create_time() < time.time() - 1}
+    launcher = sum(map(processes.cpu_seconds, there - {front.pid, *processes.workers(front.pid)}))
+    return processes.busy_seconds(), time.process_time() - own, processes.cpu_seconds(front.pid), launcher
 
 
 def medians(turns: Sequence[Any]) -> Any:
@@ -163,5 +168,4 @@ def key(cell: Cell) -> dict[str, Any]:
 
 def row_of(rows: list[dict[str, Any]], cell: Cell, way: str) -> dict[str, Any]:
     """The row of a cell through one way."""
-    wanted = {"way": way, **key(cell)}
-    return next(row for row in rows if wanted.items() <= row.items())
+    return next(row for row in rows if {"way": way, **key(cell)}.items() <= row.items())

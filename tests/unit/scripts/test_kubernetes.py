@@ -5,6 +5,7 @@
 
 import base64
 import copy
+import functools
 import json
 import re
 import shutil
@@ -54,7 +55,9 @@ def read(name: str) -> list[Object]:
     return list(YAML(typ="safe", pure=True).load_all((DEPLOY / name).read_text()))
 
 
-BASE = [one for name in ("namespaces", "broker", "hosts") for one in read(f"base/{name}.yaml")]
+@functools.cache
+def base() -> list[Object]:
+    return [one for name in ("namespaces", "broker", "hosts") for one in read(f"base/{name}.yaml")]
 
 
 def configurations() -> list[str]:
@@ -66,8 +69,8 @@ def configurations() -> list[str]:
     ]
 
 
-def the(kind: str, name: str, objects: list[Object] = BASE) -> Object:
-    (found,) = [one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name]
+def the(kind: str, name: str, objects: list[Object] | None = None) -> Object:
+    (found,) = [one for one in objects or base() if one["kind"] == kind and one["metadata"]["name"] == name]
     return found
 
 
@@ -134,7 +137,7 @@ def breaches(objects: list[Object]) -> list[str]:
 
 
 def test_pods_may_what_they_need() -> None:
-    assert breaches(BASE) == []
+    assert breaches(base()) == []
 
 
 def pod_of(objects: list[Object], name: str) -> Object:
@@ -169,13 +172,13 @@ WEAKER: dict[str, Callable[[list[Object]], object]] = {
 
 @pytest.mark.parametrize("what", WEAKER)
 def test_what_grants_more_is_found(what: str) -> None:
-    objects = copy.deepcopy(BASE)
+    objects = copy.deepcopy(base())
     WEAKER[what](objects)
     assert breaches(objects) == [what]
 
 
 def test_a_broker_is_started_with_arguments_that_it_takes_and_asked_where_it_answers() -> None:
-    (container,) = pod_of(BASE, "cellblock-broker")["containers"]
+    (container,) = pod_of(base(), "cellblock-broker")["containers"]
     parsed = make_parser().parse_args(container["args"])
     assert parsed.http == "0.0.0.0:7433" and parsed.token_file == Path("/run/cellblock/token")
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
@@ -183,7 +186,7 @@ def test_a_broker_is_started_with_arguments_that_it_takes_and_asked_where_it_ans
     for path in map(Path, files):
         assert {str(path), str(path.parent)} & mounts
     assert parsed.state_dir not in mounts, "a volume's own folder is root's, and open to all: it is refused"
-    security = pod_of(BASE, "cellblock-broker")["securityContext"]
+    security = pod_of(base(), "cellblock-broker")["securityContext"]
     assert security["fsGroupChangePolicy"] == "OnRootMismatch", "keys stay closed to the group"
     for probe, path in (
         ("startupProbe", "/livez"),
@@ -205,7 +208,7 @@ def test_a_broker_is_started_with_arguments_that_it_takes_and_asked_where_it_ans
 
 def test_a_host_is_started_with_arguments_that_it_takes(tmp_path: Path) -> None:
     pair = make_key_file(tmp_path / "host.key")
-    pod = pod_of(BASE, "cellblock-host")
+    pod = pod_of(base(), "cellblock-host")
     (container,) = pod["containers"]
     assert container["command"] == ["python", "-m", "cellblock_worker"]
     words = [word.replace("$(BROKER_PUBLIC_KEY)", pair.public) for word in container["args"]]
@@ -251,14 +254,14 @@ def test_brokers_are_as_many_as_their_autoscaler_says() -> None:
     }
     assert 2 <= spec["minReplicas"] < spec["maxReplicas"] and "replicas" not in deployment["spec"]
     assert deployment["spec"]["strategy"] == {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    assert "cpu" in broker_of(BASE)["resources"]["requests"], "its share is counted against that"
-    assert not [one for one in BASE if one["kind"] == "PersistentVolumeClaim"]
+    assert "cpu" in broker_of(base())["resources"]["requests"], "its share is counted against that"
+    assert not [one for one in base() if one["kind"] == "PersistentVolumeClaim"]
 
 
 def test_a_broker_has_the_time_to_drain() -> None:
     pod, before = (
-        pod_of(BASE, "cellblock-broker"),
-        broker_of(BASE)["lifecycle"]["preStop"]["sleep"]["seconds"],
+        pod_of(base(), "cellblock-broker"),
+        broker_of(base())["lifecycle"]["preStop"]["sleep"]["seconds"],
     )
     assert (
         pod["terminationGracePeriodSeconds"] >= before + HttpSettings().drain_ms / 1000 + DRAIN_MORE_SECONDS
@@ -268,11 +271,11 @@ def test_a_broker_has_the_time_to_drain() -> None:
 @pytest.mark.parametrize("number", range(2))
 def test_the_configurations_of_the_page_fit_the_pods(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     single = number == 1
-    for variable in broker_of(BASE)["env"]:
+    for variable in broker_of(base())["env"]:
         if not (single and variable["name"].startswith("CELLBLOCK_STATE")):
             monkeypatch.setenv(variable["name"], GIVEN[variable["name"]])
     section = parse_settings(json.loads(configurations()[number])).cellblock
-    container = broker_of(BASE)
+    container = broker_of(base())
     names = [header["value"] for header in container["readinessProbe"]["httpGet"]["httpHeaders"]]
     assert set(names) <= set(section.http.allowed_hosts)
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}

@@ -82,7 +82,7 @@ class WorkerGroup:
         self._folders: list[Path] = []
         self._names: _Names | None = None
         self._limit = self._usage = self._peak = self._reached_file = self._kills_file = -1
-        self._reached = self._kills = 0
+        self._reached = self._kills = self._limit_bytes = 0
         self.lasts = True
         try:
             for version, folder, controllers in hierarchies:
@@ -112,6 +112,11 @@ class WorkerGroup:
         """Limits the group to what is in it now and a run's memory. Raises OSError."""
         if self._names is not None:
             self._set_limit(self._used() + memory_bytes + RUN_ROOM_BYTES)
+
+    def take(self, size: int) -> None:
+        """Takes so much from the run's limit, or gives it back where that is negative. Raises OSError."""
+        if self._names is not None:
+            self._set_limit(self._limit_bytes - size)
 
     def forget_peak(self) -> None:
         """Counts the peak anew, for another run of the same process, where the kernel can."""
@@ -181,6 +186,7 @@ class WorkerGroup:
 
     def _set_limit(self, limit: int) -> None:
         os.pwrite(self._limit, str(limit).encode(), 0)
+        self._limit_bytes = limit
 
 
 class WorkerGroups:

@@ -417,6 +417,14 @@ def limit_at_lease(
     return True
 
 
+def take_memory(pid: int, size: int) -> None:
+    """Takes so much from a live worker's limits of memory, or gives it back where that is negative. Raises OSError."""
+    for limit in (resource.RLIMIT_DATA, resource.RLIMIT_AS) if _LINUX else ():
+        soft, hard = resource.prlimit(pid, limit)
+        if soft != resource.RLIM_INFINITY:
+            resource.prlimit(pid, limit, (soft - size, hard))
+
+
 def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
     """Puts a limit on a process, or leaves the one it has where that is lower: nobody may raise it."""
     _, most = resource.prlimit(pid, limit)

@@ -9,6 +9,7 @@ to take: the mean of its own runs, or the time of a context. Runs wait in their 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -21,8 +22,15 @@ from cellblock_worker.worker.worker import Worker
 BOOT_SECONDS: Final = 0.05
 """Bounds the wait that is expected: as long as the boot that it saves."""
 
+HELD_UP_SECONDS: Final = 0.25
+"""Bounds the wait that is expected where as many processes of the key as there are cores have waited for a core for as
+long as they have run: one more would only take a core from them."""
+
+CORES: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 WAIT_SECONDS: Final = 0.1
-"""Bounds the wait itself: a run may take longer than those before it, and a busy machine has to find a core."""
+"""Bounds the wait itself, or twice the one that is expected does: a run may take longer than those before it, and a
+busy machine has to find a core."""
 
 SURPLUS_SECONDS: Final = 1.0
 """Keeps idle processes of one key beside the one that was used last: those of a burst, of which the next may come at
@@ -72,16 +80,21 @@ class ReusableWorkers:
     def join(self, waiting: Waiting, *, gives_way: bool) -> bool:
         """Has a run wait for a worker that is likely to be ready soon; whether there is one. None is idle for it."""
         key = waiting.run.key
-        times = [
-            worker.ready_in
+        workers = [
+            worker
             for worker in self._of_key.get(key, ())
             if worker.may_have(waiting.run, gives_way=gives_way)
         ]
-        rate = sum(1 / seconds for seconds in times if seconds)
-        ahead = sum(1 for other, _ in self._waiting.values() if other.run.key == key)
-        if ahead + 1 > rate * BOOT_SECONDS:
+        rates = [1 / seconds for worker in workers if (seconds := worker.ready_in)]
+        if not rates:
             return False
-        timer = self._loop.call_later(WAIT_SECONDS, self._late, waiting)
+        ahead = sum(1 for other, _ in self._waiting.values() if other.run.key == key)
+        # Of those whose first run is not over as much is expected as of the others.
+        wait = (ahead + 1) / (sum(rates) * len(workers) / len(rates))
+        held_up = sum(worker.is_held_up for worker in workers)
+        if wait > (HELD_UP_SECONDS if held_up >= CORES else BOOT_SECONDS):
+            return False
+        timer = self._loop.call_later(max(WAIT_SECONDS, 2 * wait), self._late, waiting)
         self._waiting[waiting.token] = (waiting, timer)
         return True
 

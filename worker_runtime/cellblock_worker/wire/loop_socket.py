@@ -64,6 +64,8 @@ class LoopSocket:
         on_message: Callable[[list[bytes]], None],
     ) -> None:
         self._socket = socket
+        # The native ones: what pyzmq has around them is for options that are not used here.
+        self._send = super(zmq.Socket, socket).send
         self._on_message = on_message
         # By peer, whom the first part names at a ROUTER: one that does not read must not hold up others.
         self._is_router = int(socket.get(zmq.TYPE)) == int(zmq.ROUTER)
@@ -126,7 +128,7 @@ class LoopSocket:
         waiting.append(parts)
 
     def _try_send(self, parts: Sequence[bytes]) -> bool:
-        send = self._socket.send
+        send = self._send
         try:
             for part in parts[:-1]:
                 send(part, _MORE)

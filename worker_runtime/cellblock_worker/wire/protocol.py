@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 import msgspec
 from msgspec import Meta
 
-from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header
+from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
 
 PROTOCOL_VERSION: Final = 7
 """Goes up with any change that an older peer would misread; both sides refuse another version."""
@@ -88,9 +88,8 @@ class Message(
 
     max_body: ClassVar[BodyCap] = 0
 
-    def packed(self) -> bytes:
-        """Returns the header as it goes over the wire: its fields in their order. Raises FrameError over its cap."""
-        return pack_header(self)
+    packed = pack_header
+    """Returns the header as it goes over the wire: its fields in their order. Raises FrameError over its cap."""
 
     @property
     def t(self) -> str:
@@ -268,6 +267,14 @@ class Leased(Message, frozen=True):
     wall_ms: Millis
 
 
+class Lent(Message, frozen=True):
+    """Answers a `Lend`. A run that has nothing left, or comes back to where it was, lends nothing."""
+
+    cpu_ms: Millis = 0
+    memory_bytes: Bytes = 0
+    log_bytes: Bytes = 0
+
+
 EndReason = Literal[
     "finished",
     "timeout",
@@ -342,10 +349,16 @@ class Resume(Message, frozen=True):
     """Lets the run's wall clock go on. Only after `Pause`, once."""
 
 
-class Charge(Message, frozen=True):
-    """Counts CPU time for the run's cap that another run uses for it; what is negative is given back."""
+class Lend(Message, frozen=True):
+    """Asks for half of what is left to the run, for another run that counts for it: before `Repay`, the run itself
+    cannot use that. The host answers with `Lent`. One at a time."""
 
-    cpu_ms: Annotated[int, Meta(ge=-(2**53 - 1), le=2**53 - 1)]
+
+class Repay(Message, frozen=True):
+    """Gives back what the run has lent, but for what was used of it."""
+
+    cpu_ms: Millis
+    log_bytes: Bytes
 
 
 class Last(Message, frozen=True):
@@ -398,8 +411,10 @@ REPLY_OPENING: Final = _opening(Reply)
 
 FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
-FromHost = Hello | Status | Grant | Leased | Held | Log | Call | Query | Took | Notice | Noted | Live | Ended
-ToHost = Run | Reply | Pause | Resume | Charge | Last | Cancel | Granted | Demand | Keys | Shutdown
+FromHost = (
+    Hello | Status | Grant | Leased | Held | Lent | Log | Call | Query | Took | Notice | Noted | Live | Ended
+)
+ToHost = Run | Reply | Pause | Resume | Lend | Repay | Last | Cancel | Granted | Demand | Keys | Shutdown
 
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {
     _opening(kind): kind.max_body for kind in get_args(FromWorker)
@@ -432,6 +447,19 @@ parse_from_host: Final[Callable[[dict[str, Any]], FromHost]] = _parser(get_args(
 parse_to_host: Final[Callable[[dict[str, Any]], ToHost]] = _parser(get_args(ToHost))
 """Read a header from or for that side each, and raise FrameError."""
 
+_decode_from_host: Final = msgspec.msgpack.Decoder(FromHost).decode
+
+
+def read_from_host(raw_header: bytes) -> FromHost:
+    """Reads an encoded header, as a rule in one step. Raises FrameError."""
+    if len(raw_header) <= MAX_HEADER_BYTES:
+        try:
+            return _decode_from_host(raw_header)
+        except msgspec.DecodeError:
+            # Below it is said what is wrong.
+            pass
+    return parse_from_host(unpack_header(raw_header))
+
 
 def part_cap(message_bytes: int) -> int:
     """Returns how many bytes nothing on the wire is over, where messages are capped at so many: a frame, or a part of a
@@ -441,7 +469,7 @@ def part_cap(message_bytes: int) -> int:
     return max(message_bytes + LOG_SLACK_BYTES, *fixed) + MAX_HEADER_BYTES
 
 
-def body_cap(cap: BodyCap, *, message_bytes: int, log_bytes: int) -> int:
+def body_cap(cap: BodyCap, message_bytes: int, log_bytes: int) -> int:
     """Returns the cap of a body in bytes, where a run's own numbers are these."""
     if cap == "message_bytes":
         return message_bytes
@@ -452,7 +480,9 @@ def body_cap(cap: BodyCap, *, message_bytes: int, log_bytes: int) -> int:
 
 def check_body(message: Message, size: int, message_bytes: int) -> None:
     """Holds a body against its message's cap, where it is not known what its run may log. Raises FrameError."""
-    most = body_cap(message.max_body, message_bytes=message_bytes, log_bytes=message_bytes)
+    most = message.max_body
+    if not isinstance(most, int):
+        most = message_bytes if most == "message_bytes" else body_cap(most, message_bytes, message_bytes)
     if size > most:
         raise FrameError(f"a body of {size} bytes is over {most}")
 

@@ -59,10 +59,11 @@ def was_killed(returncode: int) -> bool:
 
 @dataclass(slots=True)
 class MemoryEvidence:
-    """Keeps what was seen of one run's memory."""
+    """Keeps what was seen of one run's memory, and how much of what it may use it has lent."""
 
     first: Usage | None = None
     most_data: int = 0
+    lent_bytes: int = 0
     reused: bool = False
 
     def sample(self, usage: Usage) -> None:
@@ -80,7 +81,7 @@ class MemoryEvidence:
         """
         if self.first is None:
             return False
-        enough = memory_bytes * (REUSED_NEAR_SHARE if self.reused else NEAR_LIMIT_SHARE)
+        enough = (memory_bytes - self.lent_bytes) * (REUSED_NEAR_SHARE if self.reused else NEAR_LIMIT_SHARE)
         if self.most_data - self.first.data_bytes >= enough:
             return True
         # A process that has served others has touched the file already.

@@ -55,6 +55,15 @@ class LogBudget:
     def truncated(self) -> bool:
         return self._limit != ""
 
+    @property
+    def room(self) -> int:
+        """Gives the bytes that can be passed on at once."""
+        return 0 if self.holds else self._bytes - self._max // TAIL_SHARE
+
+    def lend(self, size: int) -> None:
+        """Leaves so many bytes of `room` to another run, or takes them back where that is negative."""
+        self._bytes -= size
+
     def take(self, message: protocol.Log, frame: Frame) -> bytes | None:
         """Accounts for an entry while none is held; returns the part to pass on at once (None: nothing)."""
         self._ms, kept, end = message.ms, frame.body, b""
@@ -169,15 +178,13 @@ class Hearing:
             self.cost_seconds += thread_time() - before
         return self._rest()
 
-    def _admits(self, raw_header: bytes, body_bytes: int) -> bool:
-        cap = protocol.worker_body_cap(raw_header)
-        if cap == 0 and body_bytes == 0:
-            return True
-        message_bytes, log_bytes = (self._run.message_bytes, self._run.log_bytes) if self._run else (0, 0)
-        most = protocol.body_cap(cap, message_bytes=message_bytes, log_bytes=log_bytes)
+    def _admits(self, raw_header: bytes, body_bytes: int) -> None:
+        most = protocol.worker_body_cap(raw_header)
+        if not isinstance(most, int):
+            message_bytes, log_bytes = (self._run.message_bytes, self._run.log_bytes) if self._run else (0, 0)
+            most = protocol.body_cap(most, message_bytes=message_bytes, log_bytes=log_bytes)
         if body_bytes > most:
             raise FrameError(f"a body of {body_bytes} bytes is over {most}")
-        return True
 
     def _rest(self) -> float:
         over = self.cost_seconds - HOST_ALLOWANCE_SECONDS

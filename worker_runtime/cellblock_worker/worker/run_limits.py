@@ -140,6 +140,7 @@ class UseWatch:
         self._reader = reader
         self._run = run
         self._before = before.cpu_seconds
+        self._data_limit = before.data_bytes + run.memory_bytes
         self._memory = memory
         self._kernel_limits = kernel_limits
         self._kill = kill
@@ -167,6 +168,19 @@ class UseWatch:
         self._timer = self._look_later(self._run.cpu_ms / 1000)
         return True
 
+    def half(self, log_bytes: int) -> protocol.Lent:
+        """Returns half of what is left to the run, with half of `log_bytes`. Raises OSError: It cannot be looked at."""
+        if self.live_at is None:
+            return protocol.Lent()
+        usage = self._reader.read()
+        memory = self._run.memory_bytes - usage.peak_bytes
+        if self._kernel_limits:
+            memory = self._data_limit - usage.data_bytes
+        cpu_ms = int(1000 * self._left(usage.cpu_seconds - self._before + self.billed))
+        return protocol.Lent(
+            cpu_ms=max(0, cpu_ms // 2), memory_bytes=max(0, memory // 2), log_bytes=max(0, log_bytes // 2)
+        )
+
     def charge(self, cpu_seconds: float) -> None:
         """Counts CPU time that is used elsewhere for the run, and looks at its cap at once."""
         self.charged += cpu_seconds
@@ -192,16 +206,13 @@ class UseWatch:
             return
         self._memory.sample(usage)
         used = usage.cpu_seconds - self._before + self.billed
-        if self.live_at is None:
-            left = self._run.replay_ms / 1000 - used
-        else:
-            left = self._run.cpu_ms / 1000 - (used - self.live_at) - self.charged
+        left = self._left(used)
         if left <= 0:
             replays = self.live_at is None
             self._kill(
                 "cpu", f"over {self._run.replay_ms} ms in a replay" if replays else over_cpu(self._run)
             )
-        elif not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes:
+        elif not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes - self._memory.lent_bytes:
             self._kill("memory", f"over maxMemoryBytes = {self._run.memory_bytes} (resident size)")
         else:
             if used >= LONG_RUN_CPU_SECONDS:
@@ -209,6 +220,11 @@ class UseWatch:
                 self._computes(more)
             self._longest_pause = min(2 * self._longest_pause, LAST_SAMPLE_SECONDS)
             self._timer = self._look_later(left)
+
+    def _left(self, used: float) -> float:
+        if self.live_at is None:
+            return self._run.replay_ms / 1000 - used
+        return self._run.cpu_ms / 1000 - (used - self.live_at) - self.charged
 
     def _look_later(self, left: float) -> asyncio.TimerHandle:
         pause = CPU_SAMPLE_MIN_SECONDS

@@ -140,6 +140,7 @@ class Worker:
         self.lasts = lasts
         self.idle_since = 0.0
         self._bond: Bond | None = None
+        self._lent: protocol.Lent | None = None
         self.detail = ""
         self._last_usage: Usage | None = None
         self._reported_end = False
@@ -203,6 +204,11 @@ class Worker:
         return CONTEXT_SECONDS if self.state is State.RETURNING else self._bond and self._bond.seconds
 
     @property
+    def is_held_up(self) -> bool:
+        """Says whether the worker's last run has waited for a core for as long as it has run."""
+        return self._bond is not None and self._bond.is_held_up
+
+    @property
     def cpu_reported(self) -> float:
         """Returns the CPU seconds that `worker_computes` has told of its run."""
         return self._watch.reported if self._watch is not None else 0.0
@@ -221,7 +227,7 @@ class Worker:
         """
         self.state = advance(self.state, Event.LEASE)
         self.token, self._run, self.lane = token, run, run.lane
-        self._reason, self._reported_end, self._last_usage = None, False, None
+        self._reason, self._reported_end, self._last_usage, self._lent = None, False, None, None
         reused = self._bond is not None
         in_context = self.lasts and run.key != ""
         self._started = time.monotonic()
@@ -286,9 +292,38 @@ class Worker:
             return True
         return self._clock.stop() if isinstance(message, protocol.Pause) else self._clock.go_on()
 
-    def charge(self, cpu_ms: int) -> None:
-        """Counts CPU time that is used elsewhere for the run that the worker has."""
-        if self.state is State.RUNNING and self._watch is not None:
+    def lend(self) -> protocol.Lent:
+        """Takes half of what is left to its run from it, for another run."""
+        if self.state is not State.RUNNING or self._watch is None or self._lent is not None:
+            return protocol.Lent()
+        try:
+            lent = self._watch.half(self._hearing.logs.room)
+            self._take(lent.cpu_ms, lent.memory_bytes, lent.log_bytes)
+        except OSError:
+            # Nobody can look at it, or its group is full.
+            return protocol.Lent()
+        self._lent = lent
+        return lent
+
+    def repay(self, used: protocol.Repay) -> None:
+        """Gives its run back what it has lent, but for what was used."""
+        lent, self._lent = self._lent, None
+        if self.state is not State.RUNNING or lent is None:
+            return
+        try:
+            self._take(used.cpu_ms - lent.cpu_ms, -lent.memory_bytes, used.log_bytes - lent.log_bytes)
+        except OSError as error:
+            if not is_gone(error):
+                self.kill("crashed", f"its limits cannot be put back: {error.strerror or error}")
+
+    def _take(self, cpu_ms: int, memory_bytes: int, log_bytes: int) -> None:
+        """Takes so much of what its run may use, or gives it back where that is negative. Raises OSError."""
+        confinement.take_memory(self.pid, memory_bytes)
+        if self._group is not None:
+            self._group.take(memory_bytes)
+        self._memory.lent_bytes += memory_bytes
+        self._hearing.logs.lend(log_bytes)
+        if self._watch is not None:
             self._watch.charge(cpu_ms / 1000)
 
     def end_with_run(self) -> None:
@@ -440,12 +475,12 @@ class Worker:
         assert self._bond is not None
         self._tell_tidied()
         try:
-            usage = self._usage.read()
+            usage, scheduled = self._usage.read(), self._usage.scheduled()
         except OSError as error:
             self.kill("crashed", f"it cannot be looked at: {error.strerror or error}")
             return
         self.idle_since = time.monotonic()
-        self._bond.took(self.idle_since - self._started)
+        self._bond.took(self.idle_since - self._started, scheduled)
         # Should it be gone at its next lease: what earlier runs have used is not that one's.
         self._cpu_at_lease = usage.cpu_seconds
         if self._bond.within(usage):

@@ -129,11 +129,12 @@ export function enter(walk: Walk, source: object): void {
   walk.depth++;
 }
 
-/** Records an issue at the current place and returns what is written there. */
+/** Records an issue at the current place and returns what is written there. Of holes in a row, the first is listed. */
 export function report<T>(walk: Walk, kind: IssueKind, message: string, written: T): T {
-  if (walk.issues.length < MAX_ISSUES) {
-    p.append(walk.issues, { path: pointer(walk, walk.depth), kind, message });
-  } else walk.unlisted++;
+  const { length } = walk.issues;
+  const repeats = kind === "undefined" && length > 0 && walk.issues[length - 1].kind === kind;
+  if (repeats || length >= MAX_ISSUES) walk.unlisted++;
+  else p.append(walk.issues, { path: pointer(walk, walk.depth), kind, message });
   return written;
 }
 

@@ -25,7 +25,7 @@ from cellblock.base.settings.problems import SECTION_KEY, ConfigProblems, Proble
 from cellblock.base.settings.settings import CellblockSettings, ServerConfig, Settings
 from cellblock.base.terminal import Painter
 from cellblock.run.policy.policy import faults
-from cellblock.tools.catalog.naming import LOCAL_SERVER, module_path, module_paths
+from cellblock.tools.catalog.naming import LOCAL_SERVER, module_path, policy_ids
 
 
 @dataclass(slots=True)
@@ -151,9 +151,7 @@ def _misfits(section: CellblockSettings, servers: list[str]) -> Iterator[Problem
             message = "the Python tools of cellblock.tools have this name"
             yield Problem((SERVERS_KEY, name), message, "Rename it.", at_key=True)
             return
-    # With the server of Python tools, which may be there without a word in the file.
-    server_ids = list(module_paths([*servers, LOCAL_SERVER]).values())
-    for fault in faults(section.policy, server_ids):
+    for fault in faults(section.policy, policy_ids(servers)):
         path = (SECTION_KEY, "policy", *fault.path)
         yield Problem(path, fault.message, fault.hint, at_key=fault.at_key)
 

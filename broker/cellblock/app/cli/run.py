@@ -51,42 +51,15 @@ def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     if parsed.input is not None and parsed.saved is None:
         raise UsageError("--input is for --saved")
     if parsed.saved is not None:
-        return _run_saved(parsed)
+        from cellblock.app.cli.scripts import run_saved
+
+        return run_saved(parsed)
     settings = with_state_dir(parsed).for_one_run()
     if sys.stderr.isatty():
         say(f"configuration: {config_used(parsed)}")
     code = read_script(parsed.script)
     grants = None if parsed.grants is None else read_grants(parsed.grants)
     return run_script(parsed, settings, code, grants)
-
-
-def _run_saved(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
-    """Reads the approved version of a kept script, and its input. Returns what runs it.
-
-    Raises:
-        UsageError: The input does not fit, or grants are given.
-        BadScript: No version is approved.
-    """
-    from cellblock.app.cli.scripts import opened_library
-    from cellblock.record.scripts.script_file import SUFFIX, BadScript
-
-    if parsed.grants is not None:
-        raise UsageError("a kept script has grants of its own; leave --grants out")
-    settings, library = opened_library(parsed)
-    approval = library.approved(parsed.saved)
-    if approval is None:
-        raise BadScript(
-            f"No version of {parsed.saved} is approved here.",
-            hint=f"Approve it: cellblock scripts approve {parsed.saved}",
-        )
-    script, given = approval.script, read_object(parsed.input or "{}", "--input")
-    if (
-        misfit := InputValidator(script.header.input, label=script.name, strict=True).check(given)
-    ) is not None:
-        raise UsageError(f"the input of {script.name} does not fit: {misfit.sentence}")
-    parsed.script = f"{script.name}{SUFFIX}"
-    grants = script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return run_script(parsed, settings.for_one_run(), script.with_input(given), grants, output=script.output)
 
 
 async def run_script(

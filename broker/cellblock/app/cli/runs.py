@@ -17,6 +17,7 @@ from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import opened, with_state_dir
 from cellblock.app.cli.run_page import parts, title
 from cellblock.app.cli.streams import agreed, asks, write_data, write_json
+from cellblock.base import payload
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
@@ -31,7 +32,6 @@ from cellblock.record.recording import Recording
 from cellblock.record.rows import WAITING, Head, Piece, recording_in
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, question_data, shown
-from cellblock.run import payload
 from cellblock.run.events import Decision
 from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import CANCELLED

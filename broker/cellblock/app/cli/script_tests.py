@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import settled_catalog
-from cellblock.app.cli.run import read_object, run_script
-from cellblock.app.cli.scripts import NO_OPTIONS, opened_library
+from cellblock.app.cli.scripts import NO_OPTIONS, code_with, opened_library, run_version
 from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
 from cellblock.app.script_trials import Result, against, replayed, type_checked
 from cellblock.base.errors import CellblockError
@@ -21,13 +19,12 @@ from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import harmless
 from cellblock.record.scripts.changes import Finding
 from cellblock.record.scripts.library import Library, Trial
-from cellblock.record.scripts.script_file import SUFFIX, KeptScript
-from cellblock.tools.schemas.validation import InputValidator
+from cellblock.record.scripts.script_file import KeptScript
 from cellblock.types.check.checker import TypeChecker
 
 
-def test(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
-    """Reads the scripts. Returns what tries them.
+async def test(parsed: argparse.Namespace) -> int:
+    """Tries the scripts, and prints how they stand; or runs one with another input.
 
     Raises:
         UsageError: The options do not go together, or nobody can be asked.
@@ -36,22 +33,17 @@ def test(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     settings, library = opened_library(parsed)
     scripts = [library.current(name) for name in parsed.names or library.names()]
     if parsed.input is None:
-        return _test(parsed, settings, library, scripts)
+        return await _test(parsed, settings, library, scripts)
     if len(scripts) != 1 or not parsed.names:
         raise UsageError("--input is for one script; name it")
-    script, given = scripts[0], read_object(parsed.input, "--input")
-    if (
-        misfit := InputValidator(script.header.input, label=script.name, strict=True).check(given)
-    ) is not None:
-        raise UsageError(f"the input of {script.name} does not fit: {misfit.sentence}")
+    script, code = scripts[0], code_with(scripts[0], parsed.input)
     if not parsed.yes:
         if not asks():
             raise UsageError("nobody can be asked here; use a terminal, or name --yes")
         if not agreed(f"Run {script.name} with this input, live? Its tools are called."):
-            return _nothing()
-    wanted = argparse.Namespace(**{**vars(parsed), "script": script.name + SUFFIX, **NO_OPTIONS})
-    grants = script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return run_script(wanted, settings.for_one_run(), script.with_input(given), grants, output=script.output)
+            sys.stdout.write("Nothing was run.\n")
+            return EXIT_NO
+    return await run_version(argparse.Namespace(**{**vars(parsed), **NO_OPTIONS}), settings, script, code)
 
 
 async def _test(
@@ -97,11 +89,3 @@ def _lines(result: Result) -> str:
     lines += [f"  {one.verdict}  {one.place}: {one.what}" for one in result.findings]
     lines += [f"  note     {note}" for note in result.notes]
     return "".join(f"{harmless(line)}\n" for line in lines)
-
-
-def _nothing() -> Coroutine[Any, Any, int]:
-    async def nothing() -> int:
-        sys.stdout.write("Nothing was run.\n")
-        return EXIT_NO
-
-    return nothing()

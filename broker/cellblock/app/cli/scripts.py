@@ -1,4 +1,4 @@
-"""`save` and `scripts`: what is kept, and which versions of it a person lets in."""
+"""`save`, `scripts` and `run --saved`: what is kept, and which versions of it a person lets in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,15 @@ from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Approval, Library
 from cellblock.record.scripts.saving import input_schema
-from cellblock.record.scripts.script_file import BadScript, Header, KeptScript, check_name, format_script
+from cellblock.record.scripts.script_file import (
+    SUFFIX,
+    BadScript,
+    Header,
+    KeptScript,
+    check_name,
+    format_script,
+)
+from cellblock.tools.schemas.validation import InputValidator
 
 SHORT_DIGEST: Final = 19
 """Shows so much of a digest where people tell versions apart: `sha256:` and twelve digits."""
@@ -91,8 +99,45 @@ def remove(parsed: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def save(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
-    """Reads the run, or the script that is to be run. Returns what keeps it.
+def run_saved(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Reads the approved version of a kept script, and its input. Returns what runs it.
+
+    Raises:
+        UsageError: The input does not fit, or grants are given.
+        BadScript: No version is approved.
+    """
+    if parsed.grants is not None:
+        raise UsageError("a kept script has grants of its own; leave --grants out")
+    settings, library = opened_library(parsed)
+    approval = library.approved(parsed.saved)
+    if approval is None:
+        raise BadScript(
+            f"No version of {parsed.saved} is approved here.",
+            hint=f"Approve it: cellblock scripts approve {parsed.saved}",
+        )
+    return run_version(parsed, settings, approval.script, code_with(approval.script, parsed.input or "{}"))
+
+
+def code_with(script: KeptScript, text: str) -> str:
+    """Returns the code of a kept script with the input that `--input` gives. Raises UsageError: It does not fit."""
+    given = read_object(text, "--input")
+    misfit = InputValidator(script.header.input, label=script.name, strict=True).check(given)
+    if misfit is not None:
+        raise UsageError(f"the input of {script.name} does not fit: {misfit.sentence}")
+    return script.with_input(given)
+
+
+def run_version(
+    parsed: argparse.Namespace, settings: Settings, script: KeptScript, code: str
+) -> Coroutine[Any, Any, int]:
+    """Returns what runs a kept script, within its own grants, and holds its result against its schema."""
+    parsed.script = f"{script.name}{SUFFIX}"
+    grants = script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return run_script(parsed, settings.for_one_run(), code, grants, output=script.output)
+
+
+async def save(parsed: argparse.Namespace) -> int:
+    """Keeps the script of a run, or runs one with an input and keeps it if it ends well.
 
     Raises:
         UsageError: Something cannot be read.
@@ -101,32 +146,17 @@ def save(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     check_name(parsed.name)
     settings, library = opened_library(parsed)
     parameters = dict(map(_parameter, parsed.param))
-    given = None if parsed.input is None else read_object(parsed.input, "--input")
-    if given is not None and parameters:
+    written: tuple[str, dict[str, Any]] | None = None
+    if parsed.input is None:
+        recording = _recording_of(parsed)
+    elif parameters:
         raise UsageError("--param is for literals of a run; a script with --input has its parameters already")
-    recording: Recording | None = None
-    if given is None:
-        is_run = RUN_ID.fullmatch(parsed.source) and not Path(parsed.source).exists()
-        recording = kept_recording(parsed, parsed.source) if is_run else read_recording(Path(parsed.source))
-    code = "" if given is None else read_script(parsed.source)
-    return _save(parsed, settings, library, recording, parameters, (code, given or {}))
-
-
-async def _save(
-    parsed: argparse.Namespace,
-    settings: Settings,
-    library: Library,
-    recording: Recording | None,
-    parameters: dict[str, Any],
-    written: tuple[str, dict[str, Any]],
-) -> int:
-    is_written = recording is None
-    if recording is None:
-        (code, given), journal = written, Journal()
+    else:
+        code, given = written = read_script(parsed.source), read_object(parsed.input, "--input")
         trial = format_script(parsed.name, Header(description="?", input=input_schema(given)), code)
         wanted = argparse.Namespace(**{**vars(parsed), "script": parsed.source, **NO_OPTIONS})
-        code_run = trial.with_input(given)
-        exit_code = await run_script(wanted, settings.for_one_run(), code_run, None, journal)
+        journal = Journal()
+        exit_code = await run_script(wanted, settings.for_one_run(), trial.with_input(given), None, journal)
         if exit_code != EXIT_OK:
             say("nothing is kept: the script failed")
             return exit_code
@@ -140,13 +170,18 @@ async def _save(
         recording,
         parsed.name,
         parameters=parameters,
-        written=written if is_written else None,
+        written=written,
         description=parsed.description or "",
         replace=parsed.replace,
     )
     said = f"kept {script.name}: {counted(len(script.header.tools), 'tool')}, in {library.folder}"
     say(f"{said}. It runs when it is approved: cellblock scripts approve {script.name}")
     return EXIT_OK
+
+
+def _recording_of(parsed: argparse.Namespace) -> Recording:
+    is_run = RUN_ID.fullmatch(parsed.source) and not Path(parsed.source).exists()
+    return kept_recording(parsed, parsed.source) if is_run else read_recording(Path(parsed.source))
 
 
 NO_OPTIONS: Final[dict[str, Any]] = {

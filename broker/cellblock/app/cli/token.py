@@ -20,7 +20,7 @@ from cellblock.base.state_dir import prepare_state_dir
 from cellblock.run.policy.named_tokens import EVERYTHING, Issued, NamedTokens
 from cellblock.run.policy.policy import check_grant
 from cellblock.run.request import read_request
-from cellblock.tools.catalog.naming import LOCAL_SERVER, module_paths
+from cellblock.tools.catalog.naming import policy_ids
 from cellblock_worker.wire.keys import KeyFileError, make_key_file, read_key_file
 
 UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
@@ -100,7 +100,7 @@ def _tokens(settings: Settings) -> NamedTokens:
 def _grants(text: str, settings: Settings) -> Grant:
     section = settings.cellblock
     grant = read_request({"code": "", "grants": read_grants(text)}, section).grants or EVERYTHING
-    check_grant(grant, list(module_paths([*settings.servers, LOCAL_SERVER]).values()))
+    check_grant(grant, policy_ids(settings.servers))
     return grant
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from cellblock.base.json import is_array, is_object
+from cellblock.record.scripts.script_file import pruned
 from cellblock.tools.schemas.explain import Violation
 from cellblock.tools.schemas.validation import InputValidator
 
@@ -19,7 +20,6 @@ Verdict = Literal["works", "changed", "broken"]
 WORD: Final = re.compile(r"[\w$]+")
 
 _OPENING: Final = frozenset(("required", "minProperties", "unevaluatedProperties"))
-_NAMES: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ def compared(
         return found
     words = frozenset(WORD.findall(code))
     read = [_read(value, words) for value in got]
-    if (misfit := _misfit(_closed(before[1]), _closed(after[1]), read)) is not None:
+    was, now = (pruned(one[1], _OPENING, closed=True) for one in (before, after))
+    if (misfit := _misfit(was, now, read)) is not None:
         verdict: Verdict = "broken" if misfit.keyword in ("type", "additionalProperties") else "changed"
         found.append(Finding(verdict, f"{tool} output{misfit.path}", misfit.sentence))
     return found
@@ -74,20 +75,3 @@ def _read(value: Any, words: frozenset[str]) -> Any:
     if is_object(value):
         return {name: _read(one, words) for name, one in value.items() if name in words}
     return value
-
-
-def _closed(schema: Any, *, names: bool = False) -> Any:
-    """Returns a schema whose objects need no field, and have those alone that it declares. `names`: its keys are no
-    keywords."""
-    if is_array(schema):
-        return [_closed(one) for one in schema]
-    if not is_object(schema):
-        return schema
-    made = {
-        key: _closed(one, names=key in _NAMES and not names)
-        for key, one in schema.items()
-        if names or key not in _OPENING
-    }
-    if not names and "properties" in made and not is_object(made.get("additionalProperties")):
-        made["additionalProperties"] = False
-    return made

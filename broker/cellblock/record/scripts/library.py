@@ -21,7 +21,6 @@ import msgpack
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.json import is_object
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.state_keys import StateKeys
 from cellblock.base.store import FileShelf, Store
@@ -40,6 +39,7 @@ from cellblock.record.scripts.script_file import (
 )
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import SCRIPTS_SPECIFIER
+from cellblock.tools.catalog.naming import SCRIPTS_SERVER
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import read_private, write_private
 
@@ -51,6 +51,10 @@ RECORDINGS: Final = "script-recordings"
 
 MAX_RECORDING_BYTES: Final = 64 * 1024 * 1024
 """Bounds the recording of a kept script with what it is tested against."""
+
+MAX_WAITING: Final = 50
+MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
+"""Bound the scripts that wait for a person, and all recordings, before clients may propose no more."""
 
 LOCK_SECONDS: Final = 10.0
 """Bounds the wait for another process that keeps or removes a script; it takes milliseconds."""
@@ -190,6 +194,29 @@ class Library:
             raise _failed(f"{name} is not kept", error) from None
         return script
 
+    def check_room(self) -> None:
+        """Raises BadScript: So much waits for a person that no client may propose more. Recordings that no script names
+        any more make room first."""
+        approved = {name: one.script for name, one in self.approvals().items()}
+        waiting, named = 0, {script.header.recording for script in approved.values()}
+        for name in self.files():
+            with contextlib.suppress(BadScript):
+                script = self.file(name)
+                named.add(script.header.recording)
+                waiting += name not in approved or approved[name].digest != script.digest
+        try:
+            sizes = {name: self._recordings.path(name).stat().st_size for name in self._recordings.names()}
+            for name in sizes.keys() - named if sum(sizes.values()) > MAX_WAITING_BYTES else ():
+                self._recordings.remove(name)
+                del sizes[name]
+        except OSError as error:
+            raise _failed("The recordings cannot be looked at", error) from None
+        if waiting >= MAX_WAITING or sum(sizes.values()) > MAX_WAITING_BYTES:
+            raise BadScript(
+                f"{waiting} scripts wait for the user already.",
+                hint="The user approves or removes some first.",
+            )
+
     def remove(self, name: str) -> bool:
         """Takes back the approval of a script; its file stays. Says whether there was one. Raises BadScript."""
         check_name(name)
@@ -204,8 +231,12 @@ class Library:
     # ---- approvals ------------------------------------------------------------------------------------
 
     def approve(self, script: KeptScript) -> Approval:
-        """Lets a version in, which runs from now on. Raises BadScript."""
-        before = self.approved(script.name)
+        """Lets a version in, which runs from now on.
+
+        Raises:
+            BadScript: It cannot be written, or somebody else lets one in, or takes one back, at the same time.
+        """
+        stamp, before = self._approved.stamp(script.name), self.approved(script.name)
         made = Approval(script, _user(), time.time(), "" if before is None else before.script.digest)
         data = {
             "format": 1,
@@ -217,27 +248,38 @@ class Library:
             "before": made.before,
         }
         try:
-            self._approved.write(script.name, json.dumps(data).encode(), replace=True)
+            written = self._approved.write(
+                script.name, json.dumps(data).encode(), replace=stamp is not None, only=stamp
+            )
         except OSError as error:
             raise _failed(f"{script.name} is not approved", error) from None
+        if not written:
+            raise BadScript(
+                f"The approval of {script.name} has changed meanwhile.",
+                hint="Look at it, and approve it again.",
+            )
         return made
 
     def approved(self, name: str) -> Approval | None:
         """Returns who has let which version of a script in; None: none is in. A damaged entry lets nothing in."""
         check_name(name)
         try:
-            found: object = json.loads(self._approved.read(name))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            logger.warning("the approval of the script %s cannot be read: %s", name, error)
-            return None
-        try:
-            if not is_object(found) or found["name"] != name or digest_of(found["text"]) != found["digest"]:
+            found: Any = json.loads(self._approved.read(name))
+            if found["name"] != name or digest_of(found["text"]) != found["digest"]:
                 raise ValueError("its digest is not that of its text")
             script = read_script(name, found["text"].encode())
             return Approval(script, str(found["by"]), float(found["at"]), str(found["before"]))
-        except (BadScript, ValueError, TypeError, LookupError, AttributeError) as error:
+        except FileNotFoundError:
+            return None
+        except (
+            BadScript,
+            OSError,
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             logger.warning("the approval of the script %s does not count: %s", name, error)
             return None
 
@@ -256,6 +298,7 @@ class Library:
 
     def stamps(self) -> dict[str, object]:
         """Returns what tells one state of the approvals from another. Raises OSError."""
+        self._approved.wait()
         return {name: self._approved.stamp(name) for name in self._approved.names()}
 
     def trial(self, script: KeptScript) -> Trial | None:
@@ -306,7 +349,7 @@ def entry_of(approvals: Mapping[str, Approval]) -> ServerEntry:
     """Makes the entry of the server whose tools are the approved scripts."""
     tools = tuple(_tool(approval.script) for approval in approvals.values())
     return ServerEntry(
-        server_id="scripts",
+        server_id=SCRIPTS_SERVER,
         server_name="Kept scripts",
         config_name=SCRIPTS_SPECIFIER,
         description="Scripts that were kept, and approved by the user. Each runs in a process of its own.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -169,7 +169,7 @@ def digest_of(text: str) -> str:
 def schema_digest(tool: ToolEntry) -> str:
     """Names what a tool takes and gives, whatever is said of it."""
     schemas = {"input": tool.input_schema, "output": tool.output_schema}
-    return digest(canonical(without_words(schemas)))
+    return digest(canonical(pruned(schemas, _WORDS)))
 
 
 _WORDS: Final = frozenset(
@@ -179,19 +179,29 @@ _NAMES: Final = frozenset(("properties", "patternProperties", "$defs", "definiti
 _VALUES: Final = frozenset(("enum", "const"))
 
 
-def without_words(schema: Any, *, names: bool = False) -> Any:
-    """Returns a JSON Schema without what only says something of it. `names`: its keys are not keywords."""
+def pruned(schema: Any, without: Collection[str], *, closed: bool = False, names: bool = False) -> Any:
+    """Returns a JSON Schema without some keywords, at any depth.
+
+    Args:
+        schema: The schema.
+        without: The keywords.
+        closed: Whether objects have those fields alone that they declare.
+        names: Whether its keys are no keywords.
+    """
     if is_array(schema):
-        return [without_words(one) for one in schema]
+        return [pruned(one, without, closed=closed) for one in schema]
     if not is_object(schema):
         return schema
-    return {
+    made = {
         key: value
         if key in _VALUES and not names
-        else without_words(value, names=key in _NAMES and not names)
+        else pruned(value, without, closed=closed, names=key in _NAMES and not names)
         for key, value in schema.items()
-        if names or key not in _WORDS
+        if names or key not in without
     }
+    if closed and not names and "properties" in made and not is_object(made.get("additionalProperties")):
+        made["additionalProperties"] = False
+    return made
 
 
 def format_script(name: str, header: Header, code: str) -> KeptScript:

@@ -12,11 +12,11 @@ import msgspec
 
 from cellblock.base.errors import CallDenied, CellblockError, Fault
 from cellblock.base.json import mapped
-from cellblock.base.raw_json import LIGHT_BYTES, is_small
+from cellblock.base.payload import encode
+from cellblock.base.raw_json import LIGHT_BYTES, RawJson, is_small
 from cellblock.base.redaction import REDACTED, LaterSecrets, pattern_of
 from cellblock.base.secret_values import secrets_of
 from cellblock.base.settings.server import ServerConfig
-from cellblock.run.payload import encode
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.upstream.wire.repair import CARRIED, carried
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
@@ -73,9 +73,11 @@ class Secrets:
             return result if body is result.body else ToolResult(body, result.notes, result.null_is_value)
         if isinstance(result, ResourceResult):
             return ResourceResult(await _masked_body(result.body, clean))
+        if isinstance(result, RawJson):
+            return RawJson(await _masked_body(result.raw, clean))
         if isinstance(body := carried(getattr(result, "meta", None)), bytes):
             return result.model_copy(update={"meta": {CARRIED: await _masked_body(body, clean)}})
-        return await _masked(result, clean) if isinstance(result, dict | list | str) else result
+        return result
 
     def told(self, error: CellblockError) -> None:
         """Takes the secrets out of what an error says."""

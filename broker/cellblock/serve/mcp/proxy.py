@@ -29,8 +29,8 @@ from cellblock.base.budget import OverBudget
 from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity, Newest
+from cellblock.base.payload import PayloadError
 from cellblock.run.call_results import unwrap
-from cellblock.run.payload import PayloadError
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.held_calls import HeldCalls
@@ -118,8 +118,9 @@ class Proxy:
         if isinstance(result, types.InputRequiredResult):
             return result
         if not isinstance(result, ToolResult):
-            text = types.TextContent(text=json.dumps(result, ensure_ascii=False))
-            return types.CallToolResult(content=[text], structured_content=structured(result))
+            value = result.decoded()
+            text = types.TextContent(text=json.dumps(value, ensure_ascii=False))
+            return types.CallToolResult(content=[text], structured_content=structured(value))
         if len(result.body) > SMALL_BYTES and not result.is_error:
             return await self._large(one, result)
         return _passed_on(result.plain(), promised=one.name in self._promised)

@@ -13,6 +13,7 @@ from cellblock.base.visible import is_visible
 from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 
 LOCAL_SERVER: Final = "local"
+SCRIPTS_SERVER: Final = "scripts"
 """Holds the configuration name of the server made of Python tools."""
 
 _RESERVED = """
@@ -68,6 +69,12 @@ def is_identifier(name: str) -> bool:
 
 def _may_stay(character: str) -> bool:
     return character == "$" or is_identifier(f"_{character}")
+
+
+def policy_ids(names: Iterable[str]) -> list[str]:
+    """Returns the ids of servers that a policy may name: also those of Python tools and of kept scripts, which may be
+    there without a word in the file."""
+    return [*module_paths([*names, LOCAL_SERVER]).values(), SCRIPTS_SERVER]
 
 
 def check_servers(names: Iterable[str], *, local: bool) -> None:

@@ -16,7 +16,7 @@ from mcp_types import CallToolResult
 
 from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, ConfigError, ScriptError, ToolCallError, ToolNotFound
-from cellblock.base.raw_json import is_small
+from cellblock.base.raw_json import RawJson, is_small
 from cellblock.base.redaction import describe_exception, safe_traceback
 from cellblock.base.threads import DaemonThread, call_when_done
 from cellblock.tools.catalog.naming import check_tool_name
@@ -111,16 +111,19 @@ class PythonCalls:
     Args:
         bound: Longest time of one call, in seconds, waiting for a thread included.
         threads: Most functions that are not async at the same time.
+        most: Cap of the JSON that comes of one call, in bytes.
     """
 
-    def __init__(self, *, bound: float, threads: int) -> None:
-        self._bound = bound
+    def __init__(self, *, bound: float, threads: int, most: int) -> None:
+        self._bound, self._most = bound, most
         self._threads = ToolThreads(threads)
         self._waiting: set[asyncio.Task[Any]] = set()
         self._named: set[str] = set()
 
-    async def call(self, tool: PythonTool, arguments: dict[str, Any], account: Account | None = None) -> Any:
-        """Calls the function and gives its value as plain JSON data, or as a `CallToolResult`.
+    async def call(
+        self, tool: PythonTool, arguments: dict[str, Any], account: Account | None = None
+    ) -> RawJson | CallToolResult:
+        """Calls the function and gives its value as JSON, or as a `CallToolResult`.
 
         A call that takes too long ends here, and so does one in a thread that is cancelled: what cannot be stopped, or
         does not heed it, goes on without anyone waiting for it. An async function is called in the caller's task, and
@@ -131,12 +134,14 @@ class PythonCalls:
             ToolCallError: The function raised, took too long, or its value does not fit what it declares.
         """
         if tool.is_async:
-            work = _on_loop(tool, lambda: tool.invocation(arguments)(), account)
+            work = _on_loop(tool, lambda: tool.invocation(arguments)(), self._most, account)
             return await self._bounded(tool, work, account)
         try:
-            value = await self._threads.run(lambda: _thread_call(tool, arguments, account), self._bound)
+            most = self._most
+            value = await self._threads.run(lambda: _thread_call(tool, arguments, most, account), self._bound)
             if inspect.isawaitable(value):
-                return await self._bounded(tool, _on_loop(tool, lambda: value, account), account)
+                work = _on_loop(tool, lambda: value, most, account)
+                return await self._bounded(tool, work, account)
             return value
         except AllBusy as error:
             raise ToolCallError(
@@ -170,9 +175,9 @@ class PythonCalls:
         try:
             while True:
                 began = time.monotonic()
+                computed = time.thread_time()
                 try:
-                    with Metered(account):
-                        waited_for = work.send(None) if thrown is None else work.throw(thrown)
+                    waited_for = work.send(None) if thrown is None else work.throw(thrown)
                 except StopIteration as end:
                     if clock is None or not clock.late:
                         return end.value
@@ -182,6 +187,8 @@ class PythonCalls:
                         raise
                     raise self._too_late(tool) from None
                 finally:
+                    if account is not None:
+                        account.add_cpu((time.thread_time() - computed) * 1000)
                     if (took := time.monotonic() - began) > LONG_STEP_SECONDS:
                         self._name_once(tool, took)
                 if clock is None:
@@ -287,34 +294,34 @@ def _wait(work: Coroutine[Any, Any, Any], waited_for: Any) -> Generator[Any, Any
     return None
 
 
-async def _on_loop(tool: PythonTool, begin: Callable[[], Any], account: Account | None) -> Any:
-    """Waits for what a function gives, and makes it plain: here, or, where it is large, beside the loop."""
+async def _on_loop(tool: PythonTool, begin: Callable[[], Any], most: int, account: Account | None) -> Any:
+    """Waits for what a function gives, and makes its JSON: here, or, where it is large, beside the loop."""
     try:
         value = begin()
         if inspect.isawaitable(value):
             value = await value
         if is_small(value):
-            return tool.result.plain(value, small=True)
-        return await asyncio.to_thread(_plain, tool, value, account)
+            return tool.result.encoded(value, most, small=True)
+        return await asyncio.to_thread(_large, tool, value, most, account)
     except (ScriptError, asyncio.CancelledError):
         raise
     except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
         raise _raised(tool, error) from None
 
 
-def _plain(tool: PythonTool, value: Any, account: Account | None) -> Any:
-    """Makes a large value plain in this thread."""
+def _large(tool: PythonTool, value: Any, most: int, account: Account | None) -> Any:
+    """Makes the JSON of a large value in this thread."""
     with Metered(account):
-        return tool.result.plain(value, small=False)
+        return tool.result.encoded(value, most, small=False)
 
 
-def _thread_call(tool: PythonTool, arguments: dict[str, Any], account: Account | None) -> Any:
+def _thread_call(tool: PythonTool, arguments: dict[str, Any], most: int, account: Account | None) -> Any:
     """Makes the whole of a call that may block, metered for the run that asked: a type's own validators and
     serialisers too. What the function has other threads or processes do is on nobody's."""
     try:
         with Metered(account):
             value = tool.invocation(arguments)()
-            return value if inspect.isawaitable(value) else tool.result.plain(value)
+            return value if inspect.isawaitable(value) else tool.result.encoded(value, most, small=False)
     except ScriptError:
         raise
     except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
@@ -343,14 +350,15 @@ class PythonServer:
     Args:
         functions: The tools.
         bound: For a call, in seconds.
+        most: As of `PythonCalls`.
 
     Raises:
         ConfigError: Two share a name.
     """
 
-    def __init__(self, functions: Sequence[Callable[..., Any]], bound: float) -> None:
+    def __init__(self, functions: Sequence[Callable[..., Any]], bound: float, most: int) -> None:
         self.tools: dict[str, PythonTool] = {}
-        self._calls = PythonCalls(bound=bound, threads=TOOL_THREADS)
+        self._calls = PythonCalls(bound=bound, threads=TOOL_THREADS, most=most)
         for function in functions:
             tool = read_tool(function)
             check_tool_name(tool.name)
@@ -366,7 +374,7 @@ class PythonServer:
 
         async def call(arguments: Any) -> Any:
             result = await self._calls.call(tool, arguments, account)
-            if not isinstance(result, CallToolResult):
+            if isinstance(result, RawJson):
                 return result
             return ToolResult.of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
 

@@ -8,6 +8,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -91,9 +92,7 @@ class PythonTool:
             raise self._refused(error, adapter, arguments) from None
         if self.input.whole is not None:
             value = {self.input.whole: value}
-        function = self.function
-        keywords: dict[str, Any] = value
-        return lambda: function(**keywords)
+        return partial(self.function, **value)
 
     def _refused(
         self, error: ValidationError, adapter: TypeAdapter[Any], arguments: object
@@ -117,7 +116,7 @@ class PythonTool:
         try:
             signature = inspect.signature(function)
         except (ValueError, TypeError):
-            return lambda: function(**keywords)
+            return partial(function, **keywords)
         positional = [
             keywords.pop(parameter.name)
             for parameter in signature.parameters.values()
@@ -133,7 +132,7 @@ class PythonTool:
                 expected=f"{self.name}{signature}",
                 received="object",
             ) from None
-        return lambda: function(*positional, **keywords)
+        return partial(function, *positional, **keywords)
 
 
 def read_tool(function: Callable[..., Any]) -> PythonTool:

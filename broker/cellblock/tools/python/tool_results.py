@@ -1,8 +1,7 @@
-"""Turns what a Python tool returned into what a script gets: plain JSON data that fits the tool's output schema."""
+"""Turns what a Python tool returned into what a script gets: JSON of data that fits the tool's output schema."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
@@ -10,14 +9,16 @@ from typing import Any, Final, cast
 
 import mcp_types as types
 from pydantic import TypeAdapter
-from pydantic_core import SchemaSerializer, SchemaValidator, ValidationError
+from pydantic_core import SchemaSerializer, SchemaValidator, ValidationError, from_json
 
+from cellblock.base import payload
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.json import is_array, is_object
-from cellblock.base.raw_json import is_small, weight_of
+from cellblock.base.json import is_array
+from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.redaction import safe_text
 from cellblock.tools.schemas.boxing import BOX_FIELD, BOX_KEY, boxed_field
 from cellblock.tools.schemas.validation import InputValidator
+from cellblock.tools.upstream.definitions import shown
 
 STEP_WEIGHT: Final = 20_000
 """Bounds the values that are checked and dumped at a time where they can be cut: in some 10 ms."""
@@ -59,40 +60,49 @@ class ResultForm:
             InputValidator(schema, label=name, subject="a result") if schema is not None else None
         )
 
-    def plain(self, value: Any, *, small: bool | None = None) -> Any:
-        """Gives JSON data for the script, or a `CallToolResult` where the tool returned one of MCP's content types.
+    def encoded(self, value: Any, most: int, *, small: bool) -> RawJson | types.CallToolResult:
+        """Gives the JSON for the script, or a `CallToolResult` where the tool returned one of MCP's content types.
 
         dataclasses, models, dates, enums, sets, Decimals and so on become what pydantic makes of them in JSON; what
         is no object is boxed.
 
         Args:
             value: What the function returned.
-            small: Whether it is, where that is known: what is large is checked and dumped in pieces.
+            most: Cap of the JSON, in bytes; no more of it is made.
+            small: Whether it is, for sure: what may be large is checked, dumped and encoded in pieces.
 
         Raises:
-            ToolCallError: The value has no JSON form, or does not fit the tool's return annotation or output schema.
+            ToolCallError: The value has no JSON form, is over the cap, or does not fit the tool's return annotation or
+                output schema.
         """
         if isinstance(value, types.CallToolResult):
             if not value.is_error:
-                self._checked(value.structured_content)
+                self._checked(value.structured_content, payload.encode(value.structured_content))
             return value
         if self.schema is None:
             content = _as_content(value)
             if content is not None:
                 return content
-        data: Any = self._dumped(value, is_small(value) if small is None else small)
+        data: Any = self._dumped(value, small)
         if self._field is not None or (self.schema is None and not isinstance(data, dict)):
             data = {self._field or BOX_FIELD: data}
-        return self._checked(data)
+        try:
+            raw = payload.encode(data) if small else payload.encode_in_steps(data, most)
+        except payload.PayloadError as error:
+            raise no_form(self._name, str(error)) from None
+        except payload.TooLong as error:
+            raise too_large(self._name, error.size, most) from None
+        self._checked(data, raw)
+        return RawJson(raw)
 
-    def _checked(self, data: Any) -> Any:
-        if self._validator is None or (violation := self._validator.check(data)) is None:
-            return data
+    def _checked(self, data: Any, raw: bytes) -> None:
+        validator = self._validator
+        if validator is None or validator.takes_at_once(data, len(raw)):
+            return
         # JSON has no NaN: null stands for it, where the schema allows null.
-        finite = _finite(data)
-        if self._validator.check(finite) is None:
-            return finite
-        raise self._misfit(violation.path, f"expected {violation.expected}, got {violation.received}")
+        found = validator.check(data)
+        if found is not None and validator.check(from_json(raw)) is not None:
+            raise self._misfit(found.path, f"expected {found.expected}, got {found.received}")
 
     def _dumped(self, value: Any, small: bool) -> Any:
         try:
@@ -119,6 +129,22 @@ class ResultForm:
             certainty=Certainty.COMPLETED,
             summary="the result does not fit the tool's output schema",
         )
+
+
+def too_large(tool_name: str, size: int, most: int) -> ToolCallError:
+    return ToolCallError(
+        f"{shown(tool_name)} gave {size} bytes, over the maximum of {most}.",
+        hint="Ask for less at a time, for example with a limit or a filter.",
+        certainty=Certainty.COMPLETED,
+    )
+
+
+def no_form(tool_name: str, why: str) -> ToolCallError:
+    return ToolCallError(
+        f"{shown(tool_name)} gave a result that has no JSON form: {why}.",
+        hint="The tool has run; report this to its authors.",
+        certainty=Certainty.COMPLETED,
+    )
 
 
 class Misfit(Exception):
@@ -239,17 +265,6 @@ def _is_light(value: object) -> bool:
 def _first_misfit(error: ValidationError) -> Misfit:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return Misfit(first["loc"], safe_text(first["msg"]))
-
-
-def _finite(value: Any) -> Any:
-    """Gives JSON data with null for NaN and infinities; pydantic has capped its depth."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if is_object(value):
-        return {key: _finite(item) for key, item in value.items()}
-    if is_array(value):
-        return [_finite(item) for item in value]
-    return value
 
 
 def _as_content(value: Any) -> types.CallToolResult | None:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from itertools import chain, islice
 from math import isqrt
 from typing import Any, Final, NamedTuple
@@ -133,6 +134,10 @@ class Work(NamedTuple):
 
 
 _ONE_STEP: Final = Work(1)
+_NO_WORK: Final = Work()
+
+MAX_SOON: Final = 8
+"""Bounds the levels that are looked at for the most that a value costs."""
 
 
 @dataclass(slots=True)
@@ -200,12 +205,21 @@ class SchemaCost:
         while len(self._levels) <= depth:
             above = self._levels[-1] if self._levels else None
             if above is not None and not any(map(any, above)):
-                return Work()  # No part of the schema reaches so deep.
+                return _NO_WORK  # No part of the schema reaches so deep.
             self._steps_left -= self._edges
             if self._levels and self._steps_left < 0:
                 raise NotCheckable("the schema is too large for a value nested this deep")
             self._levels.append(self._level(above))
         return self._levels[depth][0]
+
+    @cached_property
+    def most(self) -> Work | None:
+        """Gives the most that a value costs, wherever it lies; None where that is not soon known."""
+        with suppress(NotCheckable):
+            for depth in range(MAX_SOON):
+                if self.at(depth) == _NO_WORK:
+                    return Work(*map(max, zip(*(level[0] for level in self._levels), strict=True)))
+        return None
 
     # ---- the graph -------------------------------------------------------------------------------------
 

@@ -15,7 +15,15 @@ import jsonschema_rs
 
 from cellblock.base.errors import shorten
 from cellblock.base.json import is_array, is_object
-from cellblock.tools.schemas.cost import PATTERN_OPTIONS, Level, NotCheckable, SchemaCost, abridged, measured
+from cellblock.tools.schemas.cost import (
+    MAX_VALUES,
+    PATTERN_OPTIONS,
+    Level,
+    NotCheckable,
+    SchemaCost,
+    abridged,
+    measured,
+)
 from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
 
 logger = logging.getLogger("cellblock.schemas")
@@ -24,6 +32,8 @@ MAX_STEPS: Final = 2_500_000
 """Sets the most work on one input, in keyword steps of about 20 ns."""
 MAX_NESTED: Final = 4_000
 """Sets the most native stack frames, counted as levels of the input times schemas nested on one value."""
+MAX_LEVELS: Final = 129
+"""Bounds the levels of an input or a result, with the values in the innermost array or object."""
 MAX_EXPLAINED: Final = 3_000
 """Sets the most keyword steps where all errors are collected; each error takes about 15 us."""
 MAX_EXPLAINED_CHARS: Final = 20_000
@@ -142,21 +152,16 @@ class InputValidator:
         about 50 ms, whatever the schema and the value: all checks with one `allowance` of this value together.
         """
         try:
-            return self._judged(value, allowance)
+            return self.judge(value, allowance)
         except NotCheckable as error:
             return self._unchecked(error)
 
-    def judge(self, value: Any) -> Violation | None:
+    def judge(self, value: Any, allowance: Allowance | None = None) -> Violation | None:
         """Judges plain JSON data as `check`, but nothing passes only because it is too much work.
 
         Raises:
             NotCheckable: It is. A schema that can never be checked raises nothing.
         """
-        return self._judged(value, None)
-
-    # ---- checking --------------------------------------------------------------------------------------
-
-    def _judged(self, value: Any, allowance: Allowance | None) -> Violation | None:
         self._compile()
         checker = self._full
         if checker is None:
@@ -171,6 +176,31 @@ class InputValidator:
             return None if _native(checker.is_valid, value) else self._explain(checker, value, levels)
         except ValueError as error:
             return self._unchecked(error)
+
+    def takes_at_once(self, value: Any, size: int) -> bool:
+        """Says whether data fits, by the bytes of its JSON alone as to what the check takes. False: it is to be judged.
+
+        Args:
+            value: Plain JSON data that nests within `MAX_LEVELS`.
+            size: The bytes.
+        """
+        if not self._compiled:
+            self._compile()
+        checker, cost = self._full, self._cost
+        if checker is None or cost is None or (most := cost.most) is None:
+            return False
+        values = size // 2 + 1
+        # Each key counts at its object and below.
+        steps = most.steps * values + most.text * 2 * size // _TEXT_DIVISOR
+        is_flat = cost.in_place_depth * min(values, MAX_LEVELS) <= MAX_NESTED
+        if values > MAX_VALUES or not is_flat or most.unique or steps > MAX_STEPS:
+            return False
+        try:
+            return _native(checker.is_valid, value)
+        except (NotCheckable, ValueError):
+            return False
+
+    # ---- checking --------------------------------------------------------------------------------------
 
     def _unchecked(self, error: NotCheckable | ValueError) -> Violation | None:
         if self._strict:

@@ -122,7 +122,8 @@ class Registry:
         """Holds the entries of all servers, those that are off or lack something among them."""
 
         self._reviewer = reviewer
-        self._python = PythonServer(tools, settings.for_server(LOCAL_SERVER).call_timeout_ms / 1000)
+        bound = settings.for_server(LOCAL_SERVER).call_timeout_ms / 1000
+        self._python = PythonServer(tools, bound, max_message_bytes)
         self._local = self._python.tools
         check_servers(servers, local=bool(self._local))
         self._log_dir = log_dir
@@ -413,7 +414,7 @@ class Registry:
     def caller(
         self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
     ) -> Callable[[Any], Awaitable[Any]]:
-        """Gives an async function that calls one tool for `origin`: its input to a `ToolResult` or plain data.
+        """Gives an async function that calls one tool for `origin`: its input to a `ToolResult` or `RawJson`.
 
         Raises:
             ToolNotFound: The Python tool does not exist, or the server's session is closed.

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cellblock.base.json import is_object
 from cellblock.base.settings.sections import IsolationMode
 from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.catalog.model import Catalog
@@ -186,7 +187,7 @@ class TypeChecker:
         try:
             code, typescript = script.code, script.typescript
             report = await warm.diagnostics(code, declarations, typescript)
-            texts, plain = self._texts(script)
+            texts, plain, boxed = self._texts(script)
             judged = partial(
                 judge,
                 report,
@@ -196,6 +197,7 @@ class TypeChecker:
                 texts=texts,
                 # That somebody wants the lines is likely, not certain.
                 plain=plain if script.closed else frozenset[Tool](),
+                boxed=boxed if script.closed else frozenset[Tool](),
             )
             counted = judged() if len(code) < INLINE_CHARS else await asyncio.to_thread(judged)
             about_output = any(complaint.code in MEMBER | CHARACTERS for complaint in counted)
@@ -215,18 +217,22 @@ class TypeChecker:
         finally:
             self._set_idle_timer(IDLE_SECONDS)
 
-    def _texts(self, script: Script) -> tuple[frozenset[Tool], frozenset[Tool]]:
-        """Gives the tools that the script names whose answer is a text that holds JSON, and those of other texts."""
+    def _texts(self, script: Script) -> tuple[frozenset[Tool], frozenset[Tool], frozenset[Tool]]:
+        """Gives the tools that the script names whose answer is a text that holds JSON, those of other texts, and those
+        of an object that holds one text and nothing else."""
         known, outputs = self.declarations, self.declarations.outputs(script.principal)
         texts: set[Tool] = set()
         plain: set[Tool] = set()
+        boxed: set[Tool] = set()
         for server, tool in known.named(script.catalog, script.names, script.code):
             output = script.got.get((server.server_id, tool.tool_name)) or outputs(server, tool)
             if output is not None and output.document is not None:
                 texts.add((server.server_id, tool.export_name))
             elif output is not None and output.text and output.schema is None and not output.result:
                 plain.add((server.server_id, tool.export_name))
-        return frozenset(texts), frozenset(plain)
+            elif output is not None and not output.text and _holds_one_text(output.schema):
+                boxed.add((server.server_id, tool.export_name))
+        return frozenset(texts), frozenset(plain), frozenset(boxed)
 
     def _set_idle_timer(self, seconds: float | None) -> None:
         if self._idle is not None:
@@ -308,3 +314,9 @@ class TypeChecker:
             if isinstance(error, TimeoutError):
                 raise SessionLost(f"it did not start within {START_BOUND_SECONDS:g} s") from None
             raise
+
+
+def _holds_one_text(schema: object) -> bool:
+    properties: object = schema.get("properties") if is_object(schema) else None
+    declared = list(properties.values()) if is_object(properties) else []
+    return len(declared) == 1 and is_object(declared[0]) and declared[0].get("type") == "string"

@@ -38,6 +38,7 @@ _PRINTED: Final = re.compile(rf"{_LITERAL}(?: \| |$)")
 _COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="""
 """Matches a comparison with a text, on either side."""
 
+_SCALARS: Final = frozenset(["string", "number"])
 _EQUALITIES: Final = frozenset(["==", "!=", "===", "!=="])
 _JOINED: Final = frozenset(["||", "&&"])
 _AROUND: Final = frozenset(["parenthesized_expression", "await_expression", "non_null_expression"])
@@ -93,6 +94,14 @@ class Comparisons:
                 if choices and not self._is_own(of) and not _is_covered(node, value, choices):
                     return Foreign(value, choices, of)
         return None
+
+    def list_compared(self, message: str, node: Node) -> Node | None:
+        """Gives the list that a strict comparison with a text or a number is of: it never is one."""
+        types, operands = _types_in(message, *_SAID[0]), _operands(node)
+        if types is None or operands is None or operator_of(node) not in ("===", "!=="):
+            return None
+        compared = zip(operands, types, reversed(types), strict=True)
+        return next((of for of, one, other in compared if one.endswith("[]") and other in _SCALARS), None)
 
     def _choices(self, value: str, printed: frozenset[str]) -> tuple[str, ...]:
         """Gives the texts of the declared enum that a type is, or is what an `if` has left of; none where it has the

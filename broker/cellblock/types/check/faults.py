@@ -32,12 +32,14 @@ from cellblock.types.check.hints import (
 from cellblock.types.check.verdict import (
     ADDED_TEXT,
     ARGUMENT,
+    ASKED_OF_ANY,
     BRACKETS,
     CHARACTERS,
     EXPORT,
     ITS_CHARACTERS,
     JSON_TEXT,
     KEY,
+    LIST,
     MEMBER,
     NAME,
     NUMBERED,
@@ -47,6 +49,7 @@ from cellblock.types.check.verdict import (
     is_json_text,
     is_of_object,
 )
+from cellblock.types.typescript.text import letters
 
 MAX_SHOWN: Final = 10
 """Bounds the type errors of one response; they end up in a model's context, and the first ones are what matters."""
@@ -62,6 +65,7 @@ _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^
 _OF_LISTS: Final = frozenset(
     ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
 )
+_OF_NUMBERS: Final = frozenset(("toFixed", "toPrecision"))
 _IF_JSON: Final = "if it holds JSON, use JSON.parse first"
 _ONLY_MEMBER: Final = re.compile(r"\{ ([\w$]++)\??: [^{};]*+(?:\{[^{}]*+\}[^{};]*+)?; \}")
 """Fits a printed type of one member."""
@@ -139,13 +143,15 @@ async def find_faults(
             break
         if not script.closed and complaint.code in MEMBER | CHARACTERS and _of_few(script, observed):
             continue
-        if complaint.code == ADDED_TEXT and not script.closed:
+        if complaint.code in (ADDED_TEXT, LIST) and not script.closed:
             continue
         if complaint.code == SPREAD and not await _spreads_json_text(complaint, script, warm):
             continue
         asked = complaint.code in MEMBER | KEY and not complaint.name.isdigit()
         names = await warm.names_at(complaint.position, script.typescript) if asked else []
         members = [name for name in names if name != complaint.name]
+        if complaint.guard and not (script.closed and _asks_in_vain(complaint, members, script.code)):
+            continue
         if complaint.name.isdigit() and (only := _ONLY_MEMBER.fullmatch(complaint.receiver or "")):
             members = [only[1]]
         slip = complaint.code in KEY and is_slip(complaint.name, members)
@@ -175,6 +181,25 @@ def _of_few(script: Script, observed: Mapping[str, ToolOutput]) -> bool:
     """Says whether what a script reads may be of a tool of which one result was seen: that refuses nothing."""
     few = (name for name, output in observed.items() if output.samples == 1)
     return any(re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", script.code) for name in few)
+
+
+def _asks_in_vain(complaint: Complaint, members: Sequence[str], code: str) -> bool:
+    """Says whether a script that asks for a member means one that is there: it is written the same but for case and
+    `_`, or the script takes a default for it and reads nothing that is there."""
+    if complaint.name in ASKED_OF_ANY or not is_of_object(complaint):
+        return False
+    if complaint.guard == "defaulted" and members:
+        meant = members
+    else:
+        meant = [name for name in members if letters(name) == letters(complaint.name)]
+    before = """[.{,[\"']"""
+    if of := re.escape(complaint.subject):
+        if re.search(rf"\}}\s*=\s*{of}(?![\w$])", code):
+            return False
+        before = rf"(?<![\w$.]){of}\s*\??\."
+    return bool(meant) and not any(
+        re.search(rf"{before}\s*{re.escape(name)}(?![\w$])(?!\s*:)", code) for name in meant
+    )
 
 
 def _absent(complaint: Complaint) -> str:
@@ -214,9 +239,9 @@ async def _spreads_json_text(complaint: Complaint, script: Script, warm: Compile
 
 def _distinct(complaints: list[Complaint]) -> list[tuple[Complaint, int]]:
     """Gives each complaint once, at its first place, with the number of its places."""
-    groups: dict[tuple[int, str], list[Complaint]] = {}
+    groups: dict[tuple[int, str, str], list[Complaint]] = {}
     for complaint in complaints:
-        groups.setdefault((complaint.code, complaint.message), []).append(complaint)
+        groups.setdefault((complaint.code, complaint.message, complaint.guard), []).append(complaint)
     return [(group[0], len(group)) for group in groups.values()]
 
 
@@ -231,6 +256,8 @@ def message_of(complaint: Complaint) -> str:
         text = (
             f"`{complaint.name[:MAX_NAMED_CHARS]}` is text: added to a number, its characters are appended."
         )
+    if complaint.code == LIST:
+        text = f"{f'`{complaint.subject}`' if complaint.subject else 'It'} is an array, which equals no text or number."
     if complaint.code in NAME:
         text = f"Cannot find name '{complaint.name}'."
     if complaint.code in ARGUMENT and text.startswith("Type ") and len(complaint.name) < MAX_NAMED_CHARS:
@@ -279,6 +306,8 @@ def hint_of(
         return _comparison_hint(complaint)
     if complaint.code == ADDED_TEXT:
         return f"Add `Number({complaint.subject or '…'})`."
+    if complaint.code == LIST:
+        return f"Use `{complaint.subject or '…'}.includes(…)`."
     if is_json_text(complaint.receiver or ""):
         return _json_text_hint(complaint)
     if complaint.code == NUMBERED:
@@ -353,6 +382,8 @@ def _hint_of_language(receiver: str, wanted: str, members: Sequence[str]) -> str
     array = receiver.endswith("[]")
     if array and wanted in WRAPPERS:
         return f"It is the array itself: leave out `.{wanted}`."
+    if not array and wanted in _OF_NUMBERS:
+        return f"It is text: read `Number(…).{wanted}`."
     likely = likely_of_language(wanted, members, array=array)
     start = did_you_mean([f"`{likely}`"] if likely else [])
     if array:

@@ -157,17 +157,18 @@ class JsonTexts:
         expression, and the text."""
         yield from self._whole(self._reads(), tools)
 
-    def counted(self, tools: frozenset[Tool]) -> Iterator[tuple[Node, Node]]:
+    def counted(self, tools: frozenset[Tool], *, inner: bool = False) -> Iterator[tuple[Node, Node]]:
         """Gives each place where the characters of a plain text of these tools are taken one after the other, or where
-        those of a list are counted: the whole expression, and the text."""
-        yield from self._whole(self._one_by_one(), tools)
+        those of a list are counted: the whole expression, and the text. The text is the answer, or all that is
+        `inner`."""
+        yield from self._whole(self._one_by_one(), tools, inner=inner)
 
     def _whole(
-        self, reads: Iterator[tuple[Node, Node]], tools: frozenset[Tool]
+        self, reads: Iterator[tuple[Node, Node]], tools: frozenset[Tool], *, inner: bool = False
     ) -> Iterator[tuple[Node, Node]]:
         for around, read in reads:
             of = self._meanings.of(read)
-            is_text = of is not None and of.kind == "answer" and not of.inner and _tool(of) in tools
+            is_text = of is not None and of.kind == "answer" and of.inner == inner and _tool(of) in tools
             if is_text and not self.is_handled(read):
                 yield around, read
 

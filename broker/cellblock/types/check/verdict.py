@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tree_sitter import Node
 
@@ -20,6 +20,8 @@ from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compa
 from cellblock.types.check.parsed import ParsedScript, Tool, literal_around
 
 MAX_SUBJECT_CHARS: Final = 60
+
+Guard = Literal["", "asked", "defaulted"]
 
 MAX_JUDGED: Final = 200
 """Bounds the complaints of one script that are looked at, in the order of the text."""
@@ -43,6 +45,9 @@ ADDED: Final = frozenset({2322, 2769})
 
 ADDED_TEXT: Final = -1
 """Names a finding of our own among these: a text is added to a number."""
+
+LIST: Final = -2
+"""Names a finding of our own: a list is compared with a text."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
@@ -100,6 +105,12 @@ _ERASED: Final = frozenset(
         "type_alias_declaration",
     ]
 )
+ASKED_OF_ANY: Final = frozenset(["content", "error", "errors", "isError", "warnings"])
+"""Names members that scripts ask for of any answer."""
+
+_PASSED_ON: Final = frozenset(["member_expression", "parenthesized_expression", "call_expression"])
+_CHOICES: Final = frozenset(["??", "||"])
+_DEFAULTS: Final = frozenset(["array", "object"])
 _LISTS: Final = ("Object.keys", "Object.values", "Object.entries", "Array.from")
 _SCOPES: Final = frozenset(
     ["arrow_function", "function_expression", "function_declaration", "method_definition"]
@@ -149,6 +160,9 @@ class Complaint:
     element_at: tuple[int, int] | None = None
     """Holds, of a member of what brackets give, where these begin."""
 
+    guard: Guard = ""
+    """Says whether the script asks if a member is there, and takes a default in its place."""
+
 
 def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -> Complaint:
     """Gives the same complaint about another key of the literal; its place counts from 0."""
@@ -168,6 +182,7 @@ def judge(
     typescript: bool,
     texts: frozenset[Tool] = frozenset(),
     plain: frozenset[Tool] = frozenset(),
+    boxed: frozenset[Tool] = frozenset(),
 ) -> list[Complaint]:
     """Gives the complaints that count, in the order of the text.
 
@@ -178,18 +193,22 @@ def judge(
         typescript: Whether it is TypeScript and no JavaScript.
         texts: The tools that answer with a text that holds JSON.
         plain: Those that answer with another text.
+        boxed: Those that answer with an object that holds one text and nothing else.
 
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
     wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED
     found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
-    if not found and not texts and not plain:
+    if not (found or texts or plain or boxed):
         return []
     source = ParsedScript(code, typescript)
     comparisons = Comparisons(source.root, declarations)
     numbered = [_numbered(*place, source, JSON_TEXT) for place in source.json_texts.misread(texts)]
     numbered += [_numbered(*place, source, "string") for place in source.json_texts.counted(plain)]
+    numbered += [
+        _numbered(*place, source, "string") for place in source.json_texts.counted(boxed, inner=True)
+    ]
     at = {complaint.position for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
@@ -246,6 +265,8 @@ def _complaint(
         return replace(made, code=ADDED_TEXT, name=source.text(added), subject=_short(added, source))
     if number in ADDED - ARGUMENT:
         return None
+    if number in COMPARISON and (compared := comparisons.list_compared(message, node)) is not None:
+        return replace(made, code=LIST, subject=_short(compared, source))
     if may_compare(number, node):
         foreign = comparisons.foreign(message, node)
         if foreign is None:
@@ -263,7 +284,10 @@ def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: 
     match = _ON_TYPE.search(made.message)
     if _may_be_in_itself(_read_of(node), source):
         return None
-    if match is None or not _member_counts(match[1], match[2], made.message, node, source, declarations):
+    if match is None:
+        return None
+    guard = _guard(match[1], match[2], made.message, node, source)
+    if not _member_counts(match[1], match[2], made.message, source, declarations):
         return None
     # Of a union, the type that lacks the member is named last.
     last = [found[2] for found in _ON_TYPE.finditer(made.message)][-1]
@@ -280,6 +304,7 @@ def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: 
         element_at=source.position(read)
         if read is not None and read.type == "subscript_expression"
         else None,
+        guard=guard,
     )
 
 
@@ -384,19 +409,30 @@ def _upwards(node: Node, source: ParsedScript) -> list[Node]:
 # ---- members -----------------------------------------------------------------------------------------------
 
 
-def _member_counts(
-    name: str, receiver: str, message: str, node: Node, source: ParsedScript, declarations: str
-) -> bool:
+def _guard(name: str, receiver: str, message: str, node: Node, source: ParsedScript) -> Guard:
+    last = [match[2] for match in _ON_TYPE.finditer(message)][-1]
+    # A guard says that a field may be missing, not that the value may be a text; of any answer one may ask for these.
+    is_text = is_json_text(last) or (receiver == "string" and name not in ASKED_OF_ANY)
+    is_text = is_text and not source.json_texts.is_handled(_read_of(node))
+    if is_text or not source.guards.cover(name, node):
+        return ""
+    here, around = node, node.parent
+    while around is not None:
+        is_choice, default = operator_of(around) in _CHOICES, field(around, "right")
+        if default is not None and (is_choice or around.type.endswith("assignment_pattern")):
+            is_count = default.type == "number" and source.text(here).endswith(".length")
+            if here == field(around, "left") and (is_count or default.type in _DEFAULTS):
+                return "defaulted"
+        if not is_choice and around.type not in _PASSED_ON:
+            break
+        here, around = around, around.parent
+    return "asked"
+
+
+def _member_counts(name: str, receiver: str, message: str, source: ParsedScript, declarations: str) -> bool:
     if re.search(rf"\.\s*{re.escape(name)}\s*(?:[-+*/%&|^]|\?\?|\|\||&&)?=(?![=>])", source.code):
         return False  # The script itself gives it the member.
     lacking = [match[2] for match in _ON_TYPE.finditer(message)]
-    # A guard says that a field may be missing, not that the value may be a text; of any answer one may ask for these.
-    is_text = is_json_text(lacking[-1]) or (
-        receiver == "string" and name not in ("content", "error", "isError")
-    )
-    is_text = is_text and not source.json_texts.is_handled(_read_of(node))
-    if not is_text and source.guards.cover(name, node):
-        return False
     if len(lacking) > 1 or _is_union(receiver):
         # Of a union the compiler names one type that lacks the member; another may have it.
         return _is_known(lacking[-1], declarations) and not re.search(rf"\b{re.escape(name)}\b", declarations)
@@ -454,6 +490,8 @@ def _argument_counts(number: int, message: str) -> bool:
         return False
     # `const input = { state: "open" }` makes the state a string: only what is certainly wrong counts.
     literal = given.startswith('"') or given.isdigit()
+    if wanted.startswith("{"):
+        return literal or _PLAIN.fullmatch(given) is not None
     return _PLAIN.fullmatch(wanted) is not None or (literal and '"' in wanted)
 
 

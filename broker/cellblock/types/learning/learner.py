@@ -124,12 +124,11 @@ class Learner:
             body: The JSON that it got.
             principal: Whose run it was; nothing: the user's of this machine.
         """
+        # First: of most results it is all that is asked.
+        if not self._paces.wants(server, tool.tool_name) or not self._settings.learns(server):
+            return
         by = SEVERAL if self._settings.shares(server) else mark_of(principal)
-        if (
-            self._settings.learns(server)
-            and self._paces.wants(server, tool.tool_name)
-            and self._offers.put(Offer(server, tool, kind, body, by))
-        ):
+        if self._offers.put(Offer(server, tool, kind, body, by)):
             self._wake.set()
 
     @property
@@ -253,7 +252,7 @@ class Learner:
 
     def _validator(self, offer: Offer, schema: JsonSchema, which: str) -> InputValidator:
         label = f"{offer.server}.{offer.tool.tool_name} ({which})"
-        return self._validators.get(schema, label=label).validator
+        return self._validators.get_or_make(schema, label).validator
 
 
 MAX_WAITING: Final = 256

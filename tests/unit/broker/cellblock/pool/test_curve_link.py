@@ -243,8 +243,8 @@ async def test_a_host_that_does_not_fit_is_told_why_and_not_used(
     assert isinstance(told, protocol.Shutdown) and told.final == ("speaks" not in said) and said in told.why
     assert said in caplog.text
     peer.say(STATUS)
-    await asyncio.sleep(0.05)
-    assert scene.ears.heard == [] and not scene.link.reaches(PREFIX + b"i" * 16)
+    await scene.joined()
+    assert scene.ears.heard == [(PREFIX + b"good", HELLO)] and not scene.link.reaches(PREFIX + b"i" * 16)
 
 
 def test_required_isolation_is_required_of_every_host() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.run import payload, queries, run_clock
+from cellblock.base import payload
+from cellblock.run import queries, run_clock
 from cellblock.run import run as run_module
 from cellblock.run.events import RunFacts, Watcher
 from cellblock.run.run_log import LOG_NOTE_BYTES

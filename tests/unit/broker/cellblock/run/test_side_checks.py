@@ -466,6 +466,12 @@ def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hin
             True,
             "The tool hidden-tool is left out: it is new. Ask.",
         ),
+        (
+            "SyntaxError",
+            '"[object Object]" is not valid JSON',
+            True,
+            "What JSON.parse was given is a value already",
+        ),
         ("ReferenceError", "require is not defined", True, "The sandbox has no require: write `import`"),
         ("ReferenceError", "fetch is not defined", True, "The sandbox has no fetch"),
         ("ReferenceError", "mine is not defined", True, "Correct the script at that position"),

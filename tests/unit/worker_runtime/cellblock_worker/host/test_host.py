@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -41,16 +42,19 @@ async def test_the_warm_target_is_kept_and_it_says_when_it_has_booted_many(
 
 
 async def test_a_host_that_is_idle_after_a_burst_sheds_workers(
-    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+    start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # Long enough for four runs to overlap, and for the target to be told, on a busy machine.
-    monkeypatch.setattr(warm, "IDLE_SECONDS", 3.0)
-    fake_workers.run(ECHO.replace("frame(", "time.sleep(1)\nframe("))
+    there = tmp_path / "there"
+    fake_workers.run(
+        ECHO.replace("frame(", f"while not os.path.exists({str(there)!r}): time.sleep(0.01)\nframe(")
+    )
     _, broker = await start_host(warm=2)
     await broker.status(warm=2, booting=0)
     for number in range(4):
         broker.say(RUN, b"%d" % number, b"1")
     await broker.status(wanted=4)
+    monkeypatch.setattr(warm, "IDLE_SECONDS", 0.0)
+    there.touch()
     await broker.status(warm=2, running=0, wanted=2)
 
 

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker import usage
+from cellblock_worker.worker import run_limits, usage
 from cellblock_worker.worker.death import MemoryEvidence
 from cellblock_worker.worker.run_limits import LONG_RUN_CPU_SECONDS, UseWatch
 from cellblock_worker.worker.usage import Usage, UsageReader, read_usage
@@ -141,8 +141,11 @@ def test_a_zombie_has_used_time_and_holds_nothing() -> None:
 def test_a_closed_reader_leaves_no_descriptor_and_no_look() -> None:
     before = descriptors()
     reader = UsageReader(os.getpid())
-    assert descriptors() == before + 1
+    assert before < descriptors() <= before + 2
+    ran, waited = reader.scheduled()
+    assert min(ran, waited) >= 0
     reader.close()
+    assert reader.scheduled() == (0, 0)
     reader.close()
     assert descriptors() == before
     with pytest.raises(ProcessLookupError, match="no longer"):
@@ -173,8 +176,14 @@ class Heard:
         await within(self.changed.wait())
 
     async def a_kill(self) -> None:
+        await self._until(lambda: self.killed)
+
+    async def computes_often(self, times: int) -> None:
+        await self._until(lambda: len(self.computed) >= times)
+
+    async def _until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(BOUND):
-            while not self.killed:
+            while not holds():
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -257,18 +266,21 @@ async def test_the_cpu_time_of_a_replay_is_bounded_apart(pid: int) -> None:
 
 
 @pytest.mark.parametrize("pid", [COMPUTE], indirect=True)
-async def test_a_long_run_is_told_with_all_that_it_has_used(pid: int) -> None:
-    heard = Heard()
+async def test_a_long_run_is_told_with_all_that_it_has_used(
+    pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_limits, "FIRST_SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr(run_limits, "LAST_SAMPLE_SECONDS", 0.02)
+    heard, later = Heard(), Heard()
     watching = watch(heard, UsageReader(pid))
-    async with asyncio.timeout(BOUND):
-        while len(heard.computed) < 2:
-            heard.changed.clear()
-            await heard.changed.wait()
+    await heard.computes_often(2)
     watching.cancel()
     assert sum(heard.computed) == pytest.approx(watching.reported)
     assert watching.reported >= LONG_RUN_CPU_SECONDS
     told = watching.reported
-    await asyncio.sleep(0.5)
+    another = watch(later, UsageReader(pid))
+    await later.computes_often(3)
+    another.cancel()
     assert watching.reported == told
 
 
@@ -300,11 +312,17 @@ async def test_a_run_that_cannot_be_watched_goes_on_under_the_kernels_limits_alo
 
 @pytest.mark.parametrize("pid", [WAIT], indirect=True)
 async def test_a_process_that_is_gone_is_for_its_owner_to_tell(pid: int) -> None:
-    heard = Heard()
-    reader = UsageReader(pid)
+    heard, looked = Heard(), asyncio.Event()
+
+    class Watched(UsageReader):
+        def read(self) -> Usage:
+            looked.set()
+            return super().read()
+
+    reader = Watched(pid)
     reader.close()
     watching = watch(heard, reader, kernel_limits=False)
-    await asyncio.sleep(0.3)
+    await within(looked.wait())
     assert heard.killed == [] and heard.computed == []
     assert watching.now() is None
     watching.cancel()

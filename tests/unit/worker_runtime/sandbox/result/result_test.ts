@@ -266,6 +266,16 @@ Deno.test("toResult: at most 20 issues, then how many more", () => {
   ok(issues[20].message.includes("980"));
 });
 
+Deno.test("toResult: of holes in a row the first is listed", () => {
+  const { issues } = read({ rows: new Array(30).fill(undefined), total: NaN });
+  same(issues.map(({ path, kind }) => [path, kind]), [
+    ["/rows/0", "undefined"],
+    ["/total", "non_finite_number"],
+    ["", "more_issues"],
+  ]);
+  ok(issues[2].message.includes("29"));
+});
+
 Deno.test("toResult: too deep is fatal and says where", () => {
   const deep = { a: [{ b: [[1]] }] };
   same(read(deep, { ...LIMITS, maxDepth: 5 }).fatal, false);

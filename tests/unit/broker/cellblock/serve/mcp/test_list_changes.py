@@ -19,12 +19,15 @@ from cellblock.base.store import LocalStore
 from cellblock.run.response import LogEntry, TraceEntry
 from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.mcp import list_changes, live, surface
+from cellblock.serve.mcp.context import rendered_in_thread
+from cellblock.serve.mcp.list_changes import GATHER_SECONDS, PAUSE_SECONDS, Gathering
 from cellblock.serve.mcp.live import MAX_SHOWN_CHARS, MAX_WAITING, LiveRun, LogLevels, one_line
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.service import Owner
 from cellblock.tools.catalog.model import Catalog, ServerEntry
 from support.entries import settings
 from support.standing_service import StandingService, server
+from support.virtual_time import virtual_time
 from support.waits import until, within
 
 
@@ -120,20 +123,15 @@ async def test_kept_outputs_are_resources_of_their_owner(tmp_path: Path) -> None
             assert other == []
 
 
-async def test_a_server_that_changes_all_the_time_is_told_of_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(list_changes, "GATHER_SECONDS", 0.05)
-    monkeypatch.setattr(list_changes, "PAUSE_SECONDS", 3600.0)
-    service = StandingService(settings(tmp_path), server("files", "read"))
-    said: list[str] = []
-    async with following(service, said):
-        for number in range(1000):
-            service.show(server("files", f"tool_{number}"))
-        await settled(said, "tools")
-        service.show(server("files", "another"))
-        await asyncio.sleep(0.2)
-        assert said == [], "not before the pause is over"
+@virtual_time
+async def test_what_changes_all_the_time_is_looked_at_now_and_then() -> None:
+    loop = asyncio.get_running_loop()
+    looks: list[float] = []
+    changes = Gathering(lambda: looks.append(loop.time()))
+    while loop.time() < 2 * PAUSE_SECONDS:
+        changes.note()
+        await asyncio.sleep(GATHER_SECONDS / 100)
+    assert looks == pytest.approx([GATHER_SECONDS, GATHER_SECONDS + PAUSE_SECONDS])
 
 
 async def test_streams_have_a_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +223,9 @@ async def test_what_starts_while_the_list_is_made_is_told(
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_server_without_connection_is_no_news_when_another_has_started(tmp_path: Path) -> None:
+async def test_a_server_without_connection_is_no_news_when_another_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The manual tells of both: their texts come parsed."""
     parsed = {"servers": {"gone": {"unwrap": "json"}, "files": {"unwrap": "json"}}}
     made = settings(tmp_path, {name: {"command": "x"} for name in ("files", "gone")}, schemas=parsed)
@@ -236,10 +236,17 @@ async def test_a_server_without_connection_is_no_news_when_another_has_started(t
         1, {"files": files}, gone, ids=ids, starting=frozenset({"files"})
     )
     said: list[str] = []
+    looked = asyncio.Event()
+
+    async def rendered(catalog: Catalog) -> None:
+        await rendered_in_thread(catalog)
+        looked.set()
+
     async with following(service, said):
+        monkeypatch.setattr(list_changes, "rendered_in_thread", rendered)
         service.catalog = service.known_catalog = Catalog(2, {"files": files}, gone, ids=ids)
         service.listeners.tell()
-        await asyncio.sleep(0.1)
+        await within(looked.wait())
         service.show(files, server("more", "thing"))
         await settled(said, "tools", "resources")
 

@@ -9,6 +9,7 @@ import pytest
 
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import read_tool
+from support.tool_schemas import MOST, data_of
 from support.waits import within
 
 BOUND = 20.0
@@ -17,7 +18,7 @@ BOUND = 20.0
 @pytest.fixture
 async def calls() -> AsyncIterator[PythonCalls]:
     """Runs functions of Python tools."""
-    made = PythonCalls(bound=BOUND, threads=4)
+    made = PythonCalls(bound=BOUND, threads=4, most=MOST)
     yield made
     await made.close()
 
@@ -26,7 +27,7 @@ async def calls() -> AsyncIterator[PythonCalls]:
 def call(calls: PythonCalls) -> Callable[..., Awaitable[Any]]:
     """Calls a function as a script would."""
 
-    def make(function: Callable[..., Any], /, **arguments: Any) -> Awaitable[Any]:
-        return within(calls.call(read_tool(function), arguments))
+    async def make(function: Callable[..., Any], /, **arguments: Any) -> Any:
+        return data_of(await within(calls.call(read_tool(function), arguments)))
 
     return make

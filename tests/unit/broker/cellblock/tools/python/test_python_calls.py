@@ -17,14 +17,18 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, HttpUrl
+from pydantic_core import to_json
 
 from cellblock import tool
+from cellblock.base import payload
 from cellblock.base.budget import Account
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.raw_json import LIGHT_BYTES
 from cellblock.tools.python.python_calls import LONG_STEP_SECONDS, PythonCalls
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_mark import MARK
 from cellblock.tools.python.tool_results import ResultForm
+from support.tool_schemas import MOST, data_of
 from support.waits import until, within
 
 BOUND = 20.0
@@ -35,7 +39,7 @@ Call = Callable[..., Awaitable[Any]]
 @pytest.fixture
 async def brief() -> AsyncIterator[PythonCalls]:
     """Gives up soon, and has one thread."""
-    made = PythonCalls(bound=0.2, threads=1)
+    made = PythonCalls(bound=0.2, threads=1, most=MOST)
     yield made
     await made.close()
 
@@ -57,13 +61,13 @@ def compute() -> None:
 async def test_what_a_call_and_its_result_take_is_on_the_runs_bill(
     monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
-    plain = ResultForm.plain
+    encoded = ResultForm.encoded
 
-    def slow(self: ResultForm, value: Any, **told: Any) -> Any:
+    def slow(self: ResultForm, value: Any, most: int, **told: Any) -> Any:
         compute()
-        return plain(self, value, **told)
+        return encoded(self, value, most, **told)
 
-    monkeypatch.setattr(ResultForm, "plain", slow)
+    monkeypatch.setattr(ResultForm, "encoded", slow)
     account = Account.of_one()
 
     def in_thread():
@@ -76,7 +80,7 @@ async def test_what_a_call_and_its_result_take_is_on_the_runs_bill(
         compute()
         return {"rows": list(range(100_000))}
 
-    calls = PythonCalls(bound=BOUND, threads=1)
+    calls = PythonCalls(bound=BOUND, threads=1, most=MOST)
     await calls.call(read_tool(on_loop if is_async else in_thread), {}, account)
     await calls.close()
     # Of the computing of this thread, and so whatever else the machine does.
@@ -87,13 +91,13 @@ async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads: list[threading.Thread] = []
-    plain = ResultForm.plain
+    encoded = ResultForm.encoded
 
-    def noted(self: ResultForm, value: Any, **told: Any) -> Any:
+    def noted(self: ResultForm, value: Any, most: int, **told: Any) -> Any:
         threads.append(threading.current_thread())
-        return plain(self, value, **told)
+        return encoded(self, value, most, **told)
 
-    monkeypatch.setattr(ResultForm, "plain", noted)
+    monkeypatch.setattr(ResultForm, "encoded", noted)
     day = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
     async def small():
@@ -105,13 +109,48 @@ async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(
     async def items() -> list[Item]:
         return [Item("x", day)] * 20_000
 
-    calls = PythonCalls(bound=BOUND, threads=1)
-    found = [await within(calls.call(read_tool(function), {})) for function in (small, large, items)]
+    calls = PythonCalls(bound=BOUND, threads=1, most=MOST)
+    found = [data_of(await within(calls.call(read_tool(function), {}))) for function in (small, large, items)]
     await calls.close()
     assert found[0] == {"day": "2026-01-01T00:00:00Z"}
     assert found[1] == {"rows": [{"day": "2026-01-01T00:00:00Z", "of": [1, "a"]}] * 20_000}
     assert len(found[2]["result"]) == 20_000
     assert [thread is threading.current_thread() for thread in threads] == [True, False, False]
+
+
+@pytest.mark.slow
+async def test_large_data_is_encoded_beside_the_loop_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is encoded on the loop, and what at a time, is little; what is over the cap is not encoded to its end."""
+    here = threading.current_thread()
+    on_loop: list[int] = []
+    beside: list[int] = []
+
+    def noted(value: Any, **how: Any) -> bytes:
+        body = to_json(value, **how)
+        (on_loop if threading.current_thread() is here else beside).append(len(body))
+        return body
+
+    monkeypatch.setattr(payload, "to_json", noted)
+    data = {"rows": [{"id": number, "tags": ["a", []]} for number in range(60_000)], "text": "é" * 300_000}
+
+    async def large():
+        return data
+
+    async def called(most: int) -> Any:
+        calls = PythonCalls(bound=BOUND, threads=1, most=most)
+        try:
+            return data_of(await within(calls.call(read_tool(large), {})))
+        finally:
+            await calls.close()
+
+    assert await called(10_000_000) == data
+    assert not on_loop
+    assert max(beside) < LIGHT_BYTES and sum(beside) > 2_000_000
+    beside.clear()
+    with pytest.raises(ToolCallError, match="over the maximum of 10000") as refused:
+        await called(10_000)
+    assert refused.value.certainty is Certainty.COMPLETED
+    assert sum(beside) < LIGHT_BYTES
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------
@@ -163,7 +202,7 @@ async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(
 
 
 async def test_a_function_that_nobody_waits_for_is_cancelled_at_the_end() -> None:
-    calls = PythonCalls(bound=0.01, threads=1)
+    calls = PythonCalls(bound=0.01, threads=1, most=MOST)
     heeded = asyncio.Event()
     times = 0
 
@@ -196,7 +235,7 @@ async def test_a_function_may_have_bounds_of_its_own(calls: PythonCalls) -> None
                 await asyncio.sleep(0)
         return {"failed": failed}
 
-    assert await within(calls.call(read_tool(retries), {})) == {"failed": 3}
+    assert data_of(await within(calls.call(read_tool(retries), {}))) == {"failed": 3}
     task = asyncio.current_task()
     assert task is not None and not task.cancelling()
 

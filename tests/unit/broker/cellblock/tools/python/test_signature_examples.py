@@ -26,7 +26,7 @@ from pydantic import BaseModel, EmailStr, Field
 from cellblock import tool
 from cellblock.tools.python.python_calls import PythonCalls
 from cellblock.tools.python.python_tools import read_tool
-from support.tool_schemas import BOXED_STRING, gives, made, output, properties
+from support.tool_schemas import BOXED_STRING, MOST, data_of, gives, made, output, properties
 
 # ---- Input Schema Generation ---------------------------------------------------------------------------
 
@@ -336,10 +336,10 @@ async def test_schema_caching() -> None:
     at_registration = len(generated)
     assert at_registration >= 2
     schemas = id(python_tool.input_schema), id(python_tool.output_schema)
-    calls = PythonCalls(bound=20, threads=1)
+    calls = PythonCalls(bound=20, threads=1, most=MOST)
     for number in range(3):
         arguments = {"given": {"value": number}}
-        assert await calls.call(python_tool, arguments) == {"value": number}
+        assert data_of(await calls.call(python_tool, arguments)) == {"value": number}
     await calls.close()
     assert len(generated) == at_registration
     assert (id(python_tool.input_schema), id(python_tool.output_schema)) == schemas

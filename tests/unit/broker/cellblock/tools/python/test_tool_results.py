@@ -32,7 +32,7 @@ from pydantic import (
 from cellblock import tool
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.raw_json import weight_of
-from cellblock.tools.python import tool_results
+from cellblock.tools.python import python_calls, tool_results
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_results import STEP_WEIGHT, Values
 from support.nesting import listed, nested
@@ -373,7 +373,7 @@ def test_what_holds_itself_is_told(kind: str) -> None:
 
 
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_results, "is_small", lambda _: False)
+    monkeypatch.setattr(python_calls, "is_small", lambda _: False)
     monkeypatch.setattr(tool_results, "STEP_WEIGHT", 3)
     monkeypatch.setattr(tool_results, "SLICE", 2)
 

@@ -1,15 +1,15 @@
 """Which command lines install a server first, and what is a server of what they start."""
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from cellblock.tools.upstream.installs import STEADY_SECONDS, has_started, package_of
+from cellblock.tools.upstream import installs
+from cellblock.tools.upstream.installs import has_started, package_of
+from support.processes import descendants, name_of
 from support.waits import until
 
 
@@ -42,14 +42,14 @@ def test_what_installs_is_known_by_its_command_line(line: str, package: str | No
 @pytest.mark.parametrize(
     ("event", "started"), [("npm_lifecycle_event=npx", True), ("npm_lifecycle_event=postinstall", False)]
 )
-def test_npm_says_what_it_has_started(event: str, started: bool) -> None:
+async def test_npm_says_what_it_has_started(
+    event: str, started: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installs, "STEADY_SECONDS", 0.0)
     line = ["sh", "-c", f"{event} sleep 30; true"]
-    with subprocess.Popen(line, start_new_session=True, env={"PATH": "/usr/bin:/bin"}) as process:
+    with subprocess.Popen(line, start_new_session=True, env={"PATH": "/usr/bin:/bin"}) as process:  # noqa: ASYNC220
         try:
-            if started:
-                asyncio.run(until(lambda: has_started(process.pid), "a server"))
-            else:
-                time.sleep(STEADY_SECONDS + 0.5)  # no bound: it never is
-                assert not has_started(process.pid)
+            await until(lambda: "sleep" in map(name_of, descendants(process.pid)), "npm has begun one")
+            assert has_started(process.pid) == started
         finally:
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """What comes from servers: lines, events, answers over the cap; read, mended, or the failure of what they answer."""
 
 import asyncio
+import functools
 import json
 import random
 import tracemalloc
@@ -235,24 +236,25 @@ def packed(*pieces: bytes, bits: int = 31) -> bytes:
     return b"".join(map(packer.compress, pieces)) + packer.flush()
 
 
-NOTHING = packed(b"")[:10] + b"\x00\x00\x00\xff\xff" * 100_000
-"""Half a megabyte of gzip that is nothing when it is unpacked, and so reaches no cap."""
-
-CODED = {
-    "gzip": ("gzip", packed(*[bytes(1_000_000)] * 100)),
-    "twice": ("gzip, gzip", packed(NOTHING)),
-    "brotli": ("br", b"\x0b\x00\x80x\x03"),
-    "zstd": ("zstd", b"\x28\xb5\x2f\xfd\x20\x01\x09\x00\x00x"),
-    "deflate": ("Deflate", packed(b"x" * CAP, bits=15)),
-    "small": ("x-gzip", packed(b"x" * CAP)),
-    "identity": ("identity", b"x" * CAP),
-    "damaged": ("gzip", b"x" * 100),
-    "trailing": ("gzip", packed(b"x") + bytes(1_000_000)),
-}
+@functools.cache
+def coded() -> dict[str, tuple[str, bytes]]:
+    """Bodies with their codings. Half a megabyte of gzip that is nothing when it is unpacked reaches no cap."""
+    nothing = packed(b"")[:10] + b"\x00\x00\x00\xff\xff" * 100_000
+    return {
+        "gzip": ("gzip", packed(*[bytes(1_000_000)] * 100)),
+        "twice": ("gzip, gzip", packed(nothing)),
+        "brotli": ("br", b"\x0b\x00\x80x\x03"),
+        "zstd": ("zstd", b"\x28\xb5\x2f\xfd\x20\x01\x09\x00\x00x"),
+        "deflate": ("Deflate", packed(b"x" * CAP, bits=15)),
+        "small": ("x-gzip", packed(b"x" * CAP)),
+        "identity": ("identity", b"x" * CAP),
+        "damaged": ("gzip", b"x" * 100),
+        "trailing": ("gzip", packed(b"x") + bytes(1_000_000)),
+    }
 
 
 class Sending(BaseHTTPRequestHandler):
-    """/N sends N bytes, /gzip 100 MB in 100 KB, other names what `CODED` has, and /chunked chunks without end."""
+    """/N sends N bytes, /gzip 100 MB in 100 KB, other names what `coded` has, and /chunked chunks without end."""
 
     protocol_version = "HTTP/1.1"
 
@@ -267,7 +269,7 @@ class Sending(BaseHTTPRequestHandler):
                 self.close_connection = True
             return
         name = self.path[1:]
-        coding, body = CODED[name] if name in CODED else ("", b"x" * int(name))
+        coding, body = coded()[name] if name in coded() else ("", b"x" * int(name))
         self.start(("content-length", str(len(body))), ("content-encoding", coding))
         self.wfile.write(body)
 
@@ -334,7 +336,7 @@ async def test_one_coding_that_was_asked_for_is_unpacked_and_no_other(url: str, 
 
 async def test_a_bomb_is_unpacked_in_pieces_and_refused_by_its_ratio() -> None:
     """Other tasks have their turn after each piece, and what is unpacked is bounded whatever reads it."""
-    _, bomb = CODED["gzip"]
+    _, bomb = coded()["gzip"]
     response = httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=httpx2.ByteStream(bomb))
     pieces: list[bytes] = []
     turns = 0

@@ -66,6 +66,7 @@ TOOLS = (
         output_schema=schema({"items": {"type": "array", "items": ISSUE}}),
     ),
     ToolEntry("one", "one", input_schema=schema({})),
+    ToolEntry("list_files", "list_files", input_schema=schema({}), output_schema=schema({"content": TEXT})),
 )
 
 
@@ -259,6 +260,76 @@ async def test_what_a_run_has_got_goes_before_what_is_declared(closed: Closed) -
     assert (await closed(code)).faults == (), "that was this run's alone"
 
 
+IN_VAIN = [
+    # The same but for case and `_`; else a list, an object or a number in place of all that is there.
+    ("let at; do { const p = await t.list_issues({}); p.issues; at = p.Total; } while (at);", "Total"),
+    ("const p = await t.list_issues({}); console.log((p.rows || []).length);", "rows"),
+    ("const p = await t.list_issues({}); console.log(p.nodes?.length ?? 0, [{ total: 1 }]);", "nodes"),
+    ("const p = await t.list_issues({}); const [one] = p.items ?? p.data ?? [];", "items"),
+    ("const { items = [] } = await t.list_issues({}); console.log(items.length);", "items"),
+]
+
+
+@pytest.mark.parametrize(("code", "field"), IN_VAIN)
+async def test_a_guard_in_front_of_what_is_never_there_is_told_and_refuses_nothing(
+    closed: Closed, code: str, field: str
+) -> None:
+    assert field in [fault.absent for fault in (await closed(code)).faults]
+    assert (await closed(code, closed=False)).faults == ()
+
+
+BESIDE = [
+    "const p = await t.list_issues({}); console.log(p.issues ?? p.items ?? p.data ?? []);",
+    "const p = await t.list_issues({}); console.log(p.Total ?? p.total);",
+    "const p = await t.list_issues({}); for (const e of p.errors ?? []) throw e; if (p.warning) throw 1;",
+    "const p = await t.list_issues({}); const { issues: all } = p; console.log(p.next ?? 0, all);",
+    "const p = await t.list_issues({}); console.log(p.note ?? null, p.comment || '');",
+]
+
+
+@pytest.mark.parametrize("code", BESIDE)
+async def test_a_guard_beside_what_is_read_is_not_told(closed: Closed, code: str) -> None:
+    assert (await closed(code)).faults == ()
+
+
+async def test_a_list_equals_no_text(closed: Closed) -> None:
+    [fault] = (await closed("const { issues } = await t.list_issues({}); issues === 'open';")).faults
+    assert fault.message == "`issues` is an array, which equals no text or number."
+    assert fault.hint == "Use `issues.includes(…)`."
+    code = "const { issues } = await t.list_issues({}); issues == ''; issues === null; issues.length === 1;"
+    assert (await closed(code)).faults == ()
+
+
+async def test_what_stands_for_the_one_object_that_a_tool_takes_is_told(closed: Closed) -> None:
+    [fault] = (await closed("await t.get_issue(10);")).faults
+    assert fault.hint == "It is declared as `get_issue(input: { id: number })`."
+
+
+async def test_a_text_has_nothing_of_a_number(closed: Closed) -> None:
+    [fault] = (await closed("(await t.edit({ path: 'a' })).toFixed(2);")).faults
+    assert fault.hint == "It is text: read `Number(…).toFixed`."
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("const { content } = await t.list_files({}); console.log({ files: content.length });", True),
+        ("const { content } = await t.list_files({}); for (const one of content) console.log(one);", True),
+        ("const r = await t.list_files({}); console.log([...r.content]);", True),
+        (
+            "const r = await t.list_files({}); for (const one of r.content.split('x')) console.log(one);",
+            False,
+        ),
+        ("const r = await t.list_files({}); if (r.content.length > 9) console.log(1);", False),
+    ],
+)
+async def test_the_characters_of_the_one_text_in_an_object_are_told(
+    closed: Closed, code: str, told: bool
+) -> None:
+    faults = (await closed(code)).faults
+    assert bool(faults) == told and all("split" in (fault.hint or "") for fault in faults)
+
+
 GUARDED = [
     "if (i.done) console.log(i.done); console.log(i.next && i.next.id, i.due ?? null, i.note || '', i.a?.b);",
     "console.log(typeof i.run === 'function' ? i.run() : 1, i.x === undefined ? 1 : i.x, i.y != null && i.y.z);",
@@ -344,7 +415,7 @@ def test_a_closed_view_has_no_open_object_but_those_that_declare_nothing() -> No
     text = declare_server(catalog_of(*TOOLS).servers["tracker"], shared=True, reading=False)
     left = [line for line in closed_view(text).splitlines() if "[key: string]" in line]
     assert text.count("[key: string]: unknown") >= 10
-    assert [line.split("(")[0].split()[-1] for line in left] == ["by_name", "rows", "one"]
+    assert [line.split("(")[0].split()[-1] for line in left] == ["by_name", "rows", "one", "list_files"]
 
 
 @pytest.mark.parametrize("is_closed", [True, False])

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,7 +90,7 @@ async def test_one_at_a_time_has_a_login_and_sees_what_the_last_one_wrote(
                 pass
         # Who gives up waiting holds nothing.
         waiting = asyncio.create_task(_hold(places[2]))
-        await asyncio.sleep(0.2)
+        await until(lambda: any(one.name == "login lock" for one in threading.enumerate()), "it waits")
         waiting.cancel()
         await asyncio.wait([waiting])
     async with places[1].locked(60):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cellblock.base import payload
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.run import payload
+from cellblock.base.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
 from cellblock.run.call_results import MAX_ERROR_TEXT, unwrap
-from cellblock.run.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
 from cellblock.tools.upstream.wire.numbers import inexact
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.nesting import listed, nested
