@@ -128,11 +128,12 @@ def in_turns(ways: Mapping[str, Callable[[], _T]], rounds: int) -> dict[str, lis
 
 
 async def in_turns_async(ways: Mapping[str, Callable[[], Awaitable[_T]]], rounds: int) -> dict[str, list[_T]]:
-    """As `in_turns`, of what is awaited."""
+    """As `in_turns`, of what is awaited; the other way round every second time, as what one leaves to be done falls on
+    the next."""
     found: dict[str, list[_T]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, measure in ways.items():
-            found[name].append(await measure())
+    for turn in range(rounds):
+        for name in [*ways][:: -1 if turn % 2 else 1]:
+            found[name].append(await ways[name]())
     return found
 
 

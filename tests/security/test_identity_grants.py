@@ -24,7 +24,7 @@ from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
 from support.login_site import Browser, free_port
 from support.public_servers import NODE, require
-from support.waits import until_found, within
+from support.waits import until, until_found, within
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 
@@ -183,6 +183,11 @@ async def test_everybody_calls_as_who_they_are_at_the_identity_provider(tmp_path
         assert record.tokens.access_token not in listed.out + "".join(made.daemon.said)
 
 
+def revoked(made: Company, at: str) -> list[int]:
+    asked = [event for event in made.events("request") if event["path"] == "/token/revocation"]
+    return [event["status"] for event in asked if event["at"] == at]
+
+
 REFUSED = {
     "forged": "ERR_JWS_SIGNATURE_VERIFICATION_FAILED",
     "expired": "ERR_JWT_EXPIRED",
@@ -230,6 +235,9 @@ async def test_it_goes_on_without_the_person_while_the_company_wants_it_and_unti
         )
         assert "revoked and forgotten" in said.out, said
         await made.gives("alice", "it needs a login of your own")
+        # What the server's authorization server granted for her is over, too.
+        await until(lambda: revoked(made, "wiki") != [], "her token there is revoked")
+        assert {*revoked(made, "wiki"), *revoked(made, "idp")} == {200}
         assert {event["person"] for event in made.events("call")} == {"alice"}
 
 
@@ -271,7 +279,7 @@ async def test_an_exchange_that_the_authorization_server_does_not_offer_is_told(
     offered = "urn:ietf:params:oauth:grant-type:jwt-bearer"
     async with company(tmp_path, "token_exchange", offered=offered) as made:
         page = await made.log_in("alice", ready=False)
-        assert page.status_code == 400 and "unsupported_grant_type" in page.text, page.text
+        assert page.status_code == 400 and "does not offer token exchange" in page.text, page.text
         said = await cellblock(
             "auth", "login", "wiki", "--config", tmp_path / "cellblock.json", "--state-dir", tmp_path / "s"
         )

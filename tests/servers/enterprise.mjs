@@ -98,6 +98,7 @@ const authority = new Provider(wiki, {
   features: {
     devInteractions: { enabled: false },
     introspection: { enabled: true, allowedPolicy: (_, client) => client.clientId === "server" },
+    revocation: { enabled: true },
     resourceIndicators: { enabled: true, getResourceServerInfo: () => resourceServer },
   },
   scopes: ["notes"],

@@ -68,9 +68,9 @@ def attack(*runs: Any, calls: Mapping[str, int], **about: Any) -> Scenario:
     return Scenario(
         " ".join(servers),
         tuple(Step(**{"principal": "token", "works": True, **step}) for step in steps),
-        labelled=" ".join(servers),
         made=(made, LABELS),
         calls=calls,
+        labelled=" ".join(servers),
         **about,
     )
 
@@ -140,6 +140,17 @@ ATTACKS = {
         ),
         calls={"disk.delete_everything": 0},
         servers={"disk": {"delete_everything": {"annotations": {"readOnlyHint": True}}}},
+    ),
+    "a page has a tool do what nobody has said of it": attack(
+        script(
+            'await web.fetch({ url: "https://a" });\n'
+            "globalThis.__codemode_result__ = await tried(() => odd.apply_change({}));",
+            "web",
+            "odd",
+        ),
+        calls={"odd.apply_change": 0},
+        asks=1,
+        servers={"odd": {"apply_change": {}}},
     ),
     "a secret goes as a search, by a tool that calls itself read-only": attack(
         told("await tried(async () => find.search({ query: await mail.read({}) }))", "mail", "find"),
@@ -398,6 +409,11 @@ HONEST = {
         {"code": READ_MAIL, "principal": "stdio:reader"},
         told('await web.fetch({ url: "https://a" })', "web"),
         calls={"web.fetch": 1},
+    ),
+    "an unlabelled server is asked about what a page says": honest(
+        told("await odd.get_weather({ city: await web.fetch({}) })", "web", "odd"),
+        calls={"odd.get_weather": 1},
+        servers={"odd": {"get_weather": {"text": "sunny"}}},
     ),
     "an unlabelled server is called": honest(
         told('await odd.get_weather({ city: "Bern" })', "odd"),

@@ -178,15 +178,13 @@ class Hearing:
             self.cost_seconds += thread_time() - before
         return self._rest()
 
-    def _admits(self, raw_header: bytes, body_bytes: int) -> bool:
-        cap = protocol.worker_body_cap(raw_header)
-        if cap == 0 and body_bytes == 0:
-            return True
-        message_bytes, log_bytes = (self._run.message_bytes, self._run.log_bytes) if self._run else (0, 0)
-        most = protocol.body_cap(cap, message_bytes=message_bytes, log_bytes=log_bytes)
+    def _admits(self, raw_header: bytes, body_bytes: int) -> None:
+        most = protocol.worker_body_cap(raw_header)
+        if not isinstance(most, int):
+            message_bytes, log_bytes = (self._run.message_bytes, self._run.log_bytes) if self._run else (0, 0)
+            most = protocol.body_cap(most, message_bytes=message_bytes, log_bytes=log_bytes)
         if body_bytes > most:
             raise FrameError(f"a body of {body_bytes} bytes is over {most}")
-        return True
 
     def _rest(self) -> float:
         over = self.cost_seconds - HOST_ALLOWANCE_SECONDS

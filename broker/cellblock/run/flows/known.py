@@ -1,4 +1,5 @@
-"""Known says what is known of servers that many use, by their packages and addresses, and of tools by their names.
+"""Known says what tools are: by the policy and overlays, else by what is known of servers that many use, by their
+packages and addresses, and of tools by their names.
 
 A server chooses its tools' names and annotations itself: of those, only what makes a rule stricter counts.
 """
@@ -6,16 +7,38 @@ A server chooses its tools' names and annotations itself: of those, only what ma
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePath
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
+from cellblock.base.kept import Newest
+from cellblock.base.settings.policy import PolicySettings, Secrecy
 from cellblock.base.settings.server import ServerConfig
-from cellblock.run.flows.labels import EVERYBODY, THE_PERSON, Audience
-from cellblock.run.policy.grants import effect_of
-from cellblock.tools.catalog.model import RequestEntry, ToolEntry
+from cellblock.run.flows.labels import (
+    EVERYBODY,
+    NOTHING,
+    STRICTEST,
+    THE_PERSON,
+    UNSAID,
+    Audience,
+    Label,
+    Stated,
+    audience_of,
+)
+from cellblock.run.policy.grants import effect_of, fits
+from cellblock.tools.catalog.model import RequestEntry, ServerEntry, ToolEntry
+from cellblock.tools.upstream.definitions import shown
+
+if TYPE_CHECKING:
+    from cellblock.run.flows.rules import Judging
+
+T = TypeVar("T")
+
+KEPT_TOOLS: Final = 4_096
+"""Bounds the tools of which it is kept what they are."""
 
 Kind = Literal["mail", "issues", "chat", "web", "files", "database"]
 
@@ -97,9 +120,10 @@ def reads(tool: ToolEntry) -> bool:
     return isinstance(tool, RequestEntry) or _READS.match(_lowered(tool)) is not None
 
 
-def destroys(tool: ToolEntry) -> bool:
+def destroys(tool: ToolEntry, *, is_unknown: bool) -> bool:
     """Says whether a call may destroy something, by the user, else by the server's annotations and the tool's name,
-    whichever is worse."""
+    whichever is worse. Of a tool that is unknown, as nobody has said anything of it, every name may that does not
+    read."""
     if tool.given is not None and tool.given.effect is not None:
         return tool.given.effect == "destructive"
     effect, name = effect_of(tool), _lowered(tool)
@@ -108,10 +132,118 @@ def destroys(tool: ToolEntry) -> bool:
     return (
         effect == "destructive"
         or bool(_DESTROYS.search(name))
-        or (effect is None and bool(_MAY.search(name)))
+        or (effect is None and (bool(_MAY.search(name)) or (is_unknown and not reads(tool))))
     )
 
 
 def _lowered(tool: ToolEntry) -> str:
     """Returns a tool's name with its words apart."""
     return _WORDS.sub("_", tool.tool_name).lower()
+
+
+@dataclass(frozen=True)
+class ToolFlow:
+    """Says what a tool is.
+
+    Args:
+        stated: What the policy and an overlay say of its results.
+        otherwise: What results are as far as nobody has said it.
+        loosens: Whether its server's own labels count before `otherwise`.
+        sink: Who sees what a call's arguments say.
+        destructive: Whether a call may destroy something.
+        said_by: Where the least certain of it comes from, for people.
+        name: The tool's name, for people.
+    """
+
+    stated: Stated
+    otherwise: Label
+    loosens: bool
+    sink: Audience
+    destructive: bool
+    said_by: str
+    name: str
+    judging: dict[Label, Judging] = field(default_factory=dict[Label, "Judging"], compare=False, repr=False)
+    """Keeps what is judged of it without arguments."""
+
+    def result(self, by_server: Stated = UNSAID) -> Label:
+        """Returns the label of a result, of which its server has said something, too."""
+        if by_server is UNSAID:
+            return self.plain
+        found = self.stated.or_else(by_server) if self.loosens else self.stated
+        label = found.label(self.otherwise)
+        return label | by_server.label(label)
+
+    @cached_property
+    def plain(self) -> Label:
+        """Gives the label of a result of which its server says nothing."""
+        return self.stated.label(self.otherwise)
+
+
+class KnownTools:
+    """Knows what tools are.
+
+    Args:
+        settings: The policy.
+        servers: The configuration's servers, by name.
+    """
+
+    def __init__(self, settings: PolicySettings, servers: Mapping[str, ServerConfig]) -> None:
+        self._servers = servers
+        self._trusts = frozenset(settings.trust_ifc)
+        # Those that say more of a name first.
+        self._labels = sorted(settings.labels.items(), key=lambda one: -len(one[0].replace("*", "")))
+        self._tools = Newest[tuple[str, int], tuple[ToolEntry, ToolFlow]](KEPT_TOOLS)
+
+    def of(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
+        """Says what a tool is."""
+        key = server.server_id, id(tool)
+        held = self._tools.get(key)
+        if held is None or held[0] is not tool:
+            held = self._tools[key] = tool, self._made(server, tool)
+        return held[1]
+
+    def forget(self) -> None:
+        """Forgets what was judged of tools."""
+        self._tools.clear()
+
+    def _made(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
+        name = f"{server.server_id}.{shown(tool.tool_name)}"
+        if server.is_scripts:
+            # A script tells nobody anything but by its own calls, and its label is its run's.
+            return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts", name)
+        said = [label for pattern, label in self._labels if fits(pattern, server.server_id, tool)]
+        overlay = None if tool.given is None else tool.given.flow
+        by_user = [*said, overlay] if overlay is not None else said
+        kind = kind_of(self._servers.get(server.config_name))
+        known = None if kind is None else KINDS[kind]
+        sinks: list[Secrecy | None] = [label.sink for label in by_user]
+        secrecies: list[Secrecy | None] = [label.secrecy for label in by_user]
+        sink, secrecy = _first(sinks), _first(secrecies)
+        if sink is not None:
+            seen_by = audience_of(sink)
+        elif known is not None:
+            seen_by = known.reads if reads(tool) else known.writes
+        else:
+            seen_by = EVERYBODY
+        destructive = _first(label.destructive for label in by_user)
+        trust = _first(one.trust for one in by_user)
+        stated = Stated(
+            None if secrecy is None else (audience_of(secrecy),),
+            None if trust is None else trust == "trusted",
+        )
+        source = "unlabelled" if kind is None else f"known as {kind}"
+        if None not in (secrecy, trust, sink):
+            source = "policy" if overlay is None else "policy or overlay"
+        return ToolFlow(
+            stated,
+            STRICTEST if known is None else Label(known.secrecy, trusted=False),
+            server.server_id in self._trusts,
+            seen_by,
+            destroys(tool, is_unknown=not by_user and known is None) if destructive is None else destructive,
+            source,
+            name,
+        )
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value is not None), None)

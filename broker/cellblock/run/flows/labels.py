@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
@@ -42,7 +42,7 @@ def secrecy_of(audience: Audience) -> str | list[str]:
     return "public" if audience is None else sorted(audience) or "private"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Label:
     """Says what is known of data.
 
@@ -66,7 +66,11 @@ class Label:
 
     def pack(self) -> str:
         """Encodes the label for a store."""
-        return _packed(self)
+        return self._packed
+
+    @cached_property
+    def _packed(self) -> str:
+        return json.dumps([secrecy_of(self.secrecy), "trusted" if self.trusted else "untrusted"])
 
     @classmethod
     def unpack(cls, text: str) -> Label:
@@ -81,11 +85,6 @@ class Label:
         secrecy = secrecy_of(self.secrecy)
         shown = secrecy if isinstance(secrecy, str) else ", ".join(secrecy)
         return f"{shown} and {'trusted' if self.trusted else 'untrusted'}"
-
-
-@lru_cache(maxsize=256)
-def _packed(label: Label) -> str:
-    return json.dumps([secrecy_of(label.secrecy), "trusted" if label.trusted else "untrusted"])
 
 
 NOTHING: Final = Label()

@@ -1,48 +1,36 @@
-"""Rules of flows, made of the policy once: what each tool is, and what happens to a call that would carry some data."""
+"""Rules of flows, made of the policy once: what happens to a call that would carry some data."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import FlowRule, PolicySettings, Secrecy
 from cellblock.base.settings.server import ServerConfig
-from cellblock.run.flows.known import KINDS, destroys, kind_of, reads
+from cellblock.run.flows.known import KnownTools, ToolFlow
 from cellblock.run.flows.labels import (
-    EVERYBODY,
-    NOTHING,
-    STRICTEST,
-    THE_PERSON,
-    UNSAID,
     Audience,
     Label,
-    Stated,
     audience_of,
     may_see,
     secrecy_of,
 )
 from cellblock.run.policy.grants import fits
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.upstream.definitions import shown
 
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import InputValidator
 
-KEPT_TOOLS: Final = 4_096
-"""Bounds the tools of which it is kept what they are."""
+KEPT_LABELS: Final = 64
+"""Bounds the labels of runs of which it is kept what happens to calls of one tool."""
 
 OnAlways = Callable[[dict[str, Any]], None]
 
 Then = Literal["allow", "ask", "deny"]
-
-T = TypeVar("T")
 
 _ORIGIN: Final = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d+)?(?=[/?#]|$)")
 
@@ -57,47 +45,15 @@ RECEIVERS: Final = frozenset(_RECEIVERS.split())
 """Names arguments that say where something goes."""
 
 
-@dataclass(frozen=True)
-class ToolFlow:
-    """Says what a tool is.
-
-    Args:
-        stated: What the policy and an overlay say of its results.
-        otherwise: What results are as far as nobody has said it.
-        loosens: Whether its server's own labels count before `otherwise`.
-        sink: Who sees what a call's arguments say.
-        destructive: Whether a call may destroy something.
-        said_by: Where the least certain of it comes from, for people.
-        name: The tool's name, for people.
-    """
-
-    stated: Stated
-    otherwise: Label
-    loosens: bool
-    sink: Audience
-    destructive: bool
-    said_by: str
-    name: str
-
-    def result(self, by_server: Stated = UNSAID) -> Label:
-        """Returns the label of a result, of which its server has said something, too."""
-        if by_server is UNSAID:
-            return self.plain
-        found = self.stated.or_else(by_server) if self.loosens else self.stated
-        label = found.label(self.otherwise)
-        return label | by_server.label(label)
-
-    @cached_property
-    def plain(self) -> Label:
-        """Gives the label of a result of which its server says nothing."""
-        return self.stated.label(self.otherwise)
-
-
 class Judged(NamedTuple):
     """Says what happens to a call, and why: half a sentence."""
 
     then: Then
     why: str = ""
+
+
+Judging = tuple[Sequence["_Rule"], Judged]
+"""Holds the rules that are for calls with some arguments, in their order, and what happens to all others."""
 
 
 class FlowRules:
@@ -121,20 +77,9 @@ class FlowRules:
         self._on_always = on_always
         self.is_on = settings.flows != "off"
         self.guards = "guard" in settings.flows
-        self._servers = servers
-        self._trusts = frozenset(settings.trust_ifc)
-        # Those that say more of a name first.
-        self._labels = sorted(settings.labels.items(), key=lambda one: -len(one[0].replace("*", "")))
         self._rules = [_Rule(rule, index) for index, rule in settings.flow_rules.items()]
-        self._tools = Newest[tuple[str, int], tuple[ToolEntry, ToolFlow]](KEPT_TOOLS)
-
-    def of(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
-        """Says what a tool is."""
-        key = server.server_id, id(tool)
-        held = self._tools.get(key)
-        if held is None or held[0] is not tool:
-            held = self._tools[key] = tool, self._made(server, tool)
-        return held[1]
+        self._tools = KnownTools(settings, servers)
+        self.of: Final = self._tools.of
 
     def may_know(self, server: ServerEntry, tool: ToolEntry, label: Label) -> bool:
         """Says whether those who see a call of a tool may know what has this label."""
@@ -143,15 +88,32 @@ class FlowRules:
     def allow_always(self, rule: str) -> None:
         """Puts a rule, as JSON, before all others, here at once and for good where there is a file."""
         self._rules.insert(0, _Rule(FlowRule.model_validate_json(rule), 0))
+        self._tools.forget()
         if self._on_always is not None:
             self._on_always(json.loads(rule))
 
     def judge(self, server: ServerEntry, tool: ToolEntry, arguments: Any, label: Label) -> Judged:
         """Says what happens to a call of a run that knows what has this label."""
-        flow = self.of(server, tool)
+        judging = self.of(server, tool).judging
+        held = judging.get(label)
+        if held is None:
+            if len(judging) >= KEPT_LABELS:
+                judging.clear()
+            held = judging[label] = self._judging(server, tool, label)
+        rules, otherwise = held
+        return next((rule.judged for rule in rules if rule.has_values(arguments)), otherwise)
+
+    def _judging(self, server: ServerEntry, tool: ToolEntry, label: Label) -> tuple[Sequence[_Rule], Judged]:
+        """Returns the rules that are for calls with some arguments, in their order, and what happens to all others."""
+        flow, found = self.of(server, tool), list[_Rule]()
         for rule in self._rules:
-            if rule.fits(server.server_id, tool, flow, arguments, label):
-                return Judged(rule.then, f"rule {rule.number} of cellblock.policy.flows is for it")
+            if rule.fits(server.server_id, tool, flow, label):
+                if rule.is_for_all:
+                    return found, rule.judged
+                found.append(rule)
+        return found, self._guarded(server, flow, label)
+
+    def _guarded(self, server: ServerEntry, flow: ToolFlow, label: Label) -> Judged:
         if not self.guards or server.is_scripts:
             # A script that is called begins with what its caller knows, and each of its calls is judged.
             return Judged("allow")
@@ -165,51 +127,14 @@ class FlowRules:
             return Judged("ask", "it may destroy something, and strangers may have written what led to it")
         return Judged("allow")
 
-    def _made(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
-        name = f"{server.server_id}.{shown(tool.tool_name)}"
-        if server.is_scripts:
-            # A script tells nobody anything but by its own calls, and its label is its run's.
-            return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts", name)
-        said = [label for pattern, label in self._labels if fits(pattern, server.server_id, tool)]
-        overlay = None if tool.given is None else tool.given.flow
-        by_user = [*said, overlay] if overlay is not None else said
-        kind = kind_of(self._servers.get(server.config_name))
-        known = None if kind is None else KINDS[kind]
-        sinks: list[Secrecy | None] = [label.sink for label in by_user]
-        secrecies: list[Secrecy | None] = [label.secrecy for label in by_user]
-        sink, secrecy = _first(sinks), _first(secrecies)
-        if sink is not None:
-            seen_by = audience_of(sink)
-        elif known is not None:
-            seen_by = known.reads if reads(tool) else known.writes
-        else:
-            seen_by = EVERYBODY
-        destructive = _first(label.destructive for label in by_user)
-        trust = _first(one.trust for one in by_user)
-        stated = Stated(
-            None if secrecy is None else (audience_of(secrecy),),
-            None if trust is None else trust == "trusted",
-        )
-        source = "unlabelled" if kind is None else f"known as {kind}"
-        if None not in (secrecy, trust, sink):
-            source = "policy" if overlay is None else "policy or overlay"
-        return ToolFlow(
-            stated,
-            STRICTEST if known is None else Label(known.secrecy, trusted=False),
-            server.server_id in self._trusts,
-            seen_by,
-            destroys(tool) if destructive is None else destructive,
-            source,
-            name,
-        )
-
 
 class _Rule:
     """Is one rule, ready to be asked."""
 
     def __init__(self, rule: FlowRule, index: int) -> None:
         self.number, self._arguments = index + 1, frozenset(rule.arguments or ())
-        self.then: Then = rule.then
+        self._allows = rule.then == "allow"
+        self.judged = Judged(rule.then, f"rule {self.number} of cellblock.policy.flows is for it")
         self._secrecy = None if rule.secrecy is None else (audience_of(rule.secrecy),)
         self._trust = rule.trust
         self._pattern = rule.pattern
@@ -218,11 +143,16 @@ class _Rule:
             self._sink = (audience_of(cast("Secrecy", rule.to)),)
         self._validator = validator_of(rule, self.number)
 
-    def fits(self, server_id: str, tool: ToolEntry, flow: ToolFlow, arguments: Any, label: Label) -> bool:
-        """Says whether the rule is for a call."""
+    @property
+    def is_for_all(self) -> bool:
+        """Says whether arguments have no part in it."""
+        return self._validator is None
+
+    def fits(self, server_id: str, tool: ToolEntry, flow: ToolFlow, label: Label) -> bool:
+        """Says whether the rule is for calls of a tool, with some arguments."""
         if self._pattern is not None and not fits(self._pattern, server_id, tool):
             return False
-        allows = self.then == "allow"
+        allows = self._allows
         if self._secrecy is not None:
             secrecy = self._secrecy[0]
             if not (may_see(secrecy, label.secrecy) if allows else may_see(label.secrecy, secrecy)):
@@ -233,16 +163,17 @@ class _Rule:
             sink = self._sink[0]
             if not (may_see(flow.sink, sink) if allows else may_see(sink, flow.sink)):
                 return False
-        return self._has_values(arguments)
+        return True
 
-    def _has_values(self, arguments: Any) -> bool:
+    def has_values(self, arguments: Any) -> bool:
+        """Says whether these arguments are those that it is for."""
         from cellblock.tools.schemas.validation import Allowance
 
         if self._validator is None:
             return True
         if not is_object(arguments) or self._validator.check(arguments, Allowance(arguments)) is not None:
             return False
-        return self.then != "allow" or receivers_in(arguments).keys() <= self._arguments
+        return not self._allows or receivers_in(arguments).keys() <= self._arguments
 
 
 def receivers_in(arguments: Any) -> dict[str, Any]:
@@ -315,10 +246,6 @@ def validator_of(rule: FlowRule, number: int) -> InputValidator | None:
             hint="Correct them; each must be a JSON Schema without remote references.",
         )
     return validator
-
-
-def _first(values: Iterable[T | None]) -> T | None:
-    return next((value for value in values if value is not None), None)
 
 
 def _shown(audience: Audience) -> str:

@@ -183,18 +183,9 @@ class RunRules:
             CallDenied: It may not; it was not started.
         """
         server_id = server.server_id
-        layers = self._grants.layers
-        refusal = self._grants.refusal(server_id, tool)
-        if refusal is not None:
-            # The run's catalog has no such tool; this is the second lock on the same door.
-            raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
-        allowance = Allowance(arguments)
-        for layer in layers:
-            found = layer.violation(server_id, tool, arguments, allowance)
-            if found is not None:
-                why = f"the policy does not allow this input ({found})"
-                raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
-        self._take_budget(server_id, tool)
+        if self._grants.layers:
+            self._check(server_id, tool, arguments)
+            self._take_budget(server_id, tool)
         if self._quotas is not None and call_id not in self._waited_before:
             await self._quotas.take(server_id, tool)
         judged = None if self.flow is None else self.flow.judge(server, tool, arguments)
@@ -212,6 +203,18 @@ class RunRules:
             self._used[key] += 1
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _check(self, server_id: str, tool: ToolEntry, arguments: Any) -> None:
+        refusal = self._grants.refusal(server_id, tool)
+        if refusal is not None:
+            # The run's catalog has no such tool; this is the second lock on the same door.
+            raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
+        allowance = Allowance(arguments)
+        for layer in self._grants.layers:
+            found = layer.violation(server_id, tool, arguments, allowance)
+            if found is not None:
+                why = f"the policy does not allow this input ({found})"
+                raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
 
     def _is_asked(self, server_id: str, tool: ToolEntry) -> bool:
         if self._stops and effect_of(tool) != "read":
@@ -250,7 +253,7 @@ class RunRules:
             verdict = None
         if verdict is None:
             if parking is None and (self._approver is None or self._nobody):
-                raise self._not_approved(tool, Verdict.CANNOT_ASK)
+                raise self._not_approved(tool, Verdict.CANNOT_ASK, judged=judged)
             self._open += 1
             if self._open == 1:
                 self._since = time.monotonic()
@@ -264,7 +267,7 @@ class RunRules:
                     self._waited += time.monotonic() - self._since
                 clock.go_on()
         if verdict is not Verdict.ACCEPTED:
-            raise self._not_approved(tool, verdict, bound)
+            raise self._not_approved(tool, verdict, bound, judged)
         self.allowed.add(call_id)
 
     def _is_same(self, call_id: int) -> bool:
@@ -319,12 +322,16 @@ class RunRules:
             await parking.until_parked(question)
         return verdict, bound
 
-    def _not_approved(self, tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0) -> CallDenied:
+    def _not_approved(
+        self, tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0, judged: Judged | None = None
+    ) -> CallDenied:
         code, why, hint = _NOT_APPROVED[verdict]
+        # Who reads it knows no other reason to ask.
+        why = why.format(bound=bound) + (f"; {judged.why}" if judged is not None and judged.why else "")
         if self._within is not None and code == _UNAVAILABLE[0]:
             hint = _IN_A_CHILD
         where = "askTools and autoApprove in the server's entry" if tool.asked else "cellblock.policy"
-        return _denied(code, tool, why.format(bound=bound), hint.format(where=where), Fault.CALLER)
+        return _denied(code, tool, why, hint.format(where=where), Fault.CALLER)
 
 
 async def asked_now(approver: Approver, question: Question, parking: Parking | None) -> Verdict | None:

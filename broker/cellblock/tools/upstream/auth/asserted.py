@@ -8,19 +8,23 @@ clients show to Cellblock is neither kept nor sent.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 import jwt
 from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
-from mcp.shared.auth import OAuthToken
+from mcp.shared.auth import OAuthMetadata, OAuthToken
+from pydantic import ValidationError
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.settings.policy import PROVEN
 from cellblock.base.store import Store
+from cellblock.base.tasks import TaskSet, at_most
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.exchange import (
     TOKEN_SECONDS,
@@ -29,11 +33,14 @@ from cellblock.tools.upstream.auth.exchange import (
     is_safe,
     object_in,
     renew,
+    revoke,
     words_of,
 )
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.sources import KeptLogin, OwnCredentials
 from cellblock.tools.upstream.auth.store import LoginStore
+
+logger = logging.getLogger("cellblock.tools.upstream.auth")
 
 EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 
@@ -91,21 +98,43 @@ class IdentityGrant(OwnCredentials):
         super().__init__(server, url, client, redactor)
         self.page, self.hint = identity.page, identity.hint
         self._identity, self._mark = identity, ""
+        self._ending = TaskSet()
 
     def stamp(self) -> object:
         """Changes when somebody logs in, in any process; None while nobody has."""
         return self._identity.stamp()
 
     async def mark(self) -> str:
-        """Returns what names the identity, over all renewals; empty where there is none."""
-        return await self._identity.mark()
+        """Returns what names the identity, over all renewals; empty where there is none. With its end, what was granted
+        for it is revoked."""
+        mark = await self._identity.mark()
+        if mark != self._mark:
+            granted, self._mark, self._record = self._record, mark, None
+            if granted is not None:
+                self._ending.start(self._end(granted), name=f"tokens of {self._server}")
+        return mark
 
     async def token(self) -> str | None:
         """Returns the access token, renewed before its end; none of an identity that is over."""
-        mark = await self.mark()
-        if mark != self._mark:
-            self._mark, self._tokens = mark, None
+        await self.mark()
         return await super().token()
+
+    async def close(self, bound: float) -> None:
+        """Lets what is under way end, at most `bound` seconds."""
+        await super().close(bound)
+        async with at_most(bound):
+            await self._ending.ended()
+
+    async def _end(self, granted: LoginRecord) -> None:
+        metadata = granted.server_metadata
+        if metadata is None or not _is_of(str(metadata.revocation_endpoint), granted.server_url):
+            # Nobody but the authorization server of the configuration is shown a token, or the secret.
+            return
+        try:
+            revoked = await revoke(granted, TOKEN_SECONDS)
+            logger.info("upstream %s: a token was %s", self._server, "revoked" if revoked else "forgotten")
+        except LoginError as error:
+            logger.warning("upstream %s: a token could not be revoked: %s", self._server, error)
 
     async def renewed(
         self, used: str | None, request: httpx2.Request, refused: httpx2.Response
@@ -135,9 +164,19 @@ class IdentityGrant(OwnCredentials):
 class _Presenting(IdentityAssertionOAuthProvider):
     """Presents an assertion to the authorization server of the configuration: the server itself names none."""
 
+    metadata: OAuthMetadata | None = None
+
     @property
     def led_by(self) -> str:
         return self._issuer
+
+    def begun(self) -> LoginRecord:
+        return LoginRecord(server_url=self._issuer, client=self._client, server_metadata=self.metadata)
+
+    def heard(self, answer: httpx2.Response) -> None:
+        if self.metadata is None and answer.status_code == 200:
+            with contextlib.suppress(ValidationError):
+                self.metadata = OAuthMetadata.model_validate_json(answer.content)
 
     def respell(self, answer: httpx2.Response) -> bool:
         return False
@@ -145,6 +184,13 @@ class _Presenting(IdentityAssertionOAuthProvider):
 
 class _Exchanging(_Presenting):
     """Presents an ID token for an exchange."""
+
+    def heard(self, answer: httpx2.Response) -> None:
+        super().heard(answer)
+        # What is not said is not offered (RFC 8414, section 2).
+        if self.metadata is not None and EXCHANGE not in (self.metadata.grant_types_supported or ()):
+            said = f"{self._issuer} does not offer token exchange (in grant_types_supported of its metadata)"
+            raise LoginError(said, hint="Use the grant identity_assertion, or ask who runs it.")
 
     def _build_token_request(self, scope: str | None, assertion: str) -> httpx2.Request:
         request = super()._build_token_request(scope, assertion)
@@ -174,6 +220,10 @@ async def _assertion(identity: LoginRecord, id_token: str, audience: str, resour
     if not isinstance(assertion, str):
         raise Refused("the identity provider has made no assertion", hint="Ask who runs it.")
     return assertion
+
+
+def _is_of(url: str, issuer: str) -> bool:
+    return urlsplit(url)[:2] == urlsplit(issuer)[:2]
 
 
 def identity_in(response: httpx2.Response) -> OAuthToken:

@@ -17,9 +17,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth.oauth2 import OAuthContext
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
-from pydantic import AnyUrl, ValidationError
+from pydantic import ValidationError
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.loopback import is_loopback, is_nearer
@@ -169,6 +170,19 @@ class CheckedProvider(OAuthClientProvider):
         """Gives the server's URL."""
         return self.context.server_url
 
+    def begun(self) -> LoginRecord:
+        context = self.context
+        assert context.client_info is not None
+        return LoginRecord(
+            server_url=context.server_url,
+            client=context.client_info,
+            resource_metadata=context.protected_resource_metadata,
+            server_metadata=context.oauth_metadata,
+        )
+
+    def heard(self, answer: httpx2.Response) -> None:
+        pass
+
     def respell(self, answer: httpx2.Response) -> bool:
         """Notes how metadata spells its issuer; False where that is no reason to try again."""
         issuer = object_in(answer.content).get("issuer")
@@ -197,6 +211,14 @@ class Driven(Protocol):
 
     def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]: ...
 
+    def begun(self) -> LoginRecord:
+        """Gives the login that comes of its flow, without tokens."""
+        ...
+
+    def heard(self, answer: httpx2.Response) -> None:
+        """Hears each answer before the flow goes on. Raises LoginError: It is not to."""
+        ...
+
     def respell(self, answer: httpx2.Response) -> bool:
         """Says whether to try again, after an answer that the SDK refuses."""
         ...
@@ -221,6 +243,7 @@ async def drive(provider: Driven, refused: httpx2.Response, bound: float) -> Non
             await anext(flow)
             while (outgoing := await flow.asend(response)) is not refused.request:
                 response = await send(http, outgoing, bound, provider.led_by)
+                provider.heard(response)
     except OAuthFlowError as error:
         if not provider.respell(response):
             raise _refused(error, response) from None
@@ -251,13 +274,40 @@ def is_safe(url: str) -> bool:
     return parts.scheme == "https" or is_loopback(parts.hostname)
 
 
+async def ask(
+    record: LoginRecord,
+    form: dict[str, str],
+    bound: float = TOKEN_SECONDS,
+    *,
+    names_resource: bool = False,
+    url: str | None = None,
+) -> httpx2.Response:
+    """Sends a form to the token endpoint, or another, as the client of a login. Raises LoginError: No answer."""
+    context = OAuthContext(
+        record.server_url, OAuthClientMetadata(redirect_uris=None), MemoryStorage(), None, None
+    )
+    context.client_info, context.protected_resource_metadata = record.client, record.resource_metadata
+    data = {**form, "client_id": record.client.client_id}
+    if names_resource:
+        # RFC 8707.
+        data["resource"] = context.get_resource_url()
+    data, headers = context.prepare_token_auth(data, {})
+    request = httpx2.Request("POST", url or record.token_endpoint, data=data, headers=headers)
+    async with http_client(bound) as http:
+        return await send(http, request, bound, record.server_url)
+
+
 async def exchange(
     record: LoginRecord, code: str, verifier: str, redirect_uri: str, *, names_resource: bool = True
 ) -> httpx2.Response:
     """Sends a code for tokens (RFC 6749, section 4.1.3), to whom the record says. Raises LoginError: No answer."""
-    request = await _Kept(record, redirect_uri, names_resource=names_resource).redeeming(code, verifier)
-    async with http_client(TOKEN_SECONDS) as http:
-        return await send(http, request, TOKEN_SECONDS, record.server_url)
+    form = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": redirect_uri,
+        "code_verifier": verifier,
+    }
+    return await ask(record, form, names_resource=names_resource)
 
 
 def tokens_in(response: httpx2.Response) -> OAuthToken:
@@ -283,11 +333,10 @@ async def renew(
     """
     if record.tokens is None or not record.tokens.refresh_token:
         raise LoginEnded("the login has expired, and there is nothing to renew it with", hint="Log in again.")
-    request = await _Kept(record, names_resource=names_resource).renewal()
-    if not is_safe(str(request.url)):
+    if not is_safe(record.token_endpoint):
         raise LoginEnded("the token endpoint is neither https nor on this machine", hint="Log in again.")
-    async with http_client(bound) as http:
-        response = await send(http, request, bound, record.server_url)
+    form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
+    response = await ask(record, form, bound, names_resource=names_resource)
     code = error_code(response)
     if code in _OVER:
         ended = LoginEnded(
@@ -303,48 +352,24 @@ async def renew(
         ) from None
 
 
-async def ask(record: LoginRecord, form: dict[str, str], bound: float) -> httpx2.Response:
-    """Sends a form to the token endpoint, as the client of a login whose metadata is known. Raises LoginError: No
-    answer."""
-    assert record.server_metadata is not None
-    data, headers = _Kept(record).context.prepare_token_auth(
-        {**form, "client_id": record.client.client_id}, {}
-    )
-    url = str(record.server_metadata.token_endpoint)
-    async with http_client(bound) as http:
-        request = httpx2.Request("POST", url, data=data, headers=headers)
-        return await send(http, request, bound, record.server_url)
-
-
 async def revoke(record: LoginRecord, bound: float) -> bool:
     """Ends a login at the authorization server (RFC 7009); False when it has no place for that.
 
     Raises:
         LoginError: It cannot be reached, or refuses.
     """
-    metadata = record.server_metadata
-    if record.tokens is None or metadata is None or metadata.revocation_endpoint is None:
-        return False
-    if not is_safe(str(metadata.revocation_endpoint)):
+    endpoint = record.server_metadata and record.server_metadata.revocation_endpoint
+    if record.tokens is None or endpoint is None or not is_safe(url := str(endpoint)):
         return False
     refresh_token = record.tokens.refresh_token
-    data = {
+    form = {
         "token": refresh_token or record.tokens.access_token,
         "token_type_hint": "refresh_token" if refresh_token else "access_token",
-        "client_id": record.client.client_id,
     }
-    data, headers = _Kept(record).context.prepare_token_auth(data, {})
-    url = str(metadata.revocation_endpoint)
-    async with http_client(bound) as http:
-        response = await send(
-            http, httpx2.Request("POST", url, data=data, headers=headers), bound, record.server_url
-        )
-        if response.status_code == 400 and not record.client.client_secret:
-            # Servers made with the SDK want the field of a client without a secret, too.
-            data["client_secret"] = ""
-            response = await send(
-                http, httpx2.Request("POST", url, data=data, headers=headers), bound, record.server_url
-            )
+    response = await ask(record, form, bound, url=url)
+    if response.status_code == 400 and not record.client.client_secret:
+        # Servers made with the SDK want the field of a client without a secret, too.
+        response = await ask(record, {**form, "client_secret": ""}, bound, url=url)
     if response.status_code != 200:
         raise LoginError(f"The authorization server refused: {words_of(response)}.", hint="Revoke it there.")
     return True
@@ -393,26 +418,3 @@ def _secrets_in(request: httpx2.Request) -> list[str]:
     if scheme == "Basic":
         found.append(unquote(base64.b64decode(credentials).decode("latin-1").partition(":")[2]))
     return [secret for secret in found if secret]
-
-
-class _Kept(OAuthClientProvider):
-    """Makes the SDK's requests for a kept login, or for one that has begun."""
-
-    def __init__(
-        self, record: LoginRecord, redirect_uri: str | None = None, *, names_resource: bool = True
-    ) -> None:
-        redirects = None if redirect_uri is None else [AnyUrl(redirect_uri)]
-        metadata = OAuthClientMetadata(redirect_uris=redirects)
-        super().__init__(record.server_url, metadata, MemoryStorage(record.client))
-        self.context.client_info = record.client
-        self.context.current_tokens = record.tokens
-        self.context.oauth_metadata = record.server_metadata
-        self.context.protected_resource_metadata = record.resource_metadata
-        # From this revision on a token request names the resource (RFC 8707).
-        self.context.protocol_version = "2025-06-18" if names_resource else None
-
-    async def renewal(self) -> httpx2.Request:
-        return await self._refresh_token()
-
-    async def redeeming(self, code: str, verifier: str) -> httpx2.Request:
-        return await self._exchange_token_authorization_code(code, verifier)

@@ -109,16 +109,9 @@ async def begin(
     with _failing(target.name):
         await drive(provider, with_scopes(refused, wanted), TOKEN_SECONDS)
     context = provider.context
-    assert context.client_info is not None
     begun = BegunLogin(
         server=target.name,
-        login=LoginRecord(
-            server_url=target.url,
-            person=target.person,
-            client=context.client_info,
-            resource_metadata=context.protected_resource_metadata,
-            server_metadata=context.oauth_metadata,
-        ),
+        login=provider.begun().model_copy(update={"person": target.person}),
         redirect_uri=redirect_uri,
         scope=context.client_metadata.scope,
         wanted=wanted,

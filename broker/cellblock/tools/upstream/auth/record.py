@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from typing import Final, Literal
+from urllib.parse import urljoin
 
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 from pydantic import BaseModel, ConfigDict, Field
@@ -93,6 +94,12 @@ class LoginRecord(BaseModel):
         if self.tokens is None or self.expires_at is None or self.tokens.expires_in is None:
             return False
         return time.time() >= self.expires_at - min(MARGIN_SECONDS, self.tokens.expires_in * MARGIN_SHARE)
+
+    @property
+    def token_endpoint(self) -> str:
+        """Returns where tokens come from."""
+        metadata = self.server_metadata
+        return urljoin(self.server_url, "/token") if metadata is None else str(metadata.token_endpoint)
 
     @property
     def issuer(self) -> str | None:

@@ -8,7 +8,6 @@ import time
 from typing import Final
 
 import httpx2
-from mcp.shared.auth import OAuthToken
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import ServerAuthSettings
@@ -186,8 +185,7 @@ class OwnCredentials(Login):
         self.hint = f"correct cellblock.auth.servers.{server} in the configuration"
         self._url = url
         self._client = client
-        self._tokens: OAuthToken | None = None
-        self._renew_at = float("inf")
+        self._record: LoginRecord | None = None
         self._challenge: httpx2.Response | None = None
         self._more: list[str] = []
         self._tried: set[str] = set()
@@ -203,7 +201,7 @@ class OwnCredentials(Login):
         if more and len(self._tried) + len(more) <= MAX_STEP_UP_SCOPES:
             return await self._once(lambda: self._step_up(more))
         # Another call may have got it meanwhile.
-        return self._tokens.access_token if self._tokens and self._tokens.access_token != used else None
+        return None if self._token == used else self._token
 
     async def lacks(self, scopes: str | None) -> None:
         """Says in the hint who can grant the scopes that the server wants."""
@@ -214,19 +212,18 @@ class OwnCredentials(Login):
 
     async def token(self) -> str | None:
         """Returns the access token, renewed before its end."""
-        if self._tokens is not None and time.monotonic() >= self._renew_at and self._challenge is not None:
-            refused = self._challenge
+        refused = self._challenge
+        if self._record is not None and self._record.is_stale() and refused is not None:
             return await self._once(lambda: self._grant(refused))
-        return self._tokens.access_token if self._tokens is not None else None
+        return self._token
 
     async def renewed(
         self, used: str | None, request: httpx2.Request, refused: httpx2.Response
     ) -> str | None:
         """Returns another token than the one that was refused."""
-        is_newer = self._tokens is not None and self._tokens.access_token != used
         # Not one that could not be renewed.
-        if is_newer and self._tokens is not None and time.monotonic() < self._renew_at:
-            return self._tokens.access_token
+        if self._record is not None and self._token != used and not self._record.is_stale():
+            return self._token
         # Without its body and headers: only the place and the challenge matter.
         place = httpx2.Request("POST", str(request.url), headers={"MCP-Protocol-Version": "2025-06-18"})
         asked = {name: value for name, value in refused.headers.items() if name == "www-authenticate"}
@@ -260,15 +257,17 @@ class OwnCredentials(Login):
         storage, scopes = MemoryStorage(), [*self._client.scopes, *self._more]
         provider = self._provider(storage, secret, scopes)
         await drive(provider, with_scopes(refused, scopes), TOKEN_SECONDS)
-        tokens = storage.tokens
-        if tokens is None:
+        if storage.tokens is None:
             raise LoginError("no token was granted", hint=self.hint)
-        self.redactor.add([tokens.access_token])
-        self._tokens = tokens
-        life = float("inf") if tokens.expires_in is None else float(tokens.expires_in)
-        self._renew_at = time.monotonic() + life * 0.9
+        self._record = provider.begun().with_tokens(storage.tokens)
+        self.redactor.add(self._record.secrets())
         self.problem = None
-        return tokens.access_token
+        return self._token
+
+    @property
+    def _token(self) -> str | None:
+        tokens = self._record and self._record.tokens
+        return tokens.access_token if tokens else None
 
     def _provider(self, storage: MemoryStorage, secret: str, scopes: list[str]) -> Driven:
         """Makes what asks for the tokens; these scopes are in the challenge that it goes by, too."""

@@ -177,25 +177,26 @@ def test_what_cannot_be_packed_is_a_frame_error(header: dict[str, Any]) -> None:
         pack_header(header)
 
 
-def test_frames_may_be_left_out_uncollected_but_not_over_the_caps() -> None:
+def test_a_frame_is_admitted_once_by_its_header_before_its_body_is_collected() -> None:
     asked: list[tuple[bytes, int]] = []
 
-    def admits(raw_header: bytes, body_bytes: int) -> bool:
+    def admits(raw_header: bytes, body_bytes: int) -> None:
         asked.append((raw_header, body_bytes))
-        return not raw_header.startswith(b"no map")
+        if body_bytes > 4:
+            raise FrameError("not this one")
 
     decoder = FrameDecoder(CAP, admits)
     kept = pack_header({"t": "x"})
-    data = encode_frame(b"no map", b"12345") + encode_frame(kept, b"body") + encode_frame(b"no map")
+    data = encode_frame(kept, b"body") + encode_frame(kept)
     found: list[Frame] = []
     for at in range(len(data)):
         found += decoder.feed(data[at : at + 1])
         assert decoder.pending_bytes < 6 + len(kept) + 4
-    assert [(frame.header, frame.body) for frame in found] == [({"t": "x"}, b"body")]
-    assert asked == [(b"no map", 5), (kept, 4), (b"no map", 0)] and decoder.pending_bytes == 0
-    assert [frame.body for frame in FrameDecoder(CAP, admits).feed(data)] == [b"body"]
-    with pytest.raises(FrameError, match="over the cap"):
-        decoder.feed(prefix(CAP + 1, 6) + b"no map")
+    assert [(frame.header, frame.body) for frame in found] == [({"t": "x"}, b"body"), ({"t": "x"}, b"")]
+    assert asked == [(kept, 4), (kept, 0)] and decoder.pending_bytes == 0
+    assert [frame.body for frame in FrameDecoder(CAP, admits).feed(data)] == [b"body", b""]
+    with pytest.raises(FrameError, match="not this one"):
+        decoder.feed(encode_frame(kept, b"12345")[: 6 + len(kept)])
 
 
 def test_a_frame_is_refused_by_its_header_before_its_body_comes() -> None:

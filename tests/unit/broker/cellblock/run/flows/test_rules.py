@@ -123,9 +123,26 @@ def test_known_servers_are_known_by_package_image_or_host(
     ],
 )
 def test_what_destroys(name: str, about: dict[str, Any], destroys: bool) -> None:
-    assert rules().of(server("one"), tool(name, **about)).destructive is destroys
+    labelled = rules(labels={"one.*": {"trust": "untrusted"}})
+    assert labelled.of(server("one"), tool(name, **about)).destructive is destroys
     said = rules(labels={"one.*": {"destructive": not destroys}})
     assert said.of(server("one"), tool(name, **about)).destructive is not destroys
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "destroys"),
+    [
+        ("send_note", {}, True),
+        ("send_note", {"annotations": {"readOnlyHint": False, "destructiveHint": False}}, False),
+        ("send_note", {"given": Given(flow=FlowLabel(trust="trusted"))}, False),
+        ("get_note", {}, False),
+    ],
+)
+def test_a_tool_of_which_nobody_has_said_anything_destroys_unless_it_reads(
+    name: str, about: dict[str, Any], destroys: bool
+) -> None:
+    assert rules().of(server("one"), tool(name, **about)).destructive is destroys
+    assert not rules({"one": MAIL}).of(server("one"), tool(name, **about)).destructive
 
 
 def test_a_resource_is_read_from_whoever_hears_its_name() -> None:
