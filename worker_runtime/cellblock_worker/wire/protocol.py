@@ -268,7 +268,7 @@ class Leased(Message, frozen=True):
 
 
 class Lent(Message, frozen=True):
-    """Answers a `Lend`. A run that has nothing left, or comes back to where it was, lends nothing."""
+    """Answers a `Lend`. A run that has nothing left lends nothing."""
 
     cpu_ms: Millis = 0
     memory_bytes: Bytes = 0
