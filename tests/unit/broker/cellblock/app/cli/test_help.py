@@ -26,7 +26,8 @@ from cellblock.app.cli.main import main
 from cellblock.app.cli.parser import make_parser
 from cellblock.app.process_memory import SWITCH_SECONDS
 
-COMMANDS = dict(all_commands(make_parser()))
+PARSER = make_parser()
+COMMANDS = dict(all_commands(PARSER))
 
 
 def test_every_command_has_examples_and_no_other_has() -> None:
@@ -67,7 +68,7 @@ def test_every_example_is_a_command_line_that_is_taken(line: str) -> None:
         words = words[words.index("--") + 1 :]
     words = words[: next((index for index, word in enumerate(words) if word in (">", "<")), None)]
     assert words[0] == "cellblock"
-    parsed = make_parser().parse_args(words[1:])
+    parsed = PARSER.parse_args(words[1:])
     assert parsed.command == words[1]
 
 
@@ -92,7 +93,7 @@ def test_the_exit_codes_are_those_of_the_program() -> None:
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        make_parser().parse_args(words)
+        PARSER.parse_args(words)
     said = capsys.readouterr()
     assert (ended.value.code, said.out) == (2, "")
     return said.err
