@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -14,8 +13,6 @@ from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket, Watch
 from cellblock_worker.wire.protocol import MAX_CALL_ID, MAX_NAME_CHARS, Message
 from support.waits import within
-
-ROOT = Path(__file__).parents[5]
 
 MESSAGES: list[Message] = [
     protocol.Ready(protocol=1),
