@@ -341,6 +341,7 @@ async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(tmp_path: Path, ke
         error_of(await within(held), "HOST_LOST")
 
 
+@pytest.mark.thorough
 async def test_a_host_that_knows_two_keys_finds_the_one_that_the_broker_has(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
@@ -358,6 +359,7 @@ sys.exit(remote.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.thorough
 async def test_a_broker_that_has_refused_a_host_is_dialled_again(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:

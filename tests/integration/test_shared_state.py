@@ -105,17 +105,6 @@ async def test_what_one_broker_has_seen_of_a_tool_another_knows(brokers: tuple[B
     await until(lambda: other.observed_of(server, tool) is not None, "the other has read it")
 
 
-@pytest.mark.thorough
-async def test_of_two_that_answer_at_once_one_makes_the_calls(brokers: tuple[Broker, Broker]) -> None:
-    response = await within(brokers[0].run(SCRIPT, durable=True))
-    run_id = str(response.usage.run_id)
-    answers = await within(
-        asyncio.gather(*(broker.resume(run_id, "accepted") for broker in brokers), return_exceptions=True)
-    )
-    assert [one.result for one in answers if not isinstance(one, BaseException)], answers
-    assert MADE == {"read 1": 1, "write 2": 1}
-
-
 async def test_a_run_that_is_cancelled_elsewhere_ends_when_its_broker_hears_it(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,16 @@ ATTEMPTS = 5
 @contextmanager
 def lone_host(native: Native, kind: str) -> Generator[tuple[psutil.Process, psutil.Process, psutil.Process]]:
     """A process that is a host as far as its worker sees, its launcher, and the worker, which means to stay."""
-    argv = [sys.executable, "-m", "security.native.lone_host", str(native.folder), kind]
+    # The last words are a host's: while it has no launcher, hosts of other tests would take its worker for an orphan.
+    argv = [
+        sys.executable,
+        "-m",
+        "security.native.lone_host",
+        str(native.folder),
+        kind,
+        "-m",
+        "cellblock_worker",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as started:
         try:

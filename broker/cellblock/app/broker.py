@@ -588,7 +588,13 @@ class Broker:
             from cellblock.app.saving import proposed
 
             may = self._settings.cellblock.scripts.propose
-            return await proposed(request, caller, may, partial(executor.run, run_id=run_id), self._saved)
+            return await proposed(
+                request,
+                caller,
+                may,
+                partial(executor.run, run_id=run_id),
+                partial(self._saved, proposed=True),
+            )
         return await executor.run(request, caller, journal=journal, run_id=run_id, script_name=script_name)
 
     @internal

@@ -30,6 +30,7 @@ async def save(
     written: tuple[str, Mapping[str, Any]] | None = None,
     description: str = "",
     replace: bool = False,
+    proposed: bool = False,
 ) -> KeptScript:
     """Keeps the script of a run: as a file, which nobody has approved yet, and with the recording as its test.
 
@@ -43,6 +44,7 @@ async def save(
         written: The script itself and its input in that run, where it was written for one.
         description: Says what it does; empty: its first comment does.
         replace: Whether it may take the place of another script.
+        proposed: Whether a client proposes it: there is less room for those.
 
     Raises:
         BadScript: It cannot be kept.
@@ -59,6 +61,8 @@ async def save(
             raise BadScript(
                 "The script has a secret of the configuration.", hint="Let a server add it, and run it again."
             )
+        if proposed:
+            library.check_room()
         return library.write(name, header, code, Trial(recording, given, schemas), replace=replace)
 
     return await asyncio.to_thread(kept)

@@ -14,7 +14,7 @@ import msgpack
 from pydantic import TypeAdapter, ValidationError
 
 from cellblock.base.errors import CellblockError
-from cellblock.base.json import is_object
+from cellblock.base.json import is_array, is_object
 from cellblock.run.hook import RecordedCall, is_events
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 
@@ -160,6 +160,9 @@ def _check(found: Recording) -> None:
         raise ValueError("it began at no time")
     if _SEED.fullmatch(found.seed) is None:
         raise ValueError("its seed has not 64 hex digits")
+    told: object = (found.response or {}).get("diagnostics", [])
+    if not is_array(told) or not all(map(is_object, told)):
+        raise ValueError("its diagnostics are none")
     if not _is_plan(found.body):
         raise ValueError("its plan is none")
     try:

@@ -60,6 +60,7 @@ async def test_calls_without_a_script_know_what_those_before_have_read(tmp_path:
             # Nobody can be asked.
             await called(broker, "out", "echo", Caller(grantee=Grantee("token")), text="secret")
         assert refused.value.details["code"] == "APPROVAL_UNAVAILABLE" and sent(tmp_path) == 1
+        assert "it may carry what is private, and everybody may see it" in refused.value.message
         script = 'import { echo } from "@codemode/servers/out"; await echo({});'
         response = await within(broker.run(script, grantee=Grantee("token", no)))
         assert not response.ok and sent(tmp_path) == 1

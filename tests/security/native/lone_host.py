@@ -1,6 +1,6 @@
 """A process that has started one attacker as a host does, without the filter, so that a test can kill it.
 
-Run as `python -m security.native.lone_host FOLDER jail|bubblewrap`. It prints the attacker's pid and its launcher's.
+Run as `python -m security.native.lone_host FOLDER jail|bubblewrap`; it prints the attacker's pid and its launcher's.
 """
 
 import asyncio
@@ -27,4 +27,4 @@ async def main(folder: str, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(*sys.argv[1:3]))

@@ -14,6 +14,7 @@ from benchmarks.evals.models import parsed
 from benchmarks.evals.world import TASKS
 from clients_model import Model
 from support.cellblock_zygote import forked_python
+from support.params import mostly
 
 TASKS_BY_NAME: dict[str, dict[str, Any]] = {
     one["name"]: one for one in tomllib.loads(TASKS.read_text("utf-8"))["task"]
@@ -49,7 +50,10 @@ def test_there_are_twenty_tasks_with_scripts_and_checks() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("api", "repeats"), [("/v1/chat/completions", 2), ("/v1/messages", 1)])
+@pytest.mark.parametrize(
+    ("api", "repeats"),
+    mostly([("/v1/chat/completions", 2)], [("/v1/chat/completions", 2), ("/v1/messages", 1)]),
+)
 def test_a_model_behind_a_url_is_judged_by_its_effects(
     api: str, repeats: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,13 +87,13 @@ def test_a_wrong_script_is_right_at_the_last_try_alone_and_one_that_does_nothing
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arm", ["direct", "proxy"])
+@pytest.mark.parametrize("arm", mostly(["proxy"], ["direct", "proxy"]))
 def test_what_a_script_calls_is_right_one_by_one(arm: str, tmp_path: Path) -> None:
     (found,) = measured(tmp_path, "unassigned-to-file", "--arm", arm)
     assert found["first"] and found["calls"] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_subject_by_hand_reads_what_a_client_shows_and_writes_replies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,18 +93,17 @@ class FrameDecoder:
 
     Args:
         max_frame_bytes: Cap of the whole frame, checked before its bytes are collected.
-        admits: Asked of each frame once, when its header is there and before its body is collected, by the encoded
-            header and the length of the body in bytes: False leaves the frame out, FrameError ends the stream.
-            None: all are admitted.
+        admits: Told of each frame once, when its header is there and before its body is collected: the encoded header
+            and the length of the body in bytes. FrameError ends the stream.
     """
 
-    def __init__(self, max_frame_bytes: int, admits: Callable[[bytes, int], bool] | None = None) -> None:
+    def __init__(
+        self, max_frame_bytes: int, admits: Callable[[bytes, int], object] = lambda _header, _size: None
+    ) -> None:
         self._max = max_frame_bytes
         self._admits = admits
         self._buffer = bytearray()
-        self._admitted = admits is None
-        self._dropping = 0
-        self._failed = False
+        self._admitted = self._failed = False
 
     @property
     def pending_bytes(self) -> int:
@@ -124,14 +123,11 @@ class FrameDecoder:
         except FrameError:
             self._failed = True
             self._buffer.clear()
-            self._dropping = 0
             raise
 
     def _take(self) -> list[Frame]:
         frames: list[Frame] = []
-        buffer = self._buffer
-        start = min(self._dropping, len(buffer))
-        self._dropping -= start
+        buffer, start = self._buffer, 0
         while len(buffer) - start >= PREFIX_BYTES:
             length, header_length = _prefix.unpack_from(buffer, start)
             if length > self._max:
@@ -143,16 +139,13 @@ class FrameDecoder:
             if len(buffer) < (end if self._admitted else body_start):
                 break
             raw_header = bytes(buffer[start + PREFIX_BYTES : body_start])
-            if not self._admitted and self._admits is not None:
-                if not self._admits(raw_header, end - body_start):
-                    start = min(end, len(buffer))
-                    self._dropping = end - start
-                    continue
+            if not self._admitted:
+                self._admits(raw_header, end - body_start)
+                self._admitted = True
                 if len(buffer) < end:
-                    self._admitted = True
                     break
             frames.append(Frame(unpack_header(raw_header), bytes(buffer[body_start:end]), raw_header))
-            self._admitted = self._admits is None
+            self._admitted = False
             start = end
         if start:
             del buffer[:start]

@@ -104,7 +104,7 @@ class LogBudget:
         closing `warn` entry that names the limit (Code Mode specification, section 3.3.1)."""
         for _, frame in sorted(self._errors + self._others):
             with contextlib.suppress(FrameError):
-                message = protocol.parse_from_worker(frame.header)
+                message = protocol.parse_from_worker(frame.raw_header)
                 protocol.check_canonical(message, frame.raw_header)
                 self._ms = cast("protocol.Log", message).ms
                 yield frame.raw_header, frame.body
@@ -167,7 +167,7 @@ class Hearing:
                 if self.logs.holds and frame.header.get("t") == "log":
                     self.logs.hold(frame)
                     continue
-                message = protocol.parse_from_worker(frame.header)
+                message = protocol.parse_from_worker(frame.raw_header)
                 protocol.check_canonical(message, frame.raw_header)
                 if isinstance(message, protocol.Notice):
                     self._notices += 1
@@ -178,15 +178,13 @@ class Hearing:
             self.cost_seconds += thread_time() - before
         return self._rest()
 
-    def _admits(self, raw_header: bytes, body_bytes: int) -> bool:
-        cap = protocol.worker_body_cap(raw_header)
-        if cap == 0 and body_bytes == 0:
-            return True
-        message_bytes, log_bytes = (self._run.message_bytes, self._run.log_bytes) if self._run else (0, 0)
-        most = protocol.body_cap(cap, message_bytes=message_bytes, log_bytes=log_bytes)
+    def _admits(self, raw_header: bytes, body_bytes: int) -> None:
+        most = protocol.worker_body_cap(raw_header)
+        if not isinstance(most, int):
+            message_bytes, log_bytes = (self._run.message_bytes, self._run.log_bytes) if self._run else (0, 0)
+            most = protocol.body_cap(most, message_bytes=message_bytes, log_bytes=log_bytes)
         if body_bytes > most:
             raise FrameError(f"a body of {body_bytes} bytes is over {most}")
-        return True
 
     def _rest(self) -> float:
         over = self.cost_seconds - HOST_ALLOWANCE_SECONDS

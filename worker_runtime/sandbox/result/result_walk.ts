@@ -111,16 +111,7 @@ export const MAX_DIGITS = 308;
 
 /** Makes a walk at the root of a value. */
 export function newWalk(limits: ResultLimits): Walk {
-  const walk: Walk = {
-    limits,
-    bytes: 0,
-    depth: 0,
-    open: [],
-    path: [],
-    issues: [],
-    unlisted: 0,
-    fatal: null,
-  };
+  const walk: Walk = { limits, bytes: 0, depth: 0, open: [], path: [], issues: [], unlisted: 0, fatal: null };
   // Without Array.prototype above them, plain index writes reach no setter of the agent's.
   p.setPrototypeOf(walk.open, null);
   p.setPrototypeOf(walk.path, null);
@@ -131,12 +122,7 @@ export function newWalk(limits: ResultLimits): Walk {
 export function enter(walk: Walk, source: object): void {
   const { maxDepth } = walk.limits;
   if (walk.depth >= maxDepth) {
-    stop(
-      walk,
-      pointer(walk, walk.depth),
-      "too_deep",
-      `the result is nested deeper than ${maxDepth} levels`,
-    );
+    stop(walk, pointer(walk, walk.depth), "too_deep", `the result is nested deeper than ${maxDepth} levels`);
   }
   walk.open[walk.depth] = source;
   walk.path[walk.depth] = "";
@@ -144,21 +130,11 @@ export function enter(walk: Walk, source: object): void {
 }
 
 /** Records an issue at the current place and returns what is written there. Of holes in a row, the first is listed. */
-export function report<T>(
-  walk: Walk,
-  kind: IssueKind,
-  message: string,
-  written: T,
-): T {
+export function report<T>(walk: Walk, kind: IssueKind, message: string, written: T): T {
   const { length } = walk.issues;
-  const repeats = kind === "undefined" && length > 0 &&
-    walk.issues[length - 1].kind === kind;
+  const repeats = kind === "undefined" && length > 0 && walk.issues[length - 1].kind === kind;
   if (repeats || length >= MAX_ISSUES) walk.unlisted++;
-  else {p.append(walk.issues, {
-      path: pointer(walk, walk.depth),
-      kind,
-      message,
-    });}
+  else p.append(walk.issues, { path: pointer(walk, walk.depth), kind, message });
   return written;
 }
 
@@ -170,9 +146,7 @@ export function spend(walk: Walk, bytes: number): void {
 
 /** Ends the walk when the `bytes` still to come cannot fit, before anything is built for them. */
 export function expect(walk: Walk, bytes: number): void {
-  if (walk.bytes + bytes > walk.limits.maxBytes) {
-    stopTooLarge(walk, walk.bytes + bytes);
-  }
+  if (walk.bytes + bytes > walk.limits.maxBytes) stopTooLarge(walk, walk.bytes + bytes);
 }
 
 /** Words a result over its cap; `size` says how large, in bytes. */
@@ -184,12 +158,7 @@ function stopTooLarge(walk: Walk, bytes: number): never {
   stop(walk, "", "too_large", tooLarge(walk.limits, `at least ${bytes} bytes`));
 }
 
-function stop(
-  walk: Walk,
-  path: string,
-  kind: IssueKind,
-  message: string,
-): never {
+function stop(walk: Walk, path: string, kind: IssueKind, message: string): never {
   walk.fatal = { path, kind, message };
   throw walk.fatal;
 }
@@ -206,9 +175,7 @@ export function pointer(walk: Walk, depth: number): string {
 
 /** Returns a key as a part of a JSON Pointer, shortened. */
 export function escapeToken(token: string): string {
-  const shown = p.toWellFormed(
-    token.length > MAX_TOKEN ? `${p.slice(token, 0, MAX_TOKEN)}…` : token,
-  );
+  const shown = p.toWellFormed(token.length > MAX_TOKEN ? `${p.slice(token, 0, MAX_TOKEN)}…` : token);
   let text = "";
   for (let i = 0; i < shown.length; i++) {
     const char = shown[i];
@@ -233,18 +200,11 @@ function memberByMember(walk: Walk, source: object): Members {
   try {
     keys = p.objectKeys(source);
   } catch (thrown) {
-    report(
-      walk,
-      "unreadable",
-      `members could not be listed: ${thrownText(thrown)}; written as {}`,
-      null,
-    );
+    report(walk, "unreadable", `members could not be listed: ${thrownText(thrown)}; written as {}`, null);
     return copy;
   }
   enter(walk, source);
-  for (let i = 0; i < keys.length; i++) {
-    p.define(copy, keys[i], readMember(walk, source, keys[i]));
-  }
+  for (let i = 0; i < keys.length; i++) p.define(copy, keys[i], readMember(walk, source, keys[i]));
   walk.depth--;
   return copy;
 }
@@ -257,18 +217,11 @@ export function elementByElement(walk: Walk, source: unknown[]): unknown[] {
     length = source.length;
   } catch (thrown) {
     walk.depth--;
-    report(
-      walk,
-      "unreadable",
-      `elements could not be listed: ${thrownText(thrown)}; written as []`,
-      null,
-    );
+    report(walk, "unreadable", `elements could not be listed: ${thrownText(thrown)}; written as []`, null);
     walk.depth++;
     return copy;
   }
-  for (let i = 0; i < length; i++) {
-    p.define(copy, i, readMember(walk, source, i));
-  }
+  for (let i = 0; i < length; i++) p.define(copy, i, readMember(walk, source, i));
   return copy;
 }
 
@@ -277,12 +230,7 @@ function readMember(walk: Walk, source: object, key: string | number): unknown {
     return (source as Members)[key];
   } catch (thrown) {
     walk.path[walk.depth - 1] = key;
-    return report(
-      walk,
-      "unreadable",
-      `reading threw: ${thrownText(thrown)}; written as null`,
-      null,
-    );
+    return report(walk, "unreadable", `reading threw: ${thrownText(thrown)}; written as null`, null);
   }
 }
 
@@ -294,21 +242,11 @@ export function toPlain(walk: Walk, value: object, kind: Kind): unknown {
   switch (kind) {
     case "date":
       if (p.isFiniteNumber(p.dateGetTime(value))) return p.dateToIso(value);
-      return report(
-        walk,
-        "invalid_date",
-        "an invalid Date; written as null",
-        null,
-      );
+      return report(walk, "invalid_date", "an invalid Date; written as null", null);
     case "boxed":
       return unbox(value);
     case "error":
-      report(
-        walk,
-        "error_object",
-        "an Error; written as {name, message, …}",
-        null,
-      );
+      report(walk, "error_object", "an Error; written as {name, message, …}", null);
       return errorMembers(walk, value);
     case "map":
       return mapMembers(walk, value);
@@ -321,42 +259,17 @@ export function toPlain(walk: Walk, value: object, kind: Kind): unknown {
     case "data_view":
       return binary(walk, value, kind);
     case "regexp":
-      return report(
-        walk,
-        "regexp",
-        "a RegExp; written as its text",
-        regExpText(value),
-      );
+      return report(walk, "regexp", "a RegExp; written as its text", regExpText(value));
     case "search_params": {
       const text = searchParamsToString(value);
-      return report(
-        walk,
-        "search_params",
-        "a URLSearchParams; written as its text",
-        text,
-      );
+      return report(walk, "search_params", "a URLSearchParams; written as its text", text);
     }
     case "promise":
-      return report(
-        walk,
-        "promise",
-        "a Promise, not its value: await it; written as null",
-        null,
-      );
+      return report(walk, "promise", "a Promise, not its value: await it; written as null", null);
     case "iterator":
-      return report(
-        walk,
-        "opaque_object",
-        "an iterator; spread it: [...it]; written as null",
-        null,
-      );
+      return report(walk, "opaque_object", "an iterator; spread it: [...it]; written as null", null);
     case "weak":
-      return report(
-        walk,
-        "opaque_object",
-        `a ${className(value)} cannot be listed; written as null`,
-        null,
-      );
+      return report(walk, "opaque_object", `a ${className(value)} cannot be listed; written as null`, null);
     default:
       return instanceMembers(walk, value);
   }
@@ -371,12 +284,7 @@ function instanceMembers(walk: Walk, value: object): Members {
   if (p.objectKeys(members).length === 0) {
     const name = className(value);
     const what = name === "" ? "an object" : `an instance of ${name}`;
-    report(
-      walk,
-      "opaque_object",
-      `${what} without enumerable members; written as {}`,
-      null,
-    );
+    report(walk, "opaque_object", `${what} without enumerable members; written as {}`, null);
   }
   return members;
 }
@@ -392,9 +300,7 @@ function errorMembers(walk: Walk, value: object): Members {
     if (member !== undefined) p.define(members, named[i], member);
   }
   const keys = p.objectKeys(own);
-  for (let i = 0; i < keys.length; i++) {
-    p.define(members, keys[i], own[keys[i]]);
-  }
+  for (let i = 0; i < keys.length; i++) p.define(members, keys[i], own[keys[i]]);
   return members;
 }
 
@@ -405,8 +311,7 @@ function mapMembers(walk: Walk, value: object): unknown {
   for (let i = 0; i < pairs.length; i++) {
     const key = pairs[i][0];
     if (typeof key !== "string") {
-      const message =
-        "a Map with keys that are no strings; written as an array of [key, value]";
+      const message = "a Map with keys that are no strings; written as an array of [key, value]";
       return report(walk, "map", message, pairs);
     }
     p.define(members, key, pairs[i][1]);
@@ -417,33 +322,19 @@ function mapMembers(walk: Walk, value: object): unknown {
 function binary(walk: Walk, value: object, kind: Kind): unknown {
   const tag = p.typedArrayTag(value);
   try {
-    if (
-      tag === undefined || tag === "Uint8Array" || tag === "Uint8ClampedArray"
-    ) {
+    if (tag === undefined || tag === "Uint8Array" || tag === "Uint8ClampedArray") {
       const bytes = bytesOf(value, kind);
       expect(walk, 2 + (p.typedArrayByteLength(bytes) * 4) / 3);
-      return report(
-        walk,
-        "binary",
-        "binary data; written as a base64 string",
-        p.toBase64(bytes),
-      );
+      return report(walk, "binary", "binary data; written as a base64 string", p.toBase64(bytes));
     }
   } catch (thrown) {
     if (walk.fatal !== null) throw thrown;
-    return report(
-      walk,
-      "unreadable",
-      `binary data cannot be read: ${thrownText(thrown)}`,
-      null,
-    );
+    return report(walk, "unreadable", `binary data cannot be read: ${thrownText(thrown)}`, null);
   }
   const length = p.typedArrayLength(value);
   expect(walk, 2 * length);
   const numbers: unknown[] = [];
-  for (let i = 0; i < length; i++) {
-    p.append(numbers, (value as unknown as number[])[i]);
-  }
+  for (let i = 0; i < length; i++) p.append(numbers, (value as unknown as number[])[i]);
   report(walk, "binary", `a ${tag}; written as an array of numbers`, null);
   return numbers;
 }

@@ -24,6 +24,7 @@ NEAR: Final = 0.6
 
 _VALUE_ERROR: Final = "Value error, "
 
+_MISMATCH: Final = "string_pattern_mismatch"
 _KEY: Final = "[key]"
 """Ends a place of pydantic's that is the key itself."""
 
@@ -164,8 +165,10 @@ def of_validation(error: ValidationError, model: type[BaseModel], data: object) 
             hint = f"Add {dotted(loc[-1:])} to {dotted(path) or 'the top level'}."
             problems.append(Problem((*path, loc[-1]), "it is needed, and absent", hint))
         else:
-            at_key = loc[-1:] == (_KEY,)
-            found.setdefault((path, at_key), []).append((kind, detail["msg"]))
+            at_key, said = loc[-1:] == (_KEY,), detail["msg"]
+            if kind == _MISMATCH:
+                said = f"a text that matches {detail.get('ctx', {}).get('pattern')} is needed"
+            found.setdefault((path, at_key), []).append((kind, said))
     deeper = [problem.path for problem in problems] + [path for path, _ in found]
     for (path, at_key), told in found.items():
         kind, said = told[0]
@@ -176,9 +179,8 @@ def of_validation(error: ValidationError, model: type[BaseModel], data: object) 
         if len(told) > 1 or kind != "value_error":
             schemas = _schemas_at(model, path, of_key=at_key)
             words = [*_words(schemas)]
-            if kind == "string_pattern_mismatch" and "examples" not in schemas[0] and "pattern" in schemas[0]:
-                words = [f"a text that matches {schemas[0]['pattern']}"]
-            message = f"{_listed(words, 'or')} is needed" if words else message
+            if words and (kind != _MISMATCH or "examples" in schemas[0]):
+                message = f"{_listed(words, 'or')} is needed"
         where = dotted(path) or "all of it"
         hint = _HINTS.get(kind if len(told) == 1 else "", "Correct {} in the configuration.").format(where)
         problems.append(Problem(path, message, hint, at_key=at_key))

@@ -52,6 +52,10 @@ RECORDINGS: Final = "script-recordings"
 MAX_RECORDING_BYTES: Final = 64 * 1024 * 1024
 """Bounds the recording of a kept script with what it is tested against."""
 
+MAX_WAITING: Final = 50
+MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
+"""Bound the scripts that wait for a person, and all recordings, before clients may propose no more."""
+
 LOCK_SECONDS: Final = 10.0
 """Bounds the wait for another process that keeps or removes a script; it takes milliseconds."""
 
@@ -189,6 +193,29 @@ class Library:
         except (OSError, StoreError) as error:
             raise _failed(f"{name} is not kept", error) from None
         return script
+
+    def check_room(self) -> None:
+        """Raises BadScript: So much waits for a person that no client may propose more. Recordings that no script names
+        any more make room first."""
+        approved = {name: one.script for name, one in self.approvals().items()}
+        waiting, named = 0, {script.header.recording for script in approved.values()}
+        for name in self.files():
+            with contextlib.suppress(BadScript):
+                script = self.file(name)
+                named.add(script.header.recording)
+                waiting += name not in approved or approved[name].digest != script.digest
+        try:
+            sizes = {name: self._recordings.path(name).stat().st_size for name in self._recordings.names()}
+            for name in sizes.keys() - named if sum(sizes.values()) > MAX_WAITING_BYTES else ():
+                self._recordings.remove(name)
+                del sizes[name]
+        except OSError as error:
+            raise _failed("The recordings cannot be looked at", error) from None
+        if waiting >= MAX_WAITING or sum(sizes.values()) > MAX_WAITING_BYTES:
+            raise BadScript(
+                f"{waiting} scripts wait for the user already.",
+                hint="The user approves or removes some first.",
+            )
 
     def remove(self, name: str) -> bool:
         """Takes back the approval of a script; its file stays. Says whether there was one. Raises BadScript."""

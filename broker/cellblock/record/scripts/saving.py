@@ -65,7 +65,15 @@ def header_of(
     entries = {
         name: _entry(catalog, name) for name in sorted({*_called(recording), *_imported(code, catalog)})
     }
-    grants = Grant.model_validate(recording.request.get("grants") or {}).model_copy(update={"tools": None})
+    try:
+        for call in recording.calls:
+            for part in (call.input or b"{}", call.answer) if call.kind == "call" and call.ok else ():
+                json.loads(part)
+        grants = Grant.model_validate(recording.request.get("grants") or {})
+    except (ValueError, RecursionError):
+        # It may be a stranger's file.
+        raise BadScript("The run has grants, or calls, that cannot be kept.", hint="Keep another.") from None
+    grants = grants.model_copy(update={"tools": None})
     if all(effect_of(tool) == "read" for tool in entries.values()):
         grants = grants.model_copy(update={"read_only": True})
     comment = _COMMENT.match(code)

@@ -253,7 +253,7 @@ class RunRules:
             verdict = None
         if verdict is None:
             if parking is None and (self._approver is None or self._nobody):
-                raise self._not_approved(tool, Verdict.CANNOT_ASK)
+                raise self._not_approved(tool, Verdict.CANNOT_ASK, judged=judged)
             self._open += 1
             if self._open == 1:
                 self._since = time.monotonic()
@@ -267,7 +267,7 @@ class RunRules:
                     self._waited += time.monotonic() - self._since
                 clock.go_on()
         if verdict is not Verdict.ACCEPTED:
-            raise self._not_approved(tool, verdict, bound)
+            raise self._not_approved(tool, verdict, bound, judged)
         self.allowed.add(call_id)
 
     def _is_same(self, call_id: int) -> bool:
@@ -322,12 +322,16 @@ class RunRules:
             await parking.until_parked(question)
         return verdict, bound
 
-    def _not_approved(self, tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0) -> CallDenied:
+    def _not_approved(
+        self, tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0, judged: Judged | None = None
+    ) -> CallDenied:
         code, why, hint = _NOT_APPROVED[verdict]
+        # Who reads it knows no other reason to ask.
+        why = why.format(bound=bound) + (f"; {judged.why}" if judged is not None and judged.why else "")
         if self._within is not None and code == _UNAVAILABLE[0]:
             hint = _IN_A_CHILD
         where = "askTools and autoApprove in the server's entry" if tool.asked else "cellblock.policy"
-        return _denied(code, tool, why.format(bound=bound), hint.format(where=where), Fault.CALLER)
+        return _denied(code, tool, why, hint.format(where=where), Fault.CALLER)
 
 
 async def asked_now(approver: Approver, question: Question, parking: Parking | None) -> Verdict | None:

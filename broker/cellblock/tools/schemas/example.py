@@ -85,7 +85,7 @@ def minimal_example(
 class CheckedSchema:
     """Holds one schema with its validator and its example."""
 
-    def __init__(self, schema: Mapping[str, Any] | bool | None, label: str) -> None:
+    def __init__(self, schema: Mapping[str, Any] | bool | None, label: str = "a tool") -> None:
         self.schema = schema
         self.validator = InputValidator(schema, label=label)
 
@@ -100,10 +100,6 @@ class ValidatorCache(KeptByIdentity["Mapping[str, Any] | bool | None", CheckedSc
 
     def __init__(self, maximum: int = 1_000) -> None:
         super().__init__(CheckedSchema, maximum)
-
-    def get(self, schema: Mapping[str, Any] | bool | None, *, label: str = "a tool") -> CheckedSchema:
-        """Gives what belongs to this very schema object; `label` names it in the log."""
-        return self.get_or_make(schema, label)
 
 
 class _Impossible(Exception):

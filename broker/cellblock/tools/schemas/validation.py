@@ -152,17 +152,30 @@ class InputValidator:
         about 50 ms, whatever the schema and the value: all checks with one `allowance` of this value together.
         """
         try:
-            return self._judged(value, allowance)
+            return self.judge(value, allowance)
         except NotCheckable as error:
             return self._unchecked(error)
 
-    def judge(self, value: Any) -> Violation | None:
+    def judge(self, value: Any, allowance: Allowance | None = None) -> Violation | None:
         """Judges plain JSON data as `check`, but nothing passes only because it is too much work.
 
         Raises:
             NotCheckable: It is. A schema that can never be checked raises nothing.
         """
-        return self._judged(value, None)
+        self._compile()
+        checker = self._full
+        if checker is None:
+            return UNCLEAR if self._strict and self.why_not else None
+        levels = measured(value) if allowance is None else allowance.levels()
+        steps = sum(self._work(levels))
+        if steps > MAX_STEPS:
+            raise NotCheckable("it could take too long")
+        if allowance is not None:
+            allowance.take(steps)
+        try:
+            return None if _native(checker.is_valid, value) else self._explain(checker, value, levels)
+        except ValueError as error:
+            return self._unchecked(error)
 
     def takes_at_once(self, value: Any, size: int) -> bool:
         """Says whether data fits, by the bytes of its JSON alone as to what the check takes. False: it is to be judged.
@@ -188,22 +201,6 @@ class InputValidator:
             return False
 
     # ---- checking --------------------------------------------------------------------------------------
-
-    def _judged(self, value: Any, allowance: Allowance | None) -> Violation | None:
-        self._compile()
-        checker = self._full
-        if checker is None:
-            return UNCLEAR if self._strict and self.why_not else None
-        levels = measured(value) if allowance is None else allowance.levels()
-        steps = sum(self._work(levels))
-        if steps > MAX_STEPS:
-            raise NotCheckable("it could take too long")
-        if allowance is not None:
-            allowance.take(steps)
-        try:
-            return None if _native(checker.is_valid, value) else self._explain(checker, value, levels)
-        except ValueError as error:
-            return self._unchecked(error)
 
     def _unchecked(self, error: NotCheckable | ValueError) -> Violation | None:
         if self._strict:

@@ -252,7 +252,7 @@ class Learner:
 
     def _validator(self, offer: Offer, schema: JsonSchema, which: str) -> InputValidator:
         label = f"{offer.server}.{offer.tool.tool_name} ({which})"
-        return self._validators.get(schema, label=label).validator
+        return self._validators.get_or_make(schema, label).validator
 
 
 MAX_WAITING: Final = 256

@@ -357,7 +357,7 @@ function described(question) {
     const box = make("input");
     box.type = "checkbox";
     box.className = "always";
-    parts.push(make("label", { text: "Always, with this rule in cellblock.policy.flows " }, box), make("pre", { text: question.rule }));
+    parts.push(make("label", { class: "choice" }, box, make("span", { text: " Always, with this rule in cellblock.policy.flows" })), make("pre", { text: question.rule }));
   }
   if (!question.whole) {
     parts.push(make("span", { class: "warn-text", text: `The beginning; it has ${question.bytes} bytes in all.` }));

@@ -157,10 +157,12 @@ def test_a_file_is_cut_at_the_ends_of_its_lines_alone(mark: str) -> None:
         (write(sample(body=b'{"main": "", "modules": {"a": 1}, "refused": {}}')), "its plan is none"),
         (write(sample(request={"code": 1})), "there is no script"),
         (write(sample(started_at=math.inf)), "damaged"),
+        (write(sample(response={"diagnostics": 5})), "its diagnostics are none"),
+        (write(sample(response={"diagnostics": [5]})), "its diagnostics are none"),
         (write(sample()) + '{"response": ' + "[" * 1_000_000, "no recording"),
         (write(sample()) + '["' + '\\"' * 1_000_000, "no recording"),
     ],
-    ids=range(19),
+    ids=range(21),
 )
 def test_what_is_no_recording_is_refused(text: str, said: str) -> None:
     with pytest.raises(UnreadableRecording, match="recording") as caught:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import (
     MAX_HEADER_BYTES,
     MAX_HEADER_ITEMS,
@@ -104,35 +105,39 @@ def test_impossible_prefixes(stream: bytes) -> None:
         FrameDecoder(CAP).feed(stream)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        b"\xc1",
-        packed([1]),
-        packed("text"),
-        packed(None),
-        packed({1: "a"}),
-        packed({b"k": 1}),
-        packed({"a": 1}) + b"\x00",
-        packed({"a": 1})[:-1],
-        b"\x81\xa1\xff\x01",
-        b"\x81\xa1a\xa1\xff",
-        b"\xdf\xff\xff\xff\xff",
-        b"\x81\xa1a\xdd\xff\xff\xff\xff",
-        b"\x81\xa1a\xdb\xff\xff\xff\xff",
-        b"\x81\xa1a\xc7\x01\x05\x00",
-        b"\x81\xa1a\xd6\xff\x00\x00\x00\x00",
-        b"\x81\xa1a" + b"\x91" * 8000 + b"\x00",
-        packed({str(index): 0 for index in range(MAX_HEADER_ITEMS + 1)}),
-        packed({"a": [0] * (MAX_HEADER_ITEMS + 1)}),
-        packed({"a": "x" * MAX_HEADER_BYTES}),
-    ],
-    ids=lambda raw: bytes(raw[:8]).hex() or "empty",
-)
+HOSTILE = [
+    b"",
+    b"\xc1",
+    packed([1]),
+    packed("text"),
+    packed(None),
+    packed({1: "a"}),
+    packed({b"k": 1}),
+    packed({"a": 1}) + b"\x00",
+    packed({"a": 1})[:-1],
+    b"\x81\xa1\xff\x01",
+    b"\x81\xa1a\xa1\xff",
+    b"\x81\xa1t\xa1\xff",
+    b"\x83\xa1t\xa3log\xa5level\xa3\xff\xff\xff\xa2ms\x01",
+    b"\x82\xa1t\xa5ended\xa6detail\xa1\xff",
+    b"\xdf\xff\xff\xff\xff",
+    b"\x81\xa1a\xdd\xff\xff\xff\xff",
+    b"\x81\xa1a\xdb\xff\xff\xff\xff",
+    b"\x81\xa1a\xc7\x01\x05\x00",
+    b"\x81\xa1a\xd6\xff\x00\x00\x00\x00",
+    b"\x81\xa1a" + b"\x91" * 8000 + b"\x00",
+    packed({str(index): 0 for index in range(MAX_HEADER_ITEMS + 1)}),
+    packed({"a": [0] * (MAX_HEADER_ITEMS + 1)}),
+    packed({"a": "x" * MAX_HEADER_BYTES}),
+]
+
+
+@pytest.mark.parametrize("raw", HOSTILE, ids=lambda raw: bytes(raw[:8]).hex() or "empty")
 def test_hostile_headers_are_frame_errors(raw: bytes) -> None:
-    with pytest.raises(FrameError):
-        unpack_header(raw)
+    readers = unpack_header, protocol.parse_from_worker, protocol.parse_to_worker
+    for read in (*readers, protocol.parse_from_host, protocol.parse_to_host):
+        with pytest.raises(FrameError):
+            read(raw)
 
 
 def test_a_bomb_of_empty_maps_never_reaches_the_decoder_as_a_body() -> None:
@@ -177,25 +182,26 @@ def test_what_cannot_be_packed_is_a_frame_error(header: dict[str, Any]) -> None:
         pack_header(header)
 
 
-def test_frames_may_be_left_out_uncollected_but_not_over_the_caps() -> None:
+def test_a_frame_is_admitted_once_by_its_header_before_its_body_is_collected() -> None:
     asked: list[tuple[bytes, int]] = []
 
-    def admits(raw_header: bytes, body_bytes: int) -> bool:
+    def admits(raw_header: bytes, body_bytes: int) -> None:
         asked.append((raw_header, body_bytes))
-        return not raw_header.startswith(b"no map")
+        if body_bytes > 4:
+            raise FrameError("not this one")
 
     decoder = FrameDecoder(CAP, admits)
     kept = pack_header({"t": "x"})
-    data = encode_frame(b"no map", b"12345") + encode_frame(kept, b"body") + encode_frame(b"no map")
+    data = encode_frame(kept, b"body") + encode_frame(kept)
     found: list[Frame] = []
     for at in range(len(data)):
         found += decoder.feed(data[at : at + 1])
         assert decoder.pending_bytes < 6 + len(kept) + 4
-    assert [(frame.header, frame.body) for frame in found] == [({"t": "x"}, b"body")]
-    assert asked == [(b"no map", 5), (kept, 4), (b"no map", 0)] and decoder.pending_bytes == 0
-    assert [frame.body for frame in FrameDecoder(CAP, admits).feed(data)] == [b"body"]
-    with pytest.raises(FrameError, match="over the cap"):
-        decoder.feed(prefix(CAP + 1, 6) + b"no map")
+    assert [(frame.header, frame.body) for frame in found] == [({"t": "x"}, b"body"), ({"t": "x"}, b"")]
+    assert asked == [(kept, 4), (kept, 0)] and decoder.pending_bytes == 0
+    assert [frame.body for frame in FrameDecoder(CAP, admits).feed(data)] == [b"body", b""]
+    with pytest.raises(FrameError, match="not this one"):
+        decoder.feed(encode_frame(kept, b"12345")[: 6 + len(kept)])
 
 
 def test_a_frame_is_refused_by_its_header_before_its_body_comes() -> None:

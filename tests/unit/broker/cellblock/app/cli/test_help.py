@@ -4,9 +4,7 @@ import argparse
 import pkgutil
 import re
 import shlex
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +24,8 @@ from cellblock.app.cli.main import main
 from cellblock.app.cli.parser import make_parser
 from cellblock.app.process_memory import SWITCH_SECONDS
 
-COMMANDS = dict(all_commands(make_parser()))
+PARSER = make_parser()
+COMMANDS = dict(all_commands(PARSER))
 
 
 def test_every_command_has_examples_and_no_other_has() -> None:
@@ -67,7 +66,7 @@ def test_every_example_is_a_command_line_that_is_taken(line: str) -> None:
         words = words[words.index("--") + 1 :]
     words = words[: next((index for index, word in enumerate(words) if word in (">", "<")), None)]
     assert words[0] == "cellblock"
-    parsed = make_parser().parse_args(words[1:])
+    parsed = PARSER.parse_args(words[1:])
     assert parsed.command == words[1]
 
 
@@ -79,12 +78,6 @@ def test_every_command_names_a_function_that_does_its_work(path: str) -> None:
     assert work is None or callable(pkgutil.resolve_name(f"cellblock.app.cli.{work}"))
 
 
-def test_the_page_is_current() -> None:
-    script = Path(__file__).parents[6] / "scripts" / "gen_cli_docs.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_the_exit_codes_are_those_of_the_program() -> None:
     assert {EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE} <= set(EXIT_CODES)
     assert exit_codes("run")[1] == "the script ended with an error diagnostic"
@@ -92,7 +85,7 @@ def test_the_exit_codes_are_those_of_the_program() -> None:
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as ended:
-        make_parser().parse_args(words)
+        PARSER.parse_args(words)
     said = capsys.readouterr()
     assert (ended.value.code, said.out) == (2, "")
     return said.err

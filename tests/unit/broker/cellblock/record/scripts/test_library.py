@@ -15,7 +15,10 @@ from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial
+from cellblock.record.scripts.saving import header_of
 from cellblock.record.scripts.script_file import BadScript, Header, format_script
+from cellblock.run.hook import RecordedCall
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from support.params import mostly
 
 HEADER = Header(description="x")
@@ -88,6 +91,45 @@ def test_recordings_are_sealed_and_belong_to_their_version(tmp_path: Path) -> No
         one.trial(script)
     sealed.unlink()
     assert one.trial(script) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "grants"),
+    [(b"no JSON", {}), (b"[" * 100_000, {}), (b"1", "everything"), (b"1", {"approve": 5})],
+    ids=["text", "depth", "word", "number"],
+)
+def test_what_a_strangers_recording_holds_spoils_no_test(answer: bytes, grants: object) -> None:
+    recording, tool = trial("1").recording, ToolEntry("t", "t")
+    recording.request["grants"] = grants
+    call = RecordedCall(id=1, kind="call", server="s", tool="t", ok=True, answer=answer)
+    recording.calls.append(call)
+    catalog = Catalog(servers={"s": ServerEntry("s", "s", "s", tools=(tool,))})
+    with pytest.raises(BadScript, match="cannot be kept"):
+        header_of(recording, "1", catalog, {})
+    call.answer, recording.request["grants"] = b"1", {}
+    assert [*header_of(recording, "1", catalog, {})[0].tools] == ["s.t"]
+
+
+def test_clients_propose_no_more_than_a_person_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = library(tmp_path)
+    monkeypatch.setattr("cellblock.record.scripts.library.MAX_WAITING", 2)
+    one.approve(one.write("a", HEADER, "1", trial("a"), replace=False))
+    one.write("b", HEADER, "1", trial("b"), replace=False)
+    one.check_room()
+    one.write("a", HEADER, "2", trial("another version"), replace=True)
+    with pytest.raises(BadScript, match="2 scripts wait"):
+        one.check_room()
+    # Those that a person has taken away leave nothing behind where there is no room.
+    (tmp_path / "scripts" / "b.ts").unlink()
+    one.check_room()
+    recordings = tmp_path / "state" / "script-recordings"
+    sizes = [file.stat().st_size for file in recordings.iterdir()]
+    monkeypatch.setattr("cellblock.record.scripts.library.MAX_WAITING_BYTES", sum(sizes) - 1)
+    one.check_room()
+    assert len([*recordings.iterdir()]) == len(sizes) - 1
+    monkeypatch.setattr("cellblock.record.scripts.library.MAX_WAITING_BYTES", 1)
+    with pytest.raises(BadScript, match="wait for the user"):
+        one.check_room()
 
 
 def test_hostile_folders_are_refused(tmp_path: Path) -> None:

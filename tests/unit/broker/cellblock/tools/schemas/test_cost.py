@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.base import payload
 from cellblock.tools.schemas import validation
 from cellblock.tools.schemas.cost import NotCheckable, SchemaCost
 from cellblock.tools.schemas.example import ValidatorCache, minimal_example
@@ -16,6 +17,8 @@ from support.nesting import nested
 
 BOUND = 0.2
 """Seconds of processor time: 50 ms is the aim, and a test machine may be several times slower than usual."""
+
+FILE = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
 
 def below(value: Any) -> dict[str, Any]:
@@ -147,6 +150,38 @@ def test_hostile_input_is_judged_or_let_through_in_bounded_time(name: str) -> No
     assert max(took.values()) < BOUND, took
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_taken_at_once_would_be_judged_to_fit_and_takes_no_longer(name: str) -> None:
+    schema, value = HOSTILE[name]()
+    try:
+        size = len(payload.encode(value))
+    except payload.PayloadError:
+        pytest.skip("nothing so deep is asked about")
+    validator = InputValidator(schema)
+    assert validator.is_checking or not validator.takes_at_once(value, size)
+    started = time.thread_time()
+    taken = validator.takes_at_once(value, size)
+    assert time.thread_time() - started < BOUND
+    assert not taken or validator.judge(value) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "taken"),
+    [
+        (FILE, {"path": "a"}, True),
+        (FILE, {"path": 1}, False),
+        ({"type": "object"}, {"rows": [{"a": "x" * 40}] * 2_000}, True),
+        ({"type": "object", "properties": {"below": {"$ref": "#"}}}, {}, False),
+        ({"uniqueItems": True}, [1], False),
+        (True, {}, False),
+        (None, {}, False),
+    ],
+)
+def test_most_data_is_taken_by_the_size_of_its_json(schema: Any, value: Any, taken: bool) -> None:
+    assert InputValidator(schema).takes_at_once(value, len(payload.encode(value))) == taken
+
+
 STILL_JUDGED = [
     "recursive alternatives, 9 deep",
     "80 deep",
@@ -217,9 +252,6 @@ def test_a_bound_that_takes_too_long_to_know_is_refused() -> None:
         cost.at(128)
 
 
-FILE = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-
-
 def test_the_schema_is_compiled_at_the_first_call_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     original = validation.SchemaCost
@@ -230,30 +262,30 @@ def test_the_schema_is_compiled_at_the_first_call_and_only_once(monkeypatch: pyt
 
     monkeypatch.setattr(validation, "SchemaCost", counted)
     cache = ValidatorCache()
-    entry = cache.get(FILE)
+    entry = cache.get_or_make(FILE)
     assert made == []
     for _ in range(3):
-        assert cache.get(FILE).validator.check({"path": "a"}) is None
+        assert cache.get_or_make(FILE).validator.check({"path": "a"}) is None
     assert len(made) == 1
-    assert cache.get(FILE) is entry
+    assert cache.get_or_make(FILE) is entry
     assert entry.example == {"path": "text"}
 
 
 def test_the_cache_is_bounded_and_keeps_what_was_used_last() -> None:
     cache = ValidatorCache(maximum=3)
     schemas: list[dict[str, Any]] = [{"const": index} for index in range(5)]
-    first = cache.get(schemas[0])
+    first = cache.get_or_make(schemas[0])
     for schema in schemas[1:]:
-        cache.get(schema)
-        assert cache.get(schemas[0]) is first
+        cache.get_or_make(schema)
+        assert cache.get_or_make(schemas[0]) is first
     assert cache.size == 3
-    assert cache.get(schemas[1]).validator.check(1) is None
-    assert cache.get(schemas[1]).validator.check(2) is not None
+    assert cache.get_or_make(schemas[1]).validator.check(1) is None
+    assert cache.get_or_make(schemas[1]).validator.check(2) is not None
 
 
 def test_a_freed_schema_never_lends_its_validator_to_another() -> None:
     cache = ValidatorCache(maximum=2)
     for index in range(2_000):
-        entry = cache.get({"const": index})
+        entry = cache.get_or_make({"const": index})
         assert entry.validator.check(index) is None
         assert entry.validator.check(index + 1) is not None

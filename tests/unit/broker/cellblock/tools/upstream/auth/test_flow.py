@@ -17,6 +17,7 @@ from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES, NOT_OURS, BegunLogin, begin, finish, taken
 from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
 from support.oauth_world import World, world
+from support.params import mostly
 from support.shared_rows import AnyStore
 from support.waits import within
 
@@ -71,6 +72,12 @@ async def login(tmp_path: Path, store_of_broker: Stores) -> AsyncGenerator[Login
         yield Login(place, store_of_broker)
 
 
+ANY_STORE = pytest.mark.parametrize(
+    "store_of_broker", mostly(["files"], ["files", "postgresql"]), indirect=True
+)
+"""Of what does not depend on where it is kept."""
+
+
 async def test_another_broker_finishes_what_one_has_begun(login: Login) -> None:
     url = await login.begun()
     assert SECRET not in url and "code_challenge_method=S256" in url
@@ -100,6 +107,7 @@ async def test_a_redirect_is_good_once(login: Login) -> None:
         await login.taken(brought["state"])
 
 
+@ANY_STORE
 async def test_a_forged_state_finds_nothing_and_ends_nothing(login: Login) -> None:
     brought = await login.agreed(await login.begun())
     until, _, secret = brought["state"].partition(".")
@@ -121,6 +129,7 @@ async def test_a_forged_state_finds_nothing_and_ends_nothing(login: Login) -> No
     await finish(target, begun, brought["code"])
 
 
+@ANY_STORE
 @pytest.mark.parametrize("other", ["", "of another browser", SECRET + "\0"])
 async def test_the_redirect_of_another_browser_is_refused_and_used_up(login: Login, other: str) -> None:
     """Who begins a login and has somebody else agree would get the other's tokens."""
@@ -143,6 +152,7 @@ async def test_one_that_took_too_long_is_refused_and_removed(login: Login) -> No
     assert old != new
 
 
+@ANY_STORE
 async def test_another_authorization_server_that_answers_is_a_mix_up(login: Login) -> None:
     """RFC 9207: its code would be sent to the one that was asked."""
     brought = await login.agreed(await login.begun())
@@ -154,6 +164,7 @@ async def test_another_authorization_server_that_answers_is_a_mix_up(login: Logi
     await finish(target, begun, brought["code"])
 
 
+@ANY_STORE
 async def test_the_code_of_another_login_is_of_no_use(login: Login) -> None:
     """PKCE: each code is good for the verifier of its own login alone."""
     await login.begun("oauth:eve")
@@ -164,6 +175,7 @@ async def test_the_code_of_another_login_is_of_no_use(login: Login) -> None:
     assert await login.target().before() is None
 
 
+@ANY_STORE
 async def test_a_server_that_has_moved_gets_no_token(login: Login) -> None:
     brought = await login.agreed(await login.begun())
     _, begun = await login.taken(brought["state"])
@@ -183,6 +195,7 @@ async def test_logins_under_way_are_bounded(login: Login, monkeypatch: pytest.Mo
     await within(login.begun())
 
 
+@ANY_STORE
 async def test_a_client_is_registered_anew_for_another_redirect_only(login: Login) -> None:
     for _ in range(2):
         brought = await login.agreed(await login.begun())
