@@ -45,8 +45,8 @@ def held(when: str, daemon: Daemon) -> list[str]:
     return [when, *(f"{found[kind] / MIB:.0f}" for kind in KINDS.values()), f"{found.total() / MIB:.0f}"]
 
 
-async def runs(port: int, count: int) -> None:
-    with contextlib.closing(PlainClient(port)) as client:
+async def runs(daemon: Daemon, count: int) -> None:
+    with contextlib.closing(PlainClient(daemon.port, daemon.token)) as client:
         for _ in range(count):
             await client.call(TOOL, arguments_of(TRIVIAL))
 
@@ -54,16 +54,14 @@ async def runs(port: int, count: int) -> None:
 async def measured(reuse: str) -> list[list[str]]:
     with (
         tempfile.TemporaryDirectory() as name,
-        daemon(
-            write_config(Path(name), reuse=reuse), Path(name) / "s", "--no-auth", environment=ENVIRONMENT
-        ) as running,
+        daemon(write_config(Path(name), reuse=reuse), Path(name) / "s", environment=ENVIRONMENT) as running,
     ):
         await asyncio.sleep(REST_SECONDS)
         rows = [held(f"reuse {reuse}: idle", running)]
-        await runs(running.port, RUNS)
+        await runs(running, RUNS)
         rows.append(held("after its runs", running))
-        clients = asyncio.gather(*(runs(running.port, RUNS // 4) for _ in range(8)))
-        await asyncio.sleep(REST_SECONDS)
+        clients = asyncio.gather(*(runs(running, RUNS // 4) for _ in range(8)))
+        await asyncio.sleep(REST_SECONDS / 5)
         rows.append(held("eight clients", running))
         await clients
     return rows

@@ -55,7 +55,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     if words[:1] == ["approve"]:
         say("`cellblock approve` is `cellblock pins approve` now.")
         words.insert(0, "pins")
-    parsed = make_parser().parse_args(words)
+    parsed = make_parser("".join(words[:1])).parse_args(words)
     if parsed.command not in OWN_CONFIG and getattr(parsed, "config", "") is None:
         default = default_file()
         parsed.config = str(default) if default.is_file() else None

@@ -38,15 +38,15 @@ LOGIN_SECONDS: Final = 300
 """Bounds the time that a person has to log in."""
 
 
-def make_parser() -> Parser:
+def make_parser(wanted: str = "") -> Parser:
+    """Makes the parser of all commands, or of no more than it takes for the one that is wanted, which is the sooner at
+    work."""
     parser = Parser(prog="cellblock", **shown(""))
     parser.add_argument("--version", action="version", version=f"cellblock {__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
-    _add_brokers(commands)
-    _add_tools(commands)
-    _add_configuration(commands)
-    _add_servers(commands)
-    _add_machine(commands)
+    for add in (_add_brokers, _add_tools, _add_configuration, _add_servers, _add_machine):
+        if wanted not in commands.choices:
+            add(commands)
     return parser
 
 

@@ -146,25 +146,18 @@ class StdioWire:
                     if self._install is not None and self._install.running:
                         WATCHER.add(self._pid)
                         self._install.end()
-                    unasked = 0.0
                     for line in splitter.feed(chunk):
                         if isinstance(line, TooLong):
-                            rest = 0 if connection.take(line.unread) else 1
-                            size = line.size
+                            rest, size = 1 - connection.take(line.unread), line.size
                         else:
-                            rest, size = (
-                                len(await connection.received(line)) if line.strip() else 0,
-                                len(line),
-                            )
-                        if rest:
-                            unasked += rest + size / MESSAGE_BYTES
+                            rest, size = await connection.received(line), len(line)
                         del line
+                        if rest:
+                            await pace.spend(rest + size / MESSAGE_BYTES)
                     try:
                         count(splitter.held)
                     except OverBudget as error:
                         splitter.throw_away(str(error))
-                    if unasked:
-                        await pace.spend(unasked)
             except EndlessLine:
                 connection.end(f"it sent a line without end, over {self._cap} bytes")
             except Flooding as error:
