@@ -78,9 +78,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 # A loaded machine must not turn a slow example into a failure; pytest's own timeout still holds.
-hypothesis.settings.register_profile(
-    "cellblock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+for profile, most in (("cellblock", 40), ("thorough", 200)):
+    hypothesis.settings.register_profile(
+        profile, max_examples=most, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
 hypothesis.settings.load_profile("cellblock")
 
 # A shell's background job ignores SIGINT, and what it starts inherits that; programs under test must not.

@@ -14,7 +14,7 @@ from cellblock_worker.wire.keys import make_key_file
 from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
 from support.modern_client import ask as asked
-from support.processes import alive, command_line
+from support.processes import alive
 from support.waits import until, within
 
 MODES = ("auto", "legacy")
@@ -29,15 +29,6 @@ def result_of(result: CallToolResult) -> Any:
 
 async def run(client: Client, code: str, **arguments: Any) -> CallToolResult:
     return await within(client.call_tool(TOOL, {"code": code, **arguments}), 60)
-
-
-def host_of(served: Daemon) -> int:
-    (host,) = [
-        child
-        for child in served.family()[0].children()
-        if "cellblock_worker" in " ".join(command_line(child))
-    ]
-    return host.pid
 
 
 async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:

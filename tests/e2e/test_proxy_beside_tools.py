@@ -280,9 +280,10 @@ async def test_who_is_not_given_a_server_whole_has_nothing_of_it_but_tools(
 ) -> None:
     from cellblock.serve.mcp.front import Front
     from cellblock.serve.service import Owner
+    from cellblock.serve.splices import Splices
 
     def given(broker: Broker) -> list[list[str]]:
-        front = Front(broker, lambda _: Owner("cli", "stdio"))
+        front = Front(broker, lambda _: Owner("cli", "stdio"), Splices())
         return [
             [one.server_id for one in front.whole_servers("cli", has)] for has in ("resources", "prompts")
         ]

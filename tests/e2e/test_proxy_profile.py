@@ -68,7 +68,20 @@ async def test_results_pass_as_they_are_and_what_is_learnt_refuses_none(tmp_path
         for name in ("mcp__plain__echo", "mcp__plain__give"):
             assert (await call(client, name, **big)).structured_content is not None
         large = await call(client, "mcp__plain__give", **big)
-        assert large.structured_content == big == json.loads(text_of(large))
+        assert large.structured_content == big and given.content == large.content == []
+        texts = [
+            {"type": "text", "text": "x" * 300_000},
+            {"type": "text", "text": "y"},
+            {"type": "odd", "n": 1},
+        ]
+        both = json.dumps({"content": texts, "structuredContent": big, "_meta": {"a": 1}, "more": [LONG]})
+        whole = (await call(client, "mcp__plain__raw", text=f'"result": {both}')).model_dump(by_alias=True)
+        assert [block["text"] for block in whole["content"]] == [
+            "x" * 300_000,
+            "y",
+            '{"type": "odd", "n": 1}',
+        ]
+        assert whole["structuredContent"] == big and whole["_meta"]["a"] == 1
         flood = await call(client, "mcp__plain__flood", bytes=400_000)
         assert len(text_of(flood)) >= 400_000
 

@@ -16,8 +16,6 @@ from support.http_server import Answering, serving
 
 USAGE, UNAVAILABLE = 2, 3
 
-SERVER: dict[str, Any] = {"command": "npx", "args": ["-y", "files"]}
-
 
 def servers(**entry: Any) -> str:
     return json.dumps({"mcpServers": {"files": entry}})

@@ -21,7 +21,7 @@ CAP: Final = 64 * 1024
 ERROR_TEXT_MOST: Final = 1_000
 """Characters of an error: it goes on in headers, which have a cap of their own, in logs and in diagnostics."""
 
-PARSERS: Final[tuple[Callable[[dict[str, Any]], protocol.Message], ...]] = (
+PARSERS: Final[tuple[Callable[[bytes], protocol.Message], ...]] = (
     protocol.parse_from_worker,
     protocol.parse_to_worker,
     protocol.parse_from_host,
@@ -78,7 +78,7 @@ def _examine(stream: bytes, chunks: Sequence[bytes]) -> Outcome:
         _round_trip(frame.header, stream)
         _one_form(frame, stream)
         for parse in PARSERS:
-            told = _parsed(parse, frame.header, stream)
+            told = _parsed(parse, frame.raw_header, stream)
             messages += isinstance(told, protocol.Message)
             behaviour.append(_shape(told) if isinstance(told, str) else type(told).__name__)
     return Outcome(tuple(frames), error, pending, tuple(behaviour), messages)
@@ -120,7 +120,7 @@ def _round_trip(header: dict[str, Any], stream: bytes) -> None:
 def _one_form(frame: Frame, stream: bytes) -> None:
     """What a worker may say has one encoding, by which its cap is known, and a log entry that is dropped."""
     try:
-        message = protocol.parse_from_worker(frame.header)
+        message = protocol.parse_from_worker(frame.raw_header)
         protocol.check_canonical(message, frame.raw_header)
     except FrameError:
         message = None
@@ -136,14 +136,14 @@ def _one_form(frame: Frame, stream: bytes) -> None:
 
 
 def _parsed(
-    parse: Callable[[dict[str, Any]], protocol.Message], header: dict[str, Any], stream: bytes
+    parse: Callable[[bytes], protocol.Message], raw_header: bytes, stream: bytes
 ) -> protocol.Message | str:
     try:
-        message = parse(header)
+        message = parse(raw_header)
     except FrameError as error:
         _hold(len(str(error)) <= ERROR_TEXT_MOST, f"an error of {len(str(error))} characters", stream)
         return str(error)
-    again = parse(unpack_header(message.packed()))
+    again = parse(message.packed())
     _hold(again == message, f"{message!r} changes on the wire", stream)
     return message
 

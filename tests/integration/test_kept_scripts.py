@@ -491,3 +491,24 @@ async def test_an_approval_in_a_child_is_not_waited_for_and_one_of_the_script_is
             resumed = await broker.resume(str(response.usage.run_id), "accepted")
             assert succeeded(resumed) == {"closed": "2026-11-02"}
     assert CALLS == ["close 2026-11-02"]
+
+
+async def test_cpu_time_of_children_counts_for_a_caller_that_was_parked(tmp_path: Path) -> None:
+    code = """import { burns } from "@codemode/scripts";
+    import { close } from "@codemode/servers/local";
+    const burn = () => burns({ since: "" }).catch((error) => error.message);
+    const first = await burn();
+    await close({ name: "x" });
+    globalThis.__codemode_result__ = [first, await burn()];"""
+    given = settings(
+        tmp_path / "state", policy={"default": {"approve": ["local.close"]}}, auth={"keyring": "off"}
+    )
+    library_of(given, Broker(given).store).approve(next(one for one in SCRIPTS if one.name == "burns"))
+    async with Broker(given, tools=[issues, close]) as broker:
+        limits = {"maxCpuMs": 1000, "timeoutMs": 30_000}
+        parked = await broker.run(code, durable=True, limits=limits)
+        said = succeeded(await broker.resume(str(parked.usage.run_id), "accepted"))
+    first, second = (int(one.rpartition(" ")[2].rstrip(".")) for one in said)
+    assert 400 < first <= 500
+    # Half of what the first has left.
+    assert second <= (1000 - first) // 2

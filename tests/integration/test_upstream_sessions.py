@@ -2,9 +2,7 @@
 
 import os
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,23 +10,10 @@ from cellblock import Broker
 from support.brokers import ready
 from support.entries import plain_server, sdk_server, settings
 from support.params import mostly
-from support.public_servers import node_entry
 from support.responses import succeeded
 from support.waits import within
 
 SECRET = "s3cr3t-upstream-token-0193"
-
-
-@pytest.fixture(scope="module")
-async def everything(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    """A broker with server-everything and a plain server that is given a secret."""
-    servers: dict[str, Any] = {
-        "everything": node_entry("server-everything", "stdio"),
-        "plain": plain_server(env={"UPSTREAM_TOKEN": SECRET}),
-    }
-    async with ready(settings(tmp_path_factory.mktemp("everything"), servers)) as broker:
-        assert set(broker.catalog.servers) == {"everything", "plain"}, broker.catalog.unavailable
-        yield broker
 
 
 async def test_servers_connect_in_parallel(tmp_path: Path) -> None:
@@ -71,17 +56,3 @@ async def test_a_server_gets_its_env_and_none_of_the_brokers(
     assert environment["LANG"] == "C"
     assert environment["PATH"] == os.environ["PATH"]
     assert "BROKERS_OWN_CREDENTIAL" not in environment
-
-
-async def test_a_server_name_that_is_no_path_is_importable_by_its_path(tmp_path: Path) -> None:
-    """Section 5.0.1, with two names that collide."""
-    servers = {"My Server!": plain_server(), "my-server": plain_server()}
-    code = """
-        import * as first from "@codemode/servers/my-server";
-        import * as second from "@codemode/servers/my-server--2";
-        const pids = [await first.pid({}), await second.pid({})];
-        globalThis.__codemode_result__ = [first.__meta__.serverId, second.__meta__.serverId, pids[0] !== pids[1]];
-    """
-    async with Broker(settings(tmp_path, servers)) as broker:
-        result = succeeded(await within(broker.run(code)))
-    assert result == ["my-server", "my-server--2", True]

@@ -20,7 +20,6 @@ from cellblock.run.events import RunEvents
 from cellblock.run.executor import Executor
 from cellblock.script.parsing import Parsers
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import unpack_header
 from cellblock_worker.wire.keys import DialKeys, make_key_file, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket
 from support.memory_host import FakeUpstreams, codes, echo
@@ -57,7 +56,7 @@ class Peer:
         self.socket.connect(world.link.endpoint)
 
     def _on_parts(self, parts: list[bytes]) -> None:
-        message = protocol.parse_to_host(unpack_header(parts[1]))
+        message = protocol.parse_to_host(parts[1])
         self.heard.append(message.t)
         if isinstance(message, protocol.Run):
             self.runs.append(parts[0])

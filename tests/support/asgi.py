@@ -18,7 +18,6 @@ async def ask(
     *,
     body: bytes = b"",
     caller: Caller | None = ADA,
-    http_version: str = "1.1",
     **named: str,
 ) -> Response:
     """One request's answer. Underscores of the names of headers stand for hyphens."""
@@ -40,7 +39,7 @@ async def ask(
     target, _, query = path.partition("?")
     scope: dict[str, Any] = {
         "type": "http",
-        "http_version": http_version,
+        "http_version": "1.1",
         "method": method,
         "path": target,
         "query_string": query.encode(),

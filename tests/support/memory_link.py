@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cellblock.pool.router import LinkEvents
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import FrameError, unpack_header
+from cellblock_worker.wire.frames import FrameError
 
 
 class MemoryHost(Protocol):
@@ -47,7 +47,7 @@ class MemoryLink:
         target = self._hosts.get(host)
         if target is None or self._closed:
             raise ConnectionError("no such host")
-        copy = protocol.parse_to_host(unpack_header(message.packed()))
+        copy = protocol.parse_to_host(message.packed())
         self._loop.call_soon(target.broker_says, token, copy, body)
 
     def reaches(self, host: bytes) -> bool:
@@ -67,7 +67,7 @@ class MemoryLink:
         if self._closed or host not in self._hosts:
             return
         try:
-            message = protocol.parse_from_host(unpack_header(raw_header))
+            message = protocol.parse_from_host(raw_header)
             protocol.check_body(message, len(body), self._max_message_bytes)
         except FrameError as error:
             self._events.host_broke_protocol(host, str(error))

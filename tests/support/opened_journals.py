@@ -32,9 +32,3 @@ async def read_of(
 async def delete_of(journals: Journals, run_id: str) -> bool:
     """Deletes a run that is kept."""
     return await journals.asked(lambda store: store.delete(run_id), default=False)
-
-
-async def tidied(journals: Journals) -> None:
-    """Waits until the journals keep nothing that is too old or too much."""
-    while await journals.asked(lambda store: store.tidy(), default=False):
-        pass

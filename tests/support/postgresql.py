@@ -34,15 +34,12 @@ class Postgres:
     """A server whose data lie in a folder of their own below /tmp: a socket's name has 107 characters at most.
 
     Args:
-        safe: Whether it writes through to the disk; what is killed is only its processes, so tests need not.
         tls: A certificate and its key, with which it serves the loopback, too, at `port`; by the PostgreSQL that the
             machine has, since the wheel's is built without TLS.
         address: Where it serves, too, at `port`: whoever is in the same network, without a password.
     """
 
-    def __init__(
-        self, *, safe: bool = False, tls: tuple[Path, Path] | None = None, address: str = ""
-    ) -> None:
+    def __init__(self, *, tls: tuple[Path, Path] | None = None, address: str = "") -> None:
         with warnings.catch_warnings():
             # It asks for XDG_RUNTIME_DIR, which not every machine has.
             warnings.simplefilter("ignore")
@@ -71,7 +68,8 @@ class Postgres:
                 "trust",
             ]
             subprocess.run(making, user=self._wheel.system_user, check=True, capture_output=True, cwd="/")
-        settings = ["recovery_init_sync_method=syncfs", *([] if safe else ["fsync=off"])]
+        # What is killed is only its processes, so it need not write through to the disk.
+        settings = ["recovery_init_sync_method=syncfs", "fsync=off"]
         # It ends with the tests, also when those are killed.
         dying = ["setpriv", "--pdeathsig", "QUIT"] if shutil.which("setpriv") else []
         data = str(self._wheel.pgdata)

@@ -38,14 +38,6 @@ class Terminal:
         """Types."""
         os.write(self._master, keys)
 
-    def resize(self, columns: int, lines: int) -> None:
-        """Another window size; the program is told with SIGWINCH."""
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def modes(self) -> list[Any]:
-        """The terminal's settings."""
-        return termios.tcgetattr(self._master)
-
 
 @contextlib.asynccontextmanager
 async def in_terminal(

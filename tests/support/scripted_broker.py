@@ -14,7 +14,6 @@ from cellblock_worker.host import host as host_module
 from cellblock_worker.host.host import Host
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket
 from support.processes import name_of
 from support.waits import within
@@ -37,7 +36,7 @@ class Broker:
     def _on_parts(self, parts: list[bytes]) -> None:
         identity, token, header, body = parts
         assert identity == bytes.fromhex(IDENTITY)
-        self.heard.append((token, protocol.parse_from_host(unpack_header(header)), body))
+        self.heard.append((token, protocol.parse_from_host(header), body))
         self._changed.set()
 
     def say(self, message: protocol.Message, token: bytes = b"", body: bytes = b"") -> None:

@@ -8,6 +8,8 @@ from collections import deque
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from cellblock.base.raw_json import is_light
+
 _WAITING: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]]()
 
 
@@ -20,6 +22,12 @@ async def next_step() -> None:
     if len(waiting) == 1:
         loop.call_soon(_admit, loop, waiting)
     await mine
+
+
+async def step_for(body: bytes) -> None:
+    """Waits as `next_step` before work on a body that is large; for a small one, nothing does."""
+    if not is_light(body):
+        await next_step()
 
 
 def _admit(loop: asyncio.AbstractEventLoop, waiting: deque[asyncio.Future[None]]) -> None:

@@ -116,6 +116,6 @@ def read_parts(parts: list[bytes], max_message_bytes: int) -> tuple[bytes, proto
     if len(parts) != 4:
         raise FrameError(f"{len(parts)} parts")
     _, token, raw_header, body = parts
-    message = protocol.read_from_host(raw_header)
+    message = protocol.parse_from_host(raw_header)
     protocol.check_body(message, len(body), max_message_bytes)
     return token, message, body

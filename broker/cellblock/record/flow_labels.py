@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -175,6 +176,7 @@ class FlowLabels:
             self._shelf.write(name, json.dumps(data).encode(), replace=True)
 
 
+@lru_cache(MAX_KNOWN)
 def _name(reader: str) -> str:
     """Returns the name of a reader's file or row: names of clients may be any text."""
     return sha256(reader.encode("utf-8", "surrogatepass")).hexdigest()[:40]

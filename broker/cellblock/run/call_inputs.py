@@ -19,6 +19,12 @@ from cellblock.tools.schemas.explain import Violation, corrective_hint
 MOST_ESCAPES: Final = 1_500_000
 """Bounds the escaped characters of an input: they take most of the time of its texts."""
 
+MOST_LONG: Final = 150_000
+"""Bounds the groups of 16 digits in an input's numbers: writing integers of many digits takes the most time of all."""
+
+_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
+_LONG: Final = b"0" * 16
+
 UNMETERED_BYTES: Final = 1024
 """Bounds an input whose check counts for nothing, if it fits at once: metering would take longer."""
 
@@ -95,7 +101,19 @@ def _too_much(body: bytes) -> str | None:
     """Says what an input has too much of. What looks like a value within a text counts too."""
     if values_in(body) > MOST_VALUES:
         return f"{MOST_VALUES} values"
-    return f"{MOST_ESCAPES} escaped characters" if body.count(b"\\") > MOST_ESCAPES else None
+    if body.count(b"\\") > MOST_ESCAPES:
+        return f"{MOST_ESCAPES} escaped characters"
+    return f"{MOST_LONG} groups of 16 digits" if _long_numbers(body) > MOST_LONG else None
+
+
+def _long_numbers(body: bytes) -> int:
+    """Counts groups of 16 digits outside of texts, where there may be many."""
+    zeros = body.translate(_ZEROS) if len(body) > 16 * MOST_LONG else b""
+    if zeros.count(_LONG) <= MOST_LONG:
+        return 0
+    # Without escapes, each quote is the beginning or the end of a text.
+    bare = zeros.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return sum(part.count(_LONG) for part in bare.split(b'"')[::2])
 
 
 def _read_text(whole: list[Any], path: str) -> bool:

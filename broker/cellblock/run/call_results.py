@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 import msgspec
 
 from cellblock.base import payload
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.base.raw_json import LIGHT_BYTES, RawJson
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import RawJson
+from cellblock.base.steps import step_for
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.python.tool_results import no_form, too_large
+from cellblock.tools.upstream.wire.members import member_alone
 from cellblock.tools.upstream.wire.messages import decoded
-from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult, member_alone, text_of
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 from cellblock.types.learning.sample import TooDeep, parse_document
 
 MAX_ERROR_TEXT = 2_000
@@ -82,20 +82,8 @@ def _is_document(said: str) -> bool:
     return True
 
 
-def error_text(result: ToolResult) -> str:
-    """Gives what a result says that is an error: its texts, else its structured content; may be empty."""
-    texts = [decoded(text) for block in result.blocks if (text := text_of(block)) is not None]
-    text = "\n".join(texts).strip()
-    structured = result.structured
-    if text or structured is None:
-        return text
-    if len(structured) > READ_BYTES:
-        return structured[:MAX_ERROR_TEXT].decode("utf-8", "ignore")
-    return json.dumps(decoded(structured), ensure_ascii=False)
-
-
 def _tool_error(result: ToolResult, server: str, tool: str) -> ToolCallError:
-    text = error_text(result) or "no message"
+    text = result.said() or "no message"
     if len(text) > MAX_ERROR_TEXT:
         text = text[:MAX_ERROR_TEXT] + "…"
     whole = {"result": result.plain()} if len(result.body) <= READ_BYTES else {}
@@ -131,8 +119,7 @@ async def result_of(
         body, is_text = result.for_script()
         kind = "text" if is_text else kind
     else:
-        if len(result.body) > LIGHT_BYTES:
-            await next_step()
+        await step_for(result.body)
         try:
             body, kind = unwrap(
                 result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from cellblock.base.raw_json import LIGHT_BYTES, containers_in
-from cellblock.base.steps import next_step
+from cellblock.base.steps import step_for
 from cellblock.serve.misread import AS_IT_IS_BYTES, PARSE_ERROR, NotTaken, as_id
 
 MAX_VALUES: Final = 50_000
@@ -75,7 +75,7 @@ async def take(raw: bytes) -> Taken:
     """
     if len(raw) <= AS_IT_IS_BYTES:
         return Taken(raw, _weight(raw, containers_in(raw)))
-    await _pause(raw)
+    await step_for(raw)
     try:
         message = _envelope(raw)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -85,10 +85,10 @@ async def take(raw: bytes) -> Taken:
         raise NotTaken(f"This message is no JSON that can be read: {error}.", PARSE_ERROR) from None
     if message is not None:
         if isinstance(message.params, Raw) and message.method == Raw(b'"tools/call"'):
-            await _pause(raw)
+            await step_for(raw)
             message.params = await _picked(message.params)
         raw = msgspec.json.encode(message)
-    await _pause(raw)
+    await step_for(raw)
     values, much = _measured(raw)
     if much is not None:
         raise NotTaken(
@@ -96,13 +96,8 @@ async def take(raw: bytes) -> Taken:
             request_id=_id(message),
         )
     # Whoever gets it decodes it at once.
-    await _pause(raw)
+    await step_for(raw)
     return Taken(raw, _weight(raw, values))
-
-
-async def _pause(raw: bytes) -> None:
-    if len(raw) > LIGHT_BYTES:
-        await next_step()
 
 
 def _envelope(raw: bytes) -> _Message | None:
@@ -119,7 +114,7 @@ async def _picked(params: Raw) -> Raw:
     and traces."""
     try:
         call = msgspec.json.decode(params, type=_Call)
-        await _pause(bytes(params))
+        await step_for(bytes(params))
         if isinstance(call.meta, Raw):
             # One of very many texts is nothing that a client needs.
             few = bytes(call.meta).count(b'"') <= 4 * MAX_VALUES

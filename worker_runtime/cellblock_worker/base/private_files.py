@@ -44,10 +44,10 @@ class NotAFile(OSError):
         super().__init__(errno.EINVAL, "it is no file")
 
 
-def stamp_of(file: Path) -> Stamp | None:
+def stamp_of(file: Path | str) -> Stamp | None:
     """Returns the stamp of a file, without following a link; None when there is none."""
     try:
-        return _stamp(file.stat(follow_symlinks=False))
+        return _stamp(os.stat(file, follow_symlinks=False))  # noqa: PTH116 - of a text, too
     except OSError:
         return None
 

@@ -20,7 +20,7 @@ from cellblock_worker.host.turns import Turns, Waiting
 from cellblock_worker.host.warm import WarmTarget, WarmWorkers
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import FrameError, unpack_header
+from cellblock_worker.wire.frames import FrameError
 from cellblock_worker.wire.keys import DialKeys, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket, PeerUnreachable, Watch
 from cellblock_worker.worker.worker import Worker
@@ -329,6 +329,9 @@ class Host:
     def worker_returned(self, worker: Worker) -> None:
         """Gives a process to the next run of its key, or keeps it for that; not when none can come."""
         now = time.monotonic()
+        if self._reusable.is_surplus(worker):
+            worker.kill("host_stopping")
+            return
 
         def fits(waiting: Waiting) -> bool:
             return worker.may_have(waiting.run, gives_way=self._waiting.gives_way(waiting.run.lane, now))
@@ -380,7 +383,7 @@ class Host:
                 if (worker := self._run_of(link, token)) is not None:
                     worker.deliver(raw_header, body)
                 return
-            message = protocol.parse_to_host(unpack_header(raw_header))
+            message = protocol.parse_to_host(raw_header)
         except FrameError as error:
             # The broker is trusted with this host's life, not with its stability.
             logger.error("dropped a malformed message of the broker: %s", error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -26,11 +27,16 @@ HELD_UP_SECONDS: Final = 0.25
 """Bounds the wait that is expected where as many processes of the key as there are cores have waited for a core for as
 long as they have run: one more would only take a core from them."""
 
+SPARE: Final = 2
+"""Allows so many processes of a key more than there are cores where they wait for those."""
+
 CORES: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 WAIT_SECONDS: Final = 0.1
-"""Bounds the wait itself, or twice the one that is expected does: a run may take longer than those before it, and a
-busy machine has to find a core."""
+"""Bounds the wait itself: a run may take longer than those before it, and a busy machine has to find a core."""
+
+LONGEST_SECONDS: Final = 1.0
+"""Bounds it where those processes wait for cores."""
 
 SURPLUS_SECONDS: Final = 1.0
 """Keeps idle processes of one key beside the one that was used last: those of a burst, of which the next may come at
@@ -91,10 +97,9 @@ class ReusableWorkers:
         ahead = sum(1 for other, _ in self._waiting.values() if other.run.key == key)
         # Of those whose first run is not over as much is expected as of the others.
         wait = (ahead + 1) / (sum(rates) * len(workers) / len(rates))
-        held_up = sum(worker.is_held_up for worker in workers)
-        if wait > (HELD_UP_SECONDS if held_up >= CORES else BOOT_SECONDS):
+        if wait > (HELD_UP_SECONDS if _are_held_up(workers) else BOOT_SECONDS):
             return False
-        timer = self._loop.call_later(max(WAIT_SECONDS, 2 * wait), self._late, waiting)
+        timer = self._loop.call_later(WAIT_SECONDS, self._late, waiting)
         self._waiting[waiting.token] = (waiting, timer)
         return True
 
@@ -121,6 +126,12 @@ class ReusableWorkers:
             self.leave(waiting.token)
         return all_waiting
 
+    def is_surplus(self, worker: Worker) -> bool:
+        """Says whether the other processes of a worker's key are enough: its brief runs wait for cores."""
+        of_key = self._of_key.get(worker.key, [])
+        is_brief = (worker.ready_in or HELD_UP_SECONDS) <= HELD_UP_SECONDS / 2
+        return len(of_key) > CORES + SPARE and is_brief and _are_held_up(of_key)
+
     def over(self, most: int) -> list[Worker]:
         """Returns the idle workers over so many in all, those first that have waited longest."""
         idle = [worker for of_key in self._of_key.values() for worker in _idle(of_key)]
@@ -146,8 +157,17 @@ class ReusableWorkers:
         ]
 
     def _late(self, waiting: Waiting) -> None:
+        held_up = _are_held_up(self._of_key.get(waiting.run.key, []))
+        if held_up and time.monotonic() - waiting.since < LONGEST_SECONDS:
+            timer = self._loop.call_later(WAIT_SECONDS, self._late, waiting)
+            self._waiting[waiting.token] = waiting, timer
+            return
         self.leave(waiting.token)
         self._give_up(waiting)
+
+
+def _are_held_up(workers: list[Worker]) -> bool:
+    return sum(worker.is_held_up for worker in workers) >= CORES
 
 
 def _idle_since(worker: Worker) -> float:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 import msgspec
 from msgspec import Meta
 
-from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
+from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header
 
 PROTOCOL_VERSION: Final = 7
 """Goes up with any change that an older peer would misread; both sides refuse another version."""
@@ -268,7 +268,7 @@ class Leased(Message, frozen=True):
 
 
 class Lent(Message, frozen=True):
-    """Answers a `Lend`. A run that has nothing left, or comes back to where it was, lends nothing."""
+    """Answers a `Lend`. A run that has nothing left lends nothing."""
 
     cpu_ms: Millis = 0
     memory_bytes: Bytes = 0
@@ -422,43 +422,29 @@ _caps_by_opening: Final[dict[bytes, BodyCap]] = {
 """Maps how the header of each message of a worker begins to the message's cap."""
 
 
-def _parser(kinds: tuple[type[Message], ...]) -> Callable[[dict[str, Any]], Any]:
-    """Returns what reads a header as one of these kinds of message, or raises FrameError."""
-    by_name = {name_of(kind): kind for kind in kinds}
+def _parser(kinds: Any) -> Callable[[bytes], Any]:
+    """Returns what reads an encoded header as one of these kinds of message, or raises FrameError."""
+    decode = msgspec.msgpack.Decoder(kinds).decode
 
-    def parse(header: dict[str, Any]) -> Message:
-        name = header.get("t")
-        kind = by_name.get(name) if isinstance(name, str) else None
-        if kind is None:
-            raise FrameError("unknown or malformed message (t: is the name of none that may come)")
+    def parse(raw_header: bytes) -> Message:
+        if len(raw_header) > MAX_HEADER_BYTES:
+            raise FrameError(f"header of {len(raw_header)} bytes is over {MAX_HEADER_BYTES}")
         try:
-            return msgspec.convert(header, kind)
-        except msgspec.ValidationError as error:
+            return decode(raw_header)
+        except (ValueError, RecursionError) as error:
             # Its place, or what is wrong with all of it: the rest may repeat what the peer has sent.
-            said = str(error).partition(" - at ")[2] or str(error).partition("`")[0].strip()
-            raise FrameError(f"unknown or malformed message ({name}: {said})") from None
+            known = isinstance(error, msgspec.ValidationError)
+            said = str(error).partition(" - at ")[2] or str(error).partition("`")[0].strip() if known else ""
+            raise FrameError(f"unknown or malformed message ({said or type(error).__name__})") from None
 
     return parse
 
 
-parse_from_worker: Final[Callable[[dict[str, Any]], FromWorker]] = _parser(get_args(FromWorker))
-parse_to_worker: Final[Callable[[dict[str, Any]], ToWorker]] = _parser(get_args(ToWorker))
-parse_from_host: Final[Callable[[dict[str, Any]], FromHost]] = _parser(get_args(FromHost))
-parse_to_host: Final[Callable[[dict[str, Any]], ToHost]] = _parser(get_args(ToHost))
-"""Read a header from or for that side each, and raise FrameError."""
-
-_decode_from_host: Final = msgspec.msgpack.Decoder(FromHost).decode
-
-
-def read_from_host(raw_header: bytes) -> FromHost:
-    """Reads an encoded header, as a rule in one step. Raises FrameError."""
-    if len(raw_header) <= MAX_HEADER_BYTES:
-        try:
-            return _decode_from_host(raw_header)
-        except msgspec.DecodeError:
-            # Below it is said what is wrong.
-            pass
-    return parse_from_host(unpack_header(raw_header))
+parse_from_worker: Final[Callable[[bytes], FromWorker]] = _parser(FromWorker)
+parse_to_worker: Final[Callable[[bytes], ToWorker]] = _parser(ToWorker)
+parse_from_host: Final[Callable[[bytes], FromHost]] = _parser(FromHost)
+parse_to_host: Final[Callable[[bytes], ToHost]] = _parser(ToHost)
+"""Read an encoded header from or for that side each, and raise FrameError."""
 
 
 def part_cap(message_bytes: int) -> int:

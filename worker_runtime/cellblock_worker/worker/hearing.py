@@ -104,7 +104,7 @@ class LogBudget:
         closing `warn` entry that names the limit (Code Mode specification, section 3.3.1)."""
         for _, frame in sorted(self._errors + self._others):
             with contextlib.suppress(FrameError):
-                message = protocol.parse_from_worker(frame.header)
+                message = protocol.parse_from_worker(frame.raw_header)
                 protocol.check_canonical(message, frame.raw_header)
                 self._ms = cast("protocol.Log", message).ms
                 yield frame.raw_header, frame.body
@@ -167,7 +167,7 @@ class Hearing:
                 if self.logs.holds and frame.header.get("t") == "log":
                     self.logs.hold(frame)
                     continue
-                message = protocol.parse_from_worker(frame.header)
+                message = protocol.parse_from_worker(frame.raw_header)
                 protocol.check_canonical(message, frame.raw_header)
                 if isinstance(message, protocol.Notice):
                     self._notices += 1

@@ -170,13 +170,15 @@ class UseWatch:
 
     def half(self, log_bytes: int) -> protocol.Lent:
         """Returns half of what is left to the run, with half of `log_bytes`. Raises OSError: It cannot be looked at."""
-        if self.live_at is None:
-            return protocol.Lent()
         usage = self._reader.read()
         memory = self._run.memory_bytes - usage.peak_bytes
         if self._kernel_limits:
             memory = self._data_limit - usage.data_bytes
-        cpu_ms = int(1000 * self._left(usage.cpu_seconds - self._before + self.billed))
+        # A run that comes back to where it was has not begun to use its own cap.
+        left = self._run.cpu_ms / 1000 - self.charged
+        if self.live_at is not None:
+            left = self._left(usage.cpu_seconds - self._before + self.billed)
+        cpu_ms = int(1000 * left)
         return protocol.Lent(
             cpu_ms=max(0, cpu_ms // 2), memory_bytes=max(0, memory // 2), log_bytes=max(0, log_bytes // 2)
         )

@@ -54,8 +54,8 @@ class RaySettings(Section):
     command: Annotated[list[str] | Literal["same-user"], BeforeValidator(_whose)] = Field(
         default=None, validate_default=True
     )
-    """Starts `cellblock.fleet.ray`, which talks to Ray, as another user: whoever may run jobs on the cluster can run
-    code there. `same-user` starts it as the broker's, for a cluster that nobody else may use. Either must be said."""
+    """Starts `cellblock.fleet.ray` as another user: whoever may run jobs on the cluster can run code there. Required;
+    `same-user`, on a cluster of your own, starts it as the broker's."""
 
     @field_validator("connect")
     @classmethod

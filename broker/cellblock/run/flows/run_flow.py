@@ -19,8 +19,9 @@ from cellblock.run.flows.question import FlowQuestion
 from cellblock.run.flows.rules import FlowRules, Judged, rule_for
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.upstream.requester import CallOrigin
+from cellblock.tools.upstream.wire.members import fields_of
 from cellblock.tools.upstream.wire.repair import carried
-from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult, fields_of
+from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 
 MAX_META_BYTES: Final = 64 * 1024
 """Bounds what is read of a server's own labels; a larger one counts as the strictest."""

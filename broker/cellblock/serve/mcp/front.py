@@ -48,14 +48,14 @@ class Front:
     Args:
         service: The broker.
         owner_of: Says whose a request is.
-        splices: Has the large results for whoever writes responses; None where nobody puts them in.
+        splices: Has the large results for whoever writes responses.
 
     Attributes:
         uses: What clients have used.
         kept: Where outputs go that are too large for a response; None: responses are whole.
     """
 
-    def __init__(self, service: RunService, owner_of: OwnerOf, splices: Splices | None = None) -> None:
+    def __init__(self, service: RunService, owner_of: OwnerOf, splices: Splices) -> None:
         self.service, self.owner_of, self.splices = service, owner_of, splices
         self.uses = UseLog(service.front_config.state_dir)
         self.kept: KeptOutputs | None = None

@@ -83,7 +83,7 @@ class FrontServer(Server[dict[str, Any]]):
         service: The broker, which need not run yet.
         version: Of Cellblock.
         owner_of: Says whose a request is.
-        splices: Has the large results for whoever writes responses; None where nobody puts them in.
+        splices: Has the large results for whoever writes responses; None: its own.
     """
 
     def __init__(
@@ -95,9 +95,9 @@ class FrontServer(Server[dict[str, Any]]):
         splices: Splices | None = None,
     ) -> None:
         super().__init__("cellblock", version=version, title="Cellblock", lifespan=self._following)
-        self.splices: Final = splices
+        self.splices: Final = splices or Splices()
         self._service = service
-        self._front = Front(service, owner_of, splices)
+        self._front = Front(service, owner_of, self.splices)
         config = service.front_config
         self._surface: Surface | Proxy | None = None
         self._opened = asyncio.Event()

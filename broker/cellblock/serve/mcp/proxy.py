@@ -8,12 +8,12 @@ servers have beside tools is in `proxied_resources`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import secrets
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -23,11 +23,11 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.server.subscriptions import InMemorySubscriptionBus
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic_core import to_json
 
 from cellblock.base.budget import OverBudget
 from cellblock.base.errors import CellblockError, Certainty, ScriptError, ToolCallError
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_object
 from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.payload import PayloadError
 from cellblock.run.call_results import unwrap
@@ -43,11 +43,11 @@ from cellblock.serve.run_output import tokens_for
 from cellblock.serve.service import Context
 from cellblock.tools.catalog.model import Catalog, RequestEntry, ServerEntry
 from cellblock.tools.catalog.outputs import stated_output
-from cellblock.tools.upstream.wire.messages import SMALL_BYTES
+from cellblock.tools.upstream.wire.members import fields_of
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
 from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
-from cellblock.tools.upstream.wire.results import ToolResult, fields_of
-from cellblock.types.definitions import Published, declared_schema, mcp_definition, published, structured
-from cellblock.types.learning.sample import TooDeep, parse_document
+from cellblock.tools.upstream.wire.results import NULL, ToolResult
+from cellblock.types.definitions import BOX, Published, declared_schema, mcp_definition, published, structured
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -58,7 +58,7 @@ KEPT_LISTS: Final = 16
 """Bounds the catalogs whose names are kept."""
 
 _LARGE: Final = f"cellblock-large-{secrets.token_hex(16)}"
-"""Stands for structured content that is put in when the response is written; no server knows it."""
+"""Names, in a result's `_meta`, the members that are put in when the response is written; no server knows it."""
 
 Paged = types.PaginatedRequestParams | None
 
@@ -121,9 +121,10 @@ class Proxy:
             value = result.decoded()
             text = types.TextContent(text=json.dumps(value, ensure_ascii=False))
             return types.CallToolResult(content=[text], structured_content=structured(value))
-        if len(result.body) > SMALL_BYTES and not result.is_error:
-            return await self._large(one, result)
-        return _passed_on(result.plain(), promised=one.name in self._promised)
+        try:
+            return self._passed_on(one, result)
+        except OverBudget:
+            return _failed(f"{one.tool.tool_name} has run, and its result is too large to be sent now.")
 
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
@@ -133,18 +134,13 @@ class Proxy:
             return await self.changes.listen(context, params, bus)
 
     async def place_large(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Puts a large value's token in its place (a middleware of the SDK): the SDK would refuse it there."""
+        """Puts tokens of what is large in their places (a middleware of the SDK): the SDK would refuse them there."""
         result = await call_next(ctx)
-        if ctx.method in PASSED_ON and isinstance(result, dict):
-            meta: object = result.get("_meta")
-            if is_object(meta) and _LARGE in meta:
-                rest = {key: part for key, part in meta.items() if key != _LARGE}
-                return {**result, PASSED_ON[ctx.method]: meta[_LARGE], "_meta": rest}
-        if ctx.method == "tools/call" and isinstance(result, dict):
-            content: object = result.get("structuredContent")
-            if is_object(content) and _LARGE in content:
-                return {**result, "structuredContent": content[_LARGE]}
-        return result
+        meta: object = result.get("_meta") if isinstance(result, dict) else None
+        if not isinstance(result, dict) or not is_object(meta) or _LARGE not in meta:
+            return result
+        rest = {key: part for key, part in meta.items() if key != _LARGE}
+        return {**result, "_meta": rest, **meta[_LARGE]}
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         """Returns the input schema of a tool, for the SDK's look at headers; None when there is no such tool."""
@@ -230,108 +226,73 @@ class Proxy:
         if body is None:
             return result
         key = PASSED_ON[request.tool_name]
-        large = bytes(fields_of(body).get(key, b"[]"))
-        if self._front.splices is None:
-            plain = await asyncio.to_thread(from_json, large)
-            whole: type[types.Result] = result.__class__
-            return whole.model_validate({key: plain}, by_name=False)
         try:
-            (token,) = tokens_for(self._front.splices, (large, b'"'))
+            meta = self._in_place({key: bytes(fields_of(body).get(key, b"[]"))})
         except OverBudget:
             raise ToolCallError(
                 f"{server.server_id} has answered, and the result is too large to be sent now.",
                 hint="Ask again later.",
                 certainty=Certainty.COMPLETED,
             ) from None
-        return result.model_copy(update={"meta": {_LARGE: token}})
+        return result.model_copy(update={"meta": meta})
 
-    async def _large(self, one: Published, result: ToolResult) -> types.CallToolResult:
-        """Makes a result of a value that is too large to be decoded here: tokens stand for it until it is written."""
-        tool = one.tool
-        try:
-            body, kind = unwrap(
-                result,
-                server=one.server.server_id,
-                tool=tool.tool_name,
-                parse_text=tool.parse_text,
-                box=tool.box,
-            )
-        except PayloadError as error:
-            return _failed(f"{tool.tool_name} gave a result that has no JSON form: {error}.")
-        if kind == "result" or self._front.splices is None:
-            plain = await asyncio.to_thread(from_json, body)
-            if kind == "result":
-                return _passed_on(plain, promised=one.name in self._promised)
-            text = plain if kind == "text" else body.decode()
-            content = None if kind == "text" else structured(plain)
-            return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
-        promised = one.name in self._promised
-        if kind == "value" and one.tool.box is not None:
-            body = b"{%s:%s}" % (json.dumps(one.tool.box).encode(), body)
-        quoted = body if kind == "text" else await asyncio.to_thread(_quoted, body)
-        texts = [(quoted, b'"')]
-        if kind == "value" or promised:
-            is_whole = kind != "text" and body[:1] == b"{"
-            texts.append((body if is_whole else b'{"result":%s}' % body, b'"'))
-        try:
-            text, *whole = tokens_for(self._front.splices, *texts)
-        except OverBudget:
-            return _failed(f"{one.tool.tool_name} has run, and its result is too large to be sent now.")
-        content = types.TextContent(text=text)
-        structured_content = {_LARGE: whole[0]} if whole else None
-        return types.CallToolResult(content=[content], structured_content=structured_content)
+    def _passed_on(self, one: Published, result: ToolResult) -> types.CallToolResult:
+        """Returns a result as its server sent it, as far as the protocol has a place for it. Raises OverBudget."""
+        blocks = b"[%s]" % b",".join(map(_known, result.blocks))
+        whole, meta = result.structured, result.field("_meta")
+        if whole is None and one.name in self._promised and not result.is_error:
+            # Clients expect structured content, which no server has declared.
+            whole = _value_of(result)
+        if whole is not None and whole[:1] != b"{":
+            whole = b'{"%s":%s}' % (BOX.encode(), whole)
+        found = {
+            "content": blocks,
+            "structuredContent": whole,
+            "_meta": meta if (meta or b"")[:1] == b"{" else None,
+        }
+        parts = {name: part for name, part in found.items() if part is not None}
+        large = {name: part for name, part in parts.items() if len(part) > SMALL_BYTES}
+        given: dict[str, Any] = {"content": [], "isError": result.is_error}
+        given |= {name: decoded(part) for name, part in parts.items() if name not in large}
+        if large:
+            given["_meta"] = given.get("_meta", {}) | self._in_place(large)
+        return types.CallToolResult.model_validate(given, by_name=False)
+
+    def _in_place(self, parts: Mapping[str, bytes]) -> dict[str, Any]:
+        """Returns what has `place_large` put JSON in the places of members. Raises OverBudget."""
+        tokens = tokens_for(self._front.splices, *((part, b'"') for part in parts.values()))
+        return {_LARGE: dict(zip(parts, tokens, strict=True))}
 
 
 _block: Final[TypeAdapter[types.ContentBlock]] = TypeAdapter(types.ContentBlock)
 
 
-def _passed_on(plain: dict[str, Any], *, promised: bool) -> types.CallToolResult:
-    """Returns a result as its server sent it, as far as the protocol has a place for it.
-
-    Args:
-        plain: As it was sent.
-        promised: Whether clients expect structured content, which no server has declared.
-    """
-    content: object = plain.get("content")
-    blocks: list[Any] = content if is_array(content) else []
-    if "structuredContent" in plain:
-        plain = {**plain, "structuredContent": structured(plain["structuredContent"])}
-    elif promised and not plain.get("isError"):
-        plain = {**plain, "structuredContent": structured(_value_in(blocks))}
-    given = {
-        "content": [_known(block) for block in blocks],
-        "isError": plain.get("isError") is True,
-        **{key: plain[key] for key in ("structuredContent",) if key in plain},
-        **({"_meta": plain["_meta"]} if is_object(plain.get("_meta")) else {}),
-    }
-    return types.CallToolResult.model_validate(given, by_name=False)
-
-
-def _known(block: Any) -> dict[str, Any]:
+def _known(block: bytes) -> bytes:
     """Returns a block that clients take: one that they would refuse the whole result for becomes a text."""
-    try:
-        _block.validate_python(block, by_name=False)
-    except ValidationError:
-        return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
-    return block
+    with suppress(ValidationError):
+        if block[:1] == b"{":
+            _block.validate_json(_shortened(block), by_name=False)
+            return block
+    return to_json({"type": "text", "text": block.decode("utf-8", "replace")})
 
 
-def _value_in(blocks: list[Any]) -> Any:
+def _shortened(block: bytes) -> bytes:
+    """Returns a block with an empty text in the place of each long one: what it is of says the rest."""
+    if len(block) <= SMALL_BYTES:
+        return block
+    members = {key: bytes(raw) for key, raw in fields_of(block).items()}
+    few = {key: part if len(part) <= SMALL_BYTES else part[:1] + b'"' for key, part in members.items()}
+    return b"{%s}" % b",".join(to_json(key) + b":" + part for key, part in few.items())
+
+
+def _value_of(result: ToolResult) -> bytes:
     """Returns what a script would get of content without structured content; the JSON of a text as its value."""
-    block: object = blocks[0] if len(blocks) == 1 else None
-    text: object = block.get("text") if is_object(block) and block.get("type") == "text" else None
-    if not isinstance(text, str):
-        return {"content": blocks}
     try:
-        value = parse_document(text)
-    except TooDeep:
-        value = None
-    return text if value is None else value
+        body, kind = unwrap(result, server="", tool="", parse_text=True)
+    except PayloadError:
+        return result.only_text or NULL
+    return b'{"content":%s}' % (result.field("content") or b"[]") if kind == "result" else body
 
 
 def _failed(why: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=why)], is_error=True)
-
-
-def _quoted(body: bytes) -> bytes:
-    return json.dumps(body.decode(), ensure_ascii=False).encode()

@@ -64,6 +64,7 @@ class ToolDefinition:
         size: The length of that form in bytes.
         definition: What the server says, by the names of MCP; what is absent is left out.
         odd: Whether parts of its schemas were no schemas, and are mended.
+        shown: The definition without hidden characters, where that is known.
         early: Whether it is a pin of 0.1.0, which says nothing of the parts in `LATER`.
     """
 
@@ -73,6 +74,7 @@ class ToolDefinition:
     definition: Mapping[str, Any] = field(compare=False)
     odd: bool = field(default=False, compare=False)
     as_task: bool = field(default=False, compare=False)
+    shown: Mapping[str, Any] | None = field(default=None, compare=False)
     early: bool = False
 
     def is_as_pinned(self, pin: ToolDefinition) -> bool:
@@ -86,7 +88,7 @@ class ToolDefinition:
 
     def as_entry(self, export: str) -> ToolEntry:
         """Returns the tool under a name in its server's module."""
-        shown = visible_schema(self.definition)
+        shown = self.shown or visible_schema(self.definition)
         return ToolEntry(
             tool_name=self.name,
             export_name=export,
@@ -173,7 +175,7 @@ def _within_caps(name: str, plain: dict[str, Any], *, as_task: bool) -> ToolDefi
     admitted = from_json(plain)
     if admitted.size > MAX_TOOL_BYTES:
         return _over(name, "its definition", admitted.size, "bytes", MAX_TOOL_BYTES)
-    return replace(admitted, odd=is_odd, as_task=as_task)
+    return replace(admitted, odd=is_odd, as_task=as_task, shown=visible_schema(plain))
 
 
 def _annotations(given: dict[str, Any]) -> dict[str, Any] | None:

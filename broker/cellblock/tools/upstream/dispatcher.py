@@ -37,17 +37,23 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.json import is_object
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import is_light
+from cellblock.base.steps import step_for
+from cellblock.base.tasks import at_most
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire import messages, repair
 from cellblock.tools.upstream.wire.errors import AnswerUnreadable, ConnectionLost, HttpRefused
+from cellblock.tools.upstream.wire.members import fields_of
 from cellblock.tools.upstream.wire.messages import Failure, Message, Notification, Request, Result, Unreadable
-from cellblock.tools.upstream.wire.results import ToolResult, fields_of
+from cellblock.tools.upstream.wire.results import ToolResult
 
 logger = logging.getLogger("cellblock.tools.upstream")
 
 AS_IT_IS: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 """Takes a result as `Connection` gives it."""
+
+LAST_SECONDS: Final = 2.0
+"""Bounds the wait for answers that are on their way where a connection is over for further calls."""
 
 ABANDON_SECONDS: Final = 5.0
 """Bounds the sending of the notice that a request is given up."""
@@ -140,6 +146,17 @@ class Connection(Dispatcher[TransportContext]):
         if self._group is not None:
             self._group.cancel_scope.cancel()
 
+    async def last_answers(self) -> None:
+        """Waits a moment for the answers to calls that are under way: one of its own says more of a call than that the
+        connection was lost."""
+        async with at_most(LAST_SECONDS):
+            while self.cut is None and (
+                waiting := [
+                    one.answer for one in self._pending.values() if one.call and not one.answer.done()
+                ]
+            ):
+                await asyncio.wait(waiting)
+
     # ---- the SDK's side ------------------------------------------------------------------------------
 
     async def send_raw_request(
@@ -226,7 +243,7 @@ class Connection(Dispatcher[TransportContext]):
         if self._group is not None:
             self._group.start_soon(work, *args)
 
-    async def received(self, data: bytes, origin: Pending | None = None) -> list[Message]:
+    async def received(self, data: bytes, origin: Pending | None = None) -> int:
         """Takes a message, or a batch of them.
 
         Args:
@@ -234,11 +251,14 @@ class Connection(Dispatcher[TransportContext]):
             origin: The request on whose stream it came; None where nothing says so.
 
         Returns:
-            The messages that answer no request of ours.
+            How many there are that answer no request of ours; nothing at all is one.
         """
-        if len(data) > messages.SMALL_BYTES:
-            await next_step()
-        return [one for one in messages.read(data) if not self.take(one, origin)]
+        await step_for(data)
+        found, rest = messages.parts(data), 0
+        for one in found:
+            rest += not self.take(messages.read(one), origin)
+            await step_for(data)
+        return rest if found else 1
 
     def take(self, message: Message, origin: Pending | None = None) -> bool:
         """Takes a message; says whether it answers a request."""
@@ -419,10 +439,10 @@ def sdk_result(method: str, found: Result, version: str | None) -> dict[str, Any
         if method in ("tools/call", "tasks/result"):
             return _tool_result(found, version)
         if method in repair.LISTS:
-            page = repair.page(body, repair.LISTS[method])
-            return repair.stub(repair.LISTS[method], page, fields_of(body))
-        is_large = len(body) > messages.SMALL_BYTES
-        if method in repair.PASSED_ON and (is_large or method == "resources/read"):
+            fields = fields_of(body)
+            return repair.stub(repair.LISTS[method], repair.page(fields, repair.LISTS[method]), fields)
+        is_large = not is_light(body)
+        if method in repair.PASSED_ON:
             fields = fields_of(body)
             if is_large or bytes(fields.get("resultType", b"")) != b'"input_required"':
                 return repair.stub(repair.PASSED_ON[method], body, fields)

@@ -144,10 +144,8 @@ def _quoted(error: HttpRefused, redactor: Redactor) -> str:
 def _details(error: MCPError, redactor: Redactor) -> dict[str, object]:
     """Returns what a script is given of an error beside its message: its code, and its data where that is small."""
     details: dict[str, object] = {"code": error.code}
-    if error.data is not None:
-        data = redactor.tree(error.data)
-        if len(json.dumps(data, ensure_ascii=False)) <= MAX_DATA_CHARS:
-            details["data"] = data
+    if error.data is not None and len(json.dumps(error.data, ensure_ascii=False)) <= MAX_DATA_CHARS:
+        details["data"] = redactor.tree(error.data)
     return details
 
 

@@ -64,10 +64,12 @@ _METHOD_NOT_FOUND_STATUS: Final = 404
 
 @dataclass(slots=True)
 class _Place:
-    """Says where a stream of events is gone on with, and when."""
+    """Says where a stream of events is gone on with, and when; `fruitless` counts the attempts in a row that have
+    brought nothing."""
 
     last: str | None = None
     retry_ms: int = RETRY_MS
+    fruitless: int = 0
 
 
 class HttpWire:
@@ -122,6 +124,7 @@ class HttpWire:
         self.connection = connection
         try:
             await connection.ended.wait()
+            await connection.last_answers()
         finally:
             await end_tasks(
                 *self._posts.values(), *([self._listening] if self._listening is not None else [])
@@ -192,18 +195,23 @@ class HttpWire:
         except (httpx2.HTTPError, httpx2.StreamError):
             if place.last is None:
                 raise
-        fruitless = 0
         while not pending.answer.done():
-            if place.last is None or fruitless > MOST_RESUMED:
+            if place.last is None or place.fruitless > MOST_RESUMED:
                 pending.fail(ConnectionLost("its stream of events ended without an answer", sent=True))
                 return
             await asyncio.sleep(place.retry_ms / 1000)
-            fruitless += 1
             with suppress(httpx2.HTTPError, httpx2.StreamError):
-                async with self._sent("GET", None, {LAST_EVENT_HEADER: place.last}) as again:
-                    if again.status_code < 300 and kind_of(again) == EVENTS:
-                        fruitless = 0
-                        await self._follow(again, place, pending)
+                await self._resume(place, pending)
+
+    async def _resume(self, place: _Place, pending: Pending | None = None) -> int:
+        """Asks for a stream from a place on, and hands on what it brings; returns the status."""
+        place.fruitless += 1
+        headers = {LAST_EVENT_HEADER: place.last} if place.last is not None else {}
+        async with self._sent("GET", None, headers) as response:
+            if response.status_code < 300 and kind_of(response) == EVENTS:
+                place.fruitless = 0
+                await self._follow(response, place, pending)
+            return response.status_code
 
     async def _follow(self, response: httpx2.Response, place: _Place, pending: Pending | None = None) -> None:
         """Hands on what a stream brings, until it ends or the request is answered."""
@@ -222,8 +230,8 @@ class HttpWire:
         if response.status_code < 400:
             return HttpRefused(response.status_code, f"it redirects to {location}, which is not followed")
         body = await refusal_of(response)
-        found = messages.read(body)[:1] if body.lstrip()[:1] == b"{" else []
-        failure = found[0] if found and isinstance(found[0], Failure) else None
+        found = messages.read(body.lstrip())
+        failure = found if isinstance(found, Failure) else None
         said = failure.message if failure is not None else words_of(body, kind_of(response))
         if self._session is not None and pending.method != "initialize":
             status, text = response.status_code, said.lower()
@@ -244,17 +252,12 @@ class HttpWire:
     async def _listen(self) -> None:
         """Reads what the server sends outside of answers, for as long as it has a stream for that."""
         assert self.connection is not None
-        place, fruitless = _Place(), 0
-        while fruitless < MOST_RESUMED:
-            fruitless += 1
+        place = _Place()
+        while place.fruitless < MOST_RESUMED:
             try:
-                headers = {LAST_EVENT_HEADER: place.last} if place.last is not None else {}
-                async with self._sent("GET", None, headers) as response:
-                    if response.status_code in (404, 405) or 300 <= response.status_code < 400:
-                        return
-                    if response.status_code < 300 and kind_of(response) == EVENTS:
-                        fruitless = 0
-                        await self._follow(response, place)
+                status = await self._resume(place)
+                if status in (404, 405) or 300 <= status < 400:
+                    return
             except (httpx2.HTTPError, httpx2.StreamError, OverBudget, AnswerUnreadable):
                 pass
             except Flooding as error:
@@ -297,10 +300,10 @@ class HttpWire:
         with self._holding.counting() as count:
             async for chunk in unpacked(response):
                 events = splitter.feed(chunk)
-                await pace.spend(len(events) + len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
-                for event in events:
-                    yield event
-                del events
+                await pace.spend(len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
+                while events:
+                    await pace.spend(1)
+                    yield events.pop(0)
                 if splitter.held > self._cap:
                     raise AnswerUnreadable(over_cap(splitter.held, self._cap), too_large=True)
                 count(splitter.held)

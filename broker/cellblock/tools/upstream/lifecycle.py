@@ -1,7 +1,7 @@
 """The life of a session with one server as a state machine: no I/O, no tasks, no clock of its own. `session` drives it.
 
     CONNECTING --connected--> READY --lost or ended--> WAITING --begin--> CONNECTING
-         \\________________________ended________________^          close: CLOSED, from any
+         \\________________________ended________________^          close: CLOSED, from any, for good
                                  READY --rest--> RESTING --begin--> CONNECTING
 
 An attempt goes from `begin` to `ended`, whether or not it connects. `lost` comes before `ended` where a call finds out
@@ -144,8 +144,11 @@ class Lifecycle:
         return self.attempts + 1 if now - self._failed_at >= AT_ONCE_SECONDS else None
 
     def is_over(self, attempt: int) -> bool:
-        """Says whether an attempt of this number has connected or failed."""
-        return self.attempts >= attempt and self.state is not State.CONNECTING
+        """Says whether an attempt of this number has connected or failed, or there will be none."""
+        if self.state is State.CONNECTING:
+            return False
+        return self.attempts >= attempt or self.state in (State.READY, State.CLOSED)
 
     def _settle(self, state: State, reason: str) -> None:
-        self.state, self.reason, self.is_first = state, reason, False
+        if self.state is not State.CLOSED:
+            self.state, self.reason, self.is_first = state, reason, False

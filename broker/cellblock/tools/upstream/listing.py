@@ -60,8 +60,9 @@ MAX_TOOLS: Final = 2_000
 MAX_LISTED_BYTES: Final = 8 * 1024 * 1024
 """Caps all items of one list together, as JSON: they stay in memory, and those of tools in the pin file."""
 
-AT_A_TIME: Final = 20
-"""Sets how many items are read before the loop goes on with something else."""
+STEP_BYTES: Final = 64 * 1024
+ITEM_BYTES: Final = 3 * 1024
+"""Set how much is read before the loop goes on with something else, and what an item takes beside its own bytes."""
 
 
 async def list_tools(session: ClientSession, connection: Connection) -> Listing[ToolDefinition]:
@@ -128,10 +129,13 @@ async def read_pages(
 
 
 async def _is_full(listing: Listing[Any], items: list[bytes]) -> bool:
-    for number, item in enumerate(items, start=1):
+    read = 0
+    for item in items:
         if listing.take(item):
             return True
-        if number % AT_A_TIME == 0:
+        read += ITEM_BYTES + len(item)
+        if read > STEP_BYTES:
+            read = 0
             await next_step()
     return False
 

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from cellblock.base.budget import Budget
+from cellblock.base.steps import next_step
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 
 MESSAGES_PER_SECOND: Final = 2_000
 MESSAGES_AT_ONCE: Final = 1_000
+MESSAGES_IN_STEP: Final = 50
 MESSAGE_BYTES: Final = 16 * 1024
 """Bounds how fast one stream of messages is read: each costs the loop up to 0.2 ms, and so many bytes as much again."""
 
@@ -29,9 +31,10 @@ class Pace:
     def __init__(self) -> None:
         self._due = 0.0
         self._since: float | None = None
+        self._in_step = 0.0
 
     async def spend(self, amount: float) -> None:
-        """Counts so many messages, and waits until they are due.
+        """Counts so many messages, and waits until they are due; others have their turn between some of them.
 
         Raises:
             Flooding: It has had to wait all the time for over `FLOOD_SECONDS`.
@@ -42,8 +45,12 @@ class Pace:
             # A pause: what comes at once after it, of whatever size, is no part of what came before.
             self._since = None
         self._due = max(self._due, rested) + amount / MESSAGES_PER_SECOND
+        self._in_step += amount
         if self._due <= now:
             self._since = None
+            if self._in_step > MESSAGES_IN_STEP:
+                self._in_step = 0.0
+                await next_step()
             return
         if self._since is None:
             self._since = now

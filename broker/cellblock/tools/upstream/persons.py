@@ -62,7 +62,7 @@ class _Person:
 
 
 Making = Callable[[str, str, "Login | None", int], "UpstreamSession"]
-"""Makes the session of a server for a person, with a login and a number; not started."""
+"""Makes the session of a server for a person, with a login and a number, under which it can be called; not started."""
 
 
 class Persons:
@@ -73,6 +73,7 @@ class Persons:
         make: Makes a session.
         entry_of: Makes the entry of a server's facts, and of no session.
         numbers: Gives the next session's number.
+        sessions: Holds those that somebody may call, by number, and not only those of persons.
         close: Ends a session that nobody is given any more.
     """
 
@@ -82,13 +83,13 @@ class Persons:
         make: Making,
         entry_of: Callable[[str, ServerFacts], ServerEntry],
         numbers: Iterator[int],
+        sessions: dict[int, UpstreamSession],
         close: Callable[[UpstreamSession], object],
     ) -> None:
         self._logins, self._make, self._entry_of = logins, make, entry_of
-        self._numbers, self._close = numbers, close
+        self._numbers, self._sessions, self._close = numbers, sessions, close
         self.servers: Mapping[str, ServerConfig] = {}
         self._persons = OrderedDict[str, _Person]()
-        self._by_number: dict[int, UpstreamSession] = {}
         self._entries: dict[str, list[tuple[ServerFacts, ServerEntry]]] = {}
 
     def of(self, person: str) -> dict[str, PersonalSession]:
@@ -112,19 +113,12 @@ class Persons:
                 # Runs that have begun may go on to ask for it, and are told that a login is needed.
                 own.session, known.catalogs = None, None
             if own.session is None and (has_login or config.login == "each-public-tools"):
-                if (ended := self._by_number.get(own.number)) is not None:
-                    self._close(ended)
+                self._end(own)
                 has_room = has_login and self.has_room(name)
-                session = own.session = self._by_number[own.number] = self._make(
-                    name, person, own.login, own.number
-                )
-                session.start(resting=not has_room)
+                own.session = self._make(name, person, own.login, own.number)
+                own.session.start(resting=not has_room)
                 known.catalogs = None
         return known.own
-
-    def session(self, number: int) -> UpstreamSession | None:
-        """Returns the session of this number, if it is a person's."""
-        return self._by_number.get(number)
 
     def catalogs(
         self, person: str, shared: Catalog, known: Catalog, paths: Mapping[str, str]
@@ -166,20 +160,14 @@ class Persons:
         for person in self._persons.values():
             person.catalogs = None
 
-    def use(
-        self, servers: Mapping[str, ServerConfig], kept: Collection[str]
-    ) -> list[tuple[str, int, UpstreamSession]]:
-        """Goes over to other servers. Returns the sessions with those that are not `kept`, which nobody is given any
-        more."""
+    def use(self, servers: Mapping[str, ServerConfig], kept: Collection[str]) -> list[int]:
+        """Goes over to other servers. Returns the numbers of the sessions with those that are not `kept`, which nobody
+        is given any more."""
         self.servers = servers
-        ended: list[tuple[str, int, UpstreamSession]] = []
-        for person in self._persons.values():
-            for name in person.own.keys() - kept:
-                number = person.own.pop(name).number
-                if (session := self._by_number.pop(number, None)) is not None:
-                    ended.append((name, number, session))
+        people = self._persons.values()
+        ended = [person.own.pop(name).number for person in people for name in person.own.keys() - kept]
         self.forget()
-        return ended
+        return [number for number in ended if number in self._sessions]
 
     def rest(self, name: str) -> bool:
         """Ends the connections of all persons with a server, until they need it. Says whether it is such a server."""
@@ -218,8 +206,7 @@ class Persons:
         known: Catalog,
         paths: Mapping[str, str],
     ) -> tuple[Catalog, Catalog]:
-        servers, shown = {**shared.servers}, {**known.servers}
-        away, never = {**shared.unavailable}, {**known.unavailable}
+        servers, shown, away = {**shared.servers}, {**known.servers}, {**shared.unavailable}
         starting, lacking = set(shared.starting), dict[str, str]()
         for name, own in sessions.items():
             path, session = paths[name], own.session
@@ -231,19 +218,15 @@ class Persons:
             reason = session.reason if session is not None else ""
             if session is not None and state is State.RESTING and not session.lacks_login:
                 reason = NO_ROOM
-            away[path] = reason or (never[path] if state in (None, State.RESTING) else str(state.value))
+            away[path] = reason or (NEEDS_LOGIN if state in (None, State.RESTING) else str(state.value))
             if entry is None:
-                never[path] = away[path]
                 continue
             shown[path] = entry
-            del never[path]
             if state in (State.READY, State.RESTING):
                 servers[path] = entry
                 del away[path]
-        about: dict[str, Any] = {
-            "starting": frozenset(starting),
-            "logins": lacking,
-        }
+        never = {path: why for path, why in away.items() if path not in shown}
+        about: dict[str, Any] = {"starting": frozenset(starting), "logins": lacking}
         now = replace(shared, servers=_in_order(servers, paths), unavailable=away, **about)
         return now, replace(known, servers=_in_order(shown, paths), unavailable=never, **about)
 
@@ -270,8 +253,11 @@ class Persons:
         people = self._persons.items()
         person = next(one for weight in range(3) for one, known in people if _weight(known) == weight)
         for own in self._persons.pop(person).own.values():
-            if (session := self._by_number.pop(own.number, None)) is not None:
-                self._close(session)
+            self._end(own)
+
+    def _end(self, own: PersonalSession) -> None:
+        if (session := self._sessions.pop(own.number, None)) is not None:
+            self._close(session)
 
     def _all(self) -> Iterator[tuple[str, PersonalSession]]:
         for person in self._persons.values():

@@ -65,19 +65,16 @@ def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
     return tool
 
 
-Retired = tuple[str, int]
-"""Names a session that is in no catalog any more: its server's name, and its number."""
-
-
 @dataclass(slots=True)
 class Change:
-    """Says what became of the servers; `retired` sessions are to be released when no run uses them any more."""
+    """Says what became of the servers; `retired` has the numbers of sessions that are to be released when no run uses
+    them any more."""
 
     added: list[str] = field(default_factory=list[str])
     changed: list[str] = field(default_factory=list[str])
     removed: list[str] = field(default_factory=list[str])
     ruled: list[str] = field(default_factory=list[str])
-    retired: list[Retired] = field(default_factory=list[Retired])
+    retired: list[int] = field(default_factory=list[int])
 
 
 class Registry:
@@ -130,19 +127,22 @@ class Registry:
         self._budget = Budget.of_servers()
         self._count = count(1)
         self._changes = 0
-        self._since: dict[Retired, int] = {}
+        self._all: dict[int, UpstreamSession] = {}
+        """Holds the sessions that somebody may call, by their numbers."""
+
+        self._since: dict[int, int] = {}
         self._numbers: dict[str, int] = {}
         self._last_known: dict[str, ServerFacts] = {}
         self._followed: dict[str, set[str]] = {}
         self._on_update: Callable[[str, str], object] | None = None
         self._recalling: asyncio.Task[None] | None = None
-        self._retired: dict[Retired, UpstreamSession] = {}
         self._closing = TaskSet()
         self.persons = Persons(
             logins,
             self._session_for,
             self._entry_for,
             self._count,
+            self._all,
             lambda session: self._closing.start(session.close()),
         )
         self.persons.use(_started(servers, personal=True), ())
@@ -220,12 +220,8 @@ class Registry:
             ruled=[name for name in wanted if name in kept and before[name] != wanted[name]],
         )
         for name in (*change.changed, *change.removed):
-            key = (name, self._numbers.pop(name))
-            self._retired[key] = old[name]
-            change.retired.append(key)
-        for name, number, session in self.persons.use(_started(servers, personal=True), unchanged):
-            self._retired[name, number] = session
-            change.retired.append((name, number))
+            change.retired.append(self._numbers.pop(name))
+        change.retired += self.persons.use(_started(servers, personal=True), unchanged)
         self.servers = servers
         self.sessions = {
             name: old[name] if name in kept else self._new_session(name, config)
@@ -258,16 +254,16 @@ class Registry:
         number = self._numbers[name]
         session = self._new_session(name, self.servers[name])
         # The new number is the old session's, which is of no run any more.
-        key = (name, self._numbers[name])
-        del self._since[key]
-        self._numbers[name] = number
-        self.sessions[name], self._retired[key] = session, old
+        ended, self._numbers[name] = self._numbers[name], number
+        del self._since[ended]
+        self.sessions[name] = self._all[number] = session
+        self._all[ended] = old
         if old.facts is not None:
             self._last_known[name] = old.facts
         self._changed()
-        return self._begin_again(name, session, key)
+        return self._begin_again(name, session, ended)
 
-    async def release(self, retired: Sequence[Retired], unused: Callable[[int], Awaitable[None]]) -> None:
+    async def release(self, retired: Sequence[int], unused: Callable[[int], Awaitable[None]]) -> None:
         """Closes sessions as soon as no run uses them any more.
 
         Args:
@@ -275,7 +271,7 @@ class Registry:
             unused: Waits for the end of all runs from before that change, but not of those from before the one of the
                 given number (the first is 1): they know nothing of sessions that began with it.
         """
-        await asyncio.gather(*(self._release(key, unused) for key in retired))
+        await asyncio.gather(*(self._release(number, unused) for number in retired))
 
     def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
         """Returns `catalog` and `known_catalog` for a principal: with its own sessions, which begin with its first look
@@ -406,9 +402,8 @@ class Registry:
         """Closes every session, in parallel, within their bound."""
         if self._recalling is not None:
             self._recalling.cancel()
-        personal = [session for _, _, session in self.persons.use({}, ())]
-        sessions = [*self.sessions.values(), *personal, *self._retired.values()]
-        await asyncio.gather(self._python.close(), *(session.close() for session in sessions))
+        self.persons.use({}, ())
+        await asyncio.gather(self._python.close(), *(session.close() for session in self._all.values()))
         await self._closing.ended()
 
     def caller(
@@ -425,7 +420,11 @@ class Registry:
         if self._scripts is not None and server.is_scripts:
             call = self._scripts[1]
             return lambda arguments: call(tool, arguments, origin)
-        session = self._session_of(server)
+        session = self._all.get(server.session)
+        if session is None:
+            raise ToolNotFound(
+                f"Server {server.config_name} is not configured any more.", hint="Run the script anew."
+            )
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
         whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
         if isinstance(tool, RequestEntry):
@@ -474,34 +473,35 @@ class Registry:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _begin_again(self, name: str, session: UpstreamSession, key: Retired) -> None:
+    async def _begin_again(self, name: str, session: UpstreamSession, ended: int) -> None:
         # Two of some servers cannot be: they have a port, or a lock.
-        await self._retired[key].close()
-        del self._retired[key]
+        await self._close(ended)
         # Another change may have come meanwhile.
         if self.sessions.get(name) is session:
             session.start()
 
-    async def _release(self, key: Retired, unused: Callable[[int], Awaitable[None]]) -> None:
+    async def _release(self, number: int, unused: Callable[[int], Awaitable[None]]) -> None:
         # Of a person's session it is not known; whoever waits for longer has lost nothing.
-        await unused(self._since.pop(key, 0))
-        await self._retired[key].close()
+        await unused(self._since.pop(number, 0))
+        await self._close(number)
+
+    async def _close(self, number: int) -> None:
+        await self._all[number].close()
         # Only now: whoever closes this registry meanwhile closes it, and waits for it, too.
-        del self._retired[key]
+        del self._all[number]
 
     def _new_session(self, name: str, config: ServerConfig) -> UpstreamSession:
         number = self._numbers[name] = next(self._count)
-        self._since[name, number] = self._changes
+        self._since[number] = self._changes
         self._last_known.pop(name, None)
-        return self._session_with(
-            name,
-            config,
+        session = self._all[number] = self._session_of(name, config)(
             on_change=self._changed,
             login=self._logins(name, config, ""),
             prepare=partial(self._prepare, name, config),
             followed=self._followed.setdefault(name, set[str]()),
             on_update=partial(self._tell_update, name),
         )
+        return session
 
     def _session_for(self, name: str, person: str, login: Login | None, number: int) -> UpstreamSession:
         config = self.servers[name]
@@ -513,25 +513,25 @@ class Registry:
         async def prepare(facts: ServerFacts) -> ServerFacts:
             return await self._prepare(name, config, self.persons.held_once(name, facts))
 
-        return self._session_with(
-            name,
-            config,
+        session = self._all[number] = self._session_of(name, config)(
             on_change=changed,
             login=login,
             prepare=prepare,
             rests_after=IDLE_SECONDS,
             has_room=partial(self.persons.has_room, name),
         )
+        return session
 
     def _tell_update(self, name: str, uri: str) -> None:
         tell(self._on_update, name, uri)
 
-    def _session_with(self, name: str, config: ServerConfig, **whose: Any) -> UpstreamSession:
-        """Makes a session with what is the same for all and for each person."""
+    def _session_of(self, name: str, config: ServerConfig) -> partial[UpstreamSession]:
+        """Gives what makes a session, with what is the same for all and for each person."""
         # With the SDK, which takes half a second of CPU to load: who has no server does without it.
         from cellblock.tools.upstream.session import UpstreamSession
 
-        return UpstreamSession(
+        return partial(
+            UpstreamSession,
             name,
             config,
             self._settings.for_server(name),
@@ -539,7 +539,6 @@ class Registry:
             max_message_bytes=min(2 * self._max_message_bytes, MESSAGE_BYTES),
             log_dir=self._log_dir,
             budget=self._budget,
-            **whose,
         )
 
     def _entry_for(self, name: str, facts: ServerFacts) -> ServerEntry:
@@ -558,15 +557,6 @@ class Registry:
         # Those that lack something have their place, too: paths depend on all names.
         names = [name for name, config in self.servers.items() if not config.disabled]
         return module_paths([*names, *([LOCAL_SERVER] if self._local else [])])
-
-    def _session_of(self, server: ServerEntry) -> UpstreamSession:
-        name = server.config_name
-        if self._numbers.get(name) == server.session:
-            return self.sessions[name]
-        session = self.persons.session(server.session) or self._retired.get((name, server.session))
-        if session is None:
-            raise ToolNotFound(f"Server {name} is not configured any more.", hint="Run the script anew.")
-        return session
 
     def _changed(self) -> None:
         servers: dict[str, ServerEntry] = {}

@@ -83,19 +83,6 @@ def _admitted(
     return key, len(item), entry.model_copy(update={"name": visible(entry.name)})
 
 
-async def list_entries(kind: Kind, session: ClientSession) -> Listing[Entry]:
-    """Reads a whole list, as `read_pages`."""
-    listing = new_listing(kind)
-    await read_pages(listing, session, _LISTS[kind].request)
-    listing.close()
-    if listing.left_out:
-        first = listing.left_out[0]
-        listing.notes.append(
-            f"{len(listing.left_out)} of its {listing.what}s are left out; the first, {first.name}: {first.why}."
-        )
-    return listing
-
-
 def _read(model: type[BaseModel], item: bytes) -> Any:
     """Reads an item; of one that does not fit, those members are dropped that do not, where the rest is one."""
     try:
@@ -224,7 +211,11 @@ class Resources:
         """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
         listing = new_listing(kind)
         try:
-            listing = await list_entries(kind, session)
+            await read_pages(listing, session, _LISTS[kind].request)
+            listing.close()
+            if listing.left_out:
+                first, many = listing.left_out[0], f"{len(listing.left_out)} of its {listing.what}s"
+                listing.notes.append(f"{many} are left out; the first, {first.name}: {first.why}.")
         except (TimeoutError, MCPError, ValidationError) as error:
             listing.kept = before.kept if before is not None else []
             if not isinstance(error, MCPError) or error.code != types.METHOD_NOT_FOUND:

@@ -75,7 +75,7 @@ class NeededLogin:
     server: str
     login: Login
     is_ready: Callable[[], bool]
-    wake: Callable[[], None]
+    wake: Callable[[], object]
     refused: str | None = None
 
     @property

@@ -38,6 +38,7 @@ from cellblock.tools.upstream.resources import Entry, Resources
 from cellblock.tools.upstream.server_log import ServerLog, log_line, upstream_log, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused, SessionForgotten
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 from cellblock.tools.upstream.wire.results import ToolResult
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ CLOSE_BOUND_SECONDS: Final = 8.0
 LEFT_SHARE: Final = 0.05
 """Sets the share of a call's time that must be left when its turn comes: sent at the last moment, it can only time out,
 and may have run."""
+
+MAX_SAID_CHARS: Final = 64 * 1024
+"""Bounds what is redacted, and kept, of an error result that is large."""
 
 MAX_NOTES: Final = 50
 """Bounds the different oddities of one server that are logged."""
@@ -112,7 +116,7 @@ class UpstreamSession:
         self._turns = None if settings.max_calls is None else asyncio.Semaphore(settings.max_calls)
         self._server_log = ServerLog(name, redactor)
         self._link = Link(server, self._note)
-        self._is_ready = self._is_shut_out = self._closing = self._resting = False
+        self._is_shut_out = False
         self._rests_after, self._at_work, self._used_at = rests_after, 0, 0.0
         self._has_room = has_room
         self._task: asyncio.Task[None] | None = None
@@ -141,14 +145,13 @@ class UpstreamSession:
         that starts `resting` connects when it is needed first."""
         self._began = self._used_at = asyncio.get_running_loop().time() if since is None else since
         if resting:
-            self._resting = True
             self.life.rest()
         self._task = asyncio.create_task(self._own(), name=f"upstream {self._server.name}")
 
     async def close(self) -> None:
         """Ends the session and its process within `CLOSE_BOUND_SECONDS`."""
-        # The order is kept beside the cancellation, which a connection that fails in that moment turns into its error.
-        self._closing = True
+        # The state has the order, too: a connection that fails in that moment turns the cancellation into its error.
+        self.life.closed()
         self.resources.close()
         self._link.ended.set()
         if self._task is not None:
@@ -156,13 +159,12 @@ class UpstreamSession:
             await asyncio.wait([self._task], timeout=CLOSE_BOUND_SECONDS)
         if self._server.login is not None:
             await self._server.login.close(CLOSE_BOUND_SECONDS)
-        self.life.closed()
         self._told()
 
     @property
     def idle_since(self) -> float | None:
         """Says since when, on the loop's clock, a connection has had no call; None for one that has, or is none."""
-        return None if self._at_work or not self._is_ready else self._used_at
+        return None if self._at_work or self.state is not State.READY else self._used_at
 
     @property
     def is_busy(self) -> bool:
@@ -171,14 +173,23 @@ class UpstreamSession:
 
     def rest(self) -> None:
         """Ends the connection, whatever it does, until somebody needs the server."""
-        if self._is_ready:
-            self._resting, self._is_ready = True, False
+        if self.state is State.READY:
+            self.life.rest()
             self._link.ended.set()
 
-    def wake(self) -> None:
-        """Begins an attempt to connect, where there is no connection and none has just failed; waits for nothing."""
-        if self.state in (State.WAITING, State.RESTING) and self._attempt() is not None:
-            self._wanted.set()
+    def wake(self) -> int | None:
+        """Begins an attempt to connect, where there is no connection, and waits for nothing. Returns what
+        `Lifecycle.wanted` does; None, too, where there is no room for one more connection."""
+        attempt = self.life.wanted(asyncio.get_running_loop().time())
+        begins = self.state in (State.WAITING, State.RESTING) and not self._wanted.is_set()
+        if attempt is None or not begins:
+            return attempt
+        if not self._has_room():
+            self.life.reason = NO_ROOM
+            self._told()
+            return None
+        self._wanted.set()
+        return attempt
 
     @property
     def has_login(self) -> bool:
@@ -297,11 +308,8 @@ class UpstreamSession:
     async def tried(self) -> None:
         """Waits for the end of the attempt to connect that is under way, or of the next, which begins now; bound it.
         One that failed a moment ago is not repeated."""
-        attempt = self._attempt()
-        if attempt is None:
-            return
-        self._wanted.set()
-        while not (self._is_ready or self._closing or self.life.is_over(attempt)):
+        attempt = self.wake()
+        while attempt is not None and not self.life.is_over(attempt):
             await self._moved.wait()
 
     # ---- calls ---------------------------------------------------------------------------------------
@@ -347,7 +355,10 @@ class UpstreamSession:
         return self._redacted(result) if isinstance(result, ToolResult) and result.is_error else result
 
     def _redacted(self, result: ToolResult) -> ToolResult:
-        """Returns an error result in which the server quotes none of its own secrets."""
+        """Returns an error result in which the server quotes none of its own secrets; of a large one what it says."""
+        if len(result.body) > SMALL_BYTES:
+            said = self._server.redactor.text(result.said()[:MAX_SAID_CHARS])
+            return ToolResult.of({"content": [{"type": "text", "text": said}], "isError": True})
         plain = result.plain()
         safe = self._server.redactor.tree(plain)
         return result if safe == plain else ToolResult.of(safe)
@@ -374,18 +385,17 @@ class UpstreamSession:
         Raises:
             ToolCallError: There is none.
         """
-        if not self._is_ready:
+        if self.state is not State.READY:
             async with cut_off(bound):
                 await self.tried()
-        if not self._is_ready:
+        if self.state is not State.READY:
             login = self._server.trouble() if self._is_shut_out else None
             raise failures.not_connected(self._server.name, self.reason, login, self.needed_login)
         return self._link
 
     def _lose(self, link: Link) -> None:
         """Offers a connection that is known to be dead to no further call: what was never sent must be told as that."""
-        if self._is_ready and self._link is link:
-            self._is_ready = False
+        if self.state is State.READY and self._link is link:
             self.life.lost(CLOSED_BY_SERVER)
             self._told()
             link.ended.set()
@@ -394,11 +404,9 @@ class UpstreamSession:
 
     async def _own(self) -> None:
         while True:
-            if self._resting:
-                self.life.rest(self.reason if self._is_shut_out else "")
+            if self.state is State.RESTING:
                 self._told()
                 await self._wanted.wait()
-                self._resting = False
             self.life.begin()
             self._wanted.clear()
             self._told()
@@ -414,11 +422,9 @@ class UpstreamSession:
                 if isinstance(first, HttpRefused):
                     self._is_shut_out = first.status in (401, 403)
                 why = link.why_unconnected(first)
-            finally:
-                self._is_ready = False
-            if self._closing:
+            if self.state is State.CLOSED:
                 return
-            if self._resting:
+            if self.state is State.RESTING:
                 continue
             before = self.reason
             pause = self.life.ended(asyncio.get_running_loop().time(), why, at_question=at_question)
@@ -429,7 +435,7 @@ class UpstreamSession:
                 log_line(self._server.log_file, f"cellblock: not connected: {why}")
             if self._rests_after is not None and self.lacks_login:
                 # Nothing but a login helps, and whoever needs the server is told so by its call.
-                self._resting = True
+                self.life.rest(why if self._is_shut_out else "")
                 continue
             self._told()
             await self._pause(pause if self._rests_after is None else inf)
@@ -446,28 +452,27 @@ class UpstreamSession:
 
     async def _connect_and_serve(self, link: Link) -> None:
         async with link.opened(self._session, self.tools.first, handshake=self.life.handshake):
-            self._is_ready, self._is_shut_out = True, False
-            self.life.connected(asyncio.get_running_loop().time())
+            self._is_shut_out = False
+            # Whoever has it connected is about to call.
+            self._used_at = asyncio.get_running_loop().time()
+            self.life.connected(self._used_at)
             self._told()
             await self._serve(link)
-            self._is_ready = False
             # Closing takes a while, in which no script should be offered what cannot be called.
-            if not self._resting:
+            if self.state is State.READY:
                 self.life.lost(link.why_ended())
             self._told()
+            assert link.connection is not None
+            await link.connection.last_answers()
 
     async def _serve(self, link: Link) -> None:
         """Keeps what is known of the server current until the connection ends."""
         keeping = asyncio.create_task(self.tools.keep(link))
-        beside = self.tools.listen(link), self.resources.follow(link), self._follow_login(link)
+        beside = self.tools.listen(link), self.resources.follow(link), self._follow_login(link), self._idle()
         tasks = [keeping, *map(asyncio.create_task, beside)]
         over = asyncio.create_task(link.ended.wait())
         try:
-            while not (over.done() or keeping.done()):
-                left = self._until_rest()
-                if left == 0:
-                    self.rest()
-                await asyncio.wait([over, keeping], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([over, keeping], return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
                 keeping.result()
         finally:
@@ -493,16 +498,15 @@ class UpstreamSession:
             before = before or mark
             await asyncio.sleep(POLL_SECONDS)
 
-    def _until_rest(self) -> float | None:
-        """Returns the seconds until an idle session rests; None for one that never does."""
-        if self._rests_after is None:
-            return None
-        used_at = self.idle_since
-        return (
-            self._rests_after
-            if used_at is None
-            else max(0.0, used_at + self._rests_after - asyncio.get_running_loop().time())
-        )
+    async def _idle(self) -> None:
+        """Has a session rest that nobody has called for long."""
+        while self._rests_after is not None:
+            used_at, now = self.idle_since, asyncio.get_running_loop().time()
+            left = self._rests_after if used_at is None else used_at + self._rests_after - now
+            if left <= 0:
+                self.rest()
+                return
+            await asyncio.sleep(left)
 
     def _session(self, connection: Connection) -> ClientSession:
         passed_on = self._server.bounds.passed_on
@@ -531,16 +535,6 @@ class UpstreamSession:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _attempt(self) -> int | None:
-        """Returns what `Lifecycle.wanted` does; None, too, where there is no room for one more connection."""
-        attempt = self.life.wanted(asyncio.get_running_loop().time())
-        begins = self.state in (State.WAITING, State.RESTING) and not self._wanted.is_set()
-        if attempt is None or not begins or self._has_room():
-            return attempt
-        self.life.reason = NO_ROOM
-        self._told()
-        return None
-
     async def _ask(self, request: RequestEntry, client: ClientSession, call: Outstanding) -> Any:
         if not is_object(call.value):
             raise ToolCallError(
@@ -555,7 +549,7 @@ class UpstreamSession:
 
     @property
     def _client(self) -> ClientSession | None:
-        return self._link.client if self._is_ready else None
+        return self._link.client if self.state is State.READY else None
 
     def _told(self) -> None:
         """Tells whoever waits for another state, or shows it."""

@@ -28,6 +28,7 @@ from cellblock.base.tasks import TaskSet, at_most
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.exchange import (
     TOKEN_SECONDS,
+    Driven,
     MemoryStorage,
     ask,
     is_safe,
@@ -161,7 +162,7 @@ class IdentityGrant(OwnCredentials):
         return made(self._url, storage, own.client_id, secret, own.issuer, presented, scope or None, method)
 
 
-class _Presenting(IdentityAssertionOAuthProvider):
+class _Presenting(IdentityAssertionOAuthProvider, Driven):
     """Presents an assertion to the authorization server of the configuration: the server itself names none."""
 
     metadata: OAuthMetadata | None = None
@@ -177,9 +178,6 @@ class _Presenting(IdentityAssertionOAuthProvider):
         if self.metadata is None and answer.status_code == 200:
             with contextlib.suppress(ValidationError):
                 self.metadata = OAuthMetadata.model_validate_json(answer.content)
-
-    def respell(self, answer: httpx2.Response) -> bool:
-        return False
 
 
 class _Exchanging(_Presenting):

@@ -158,7 +158,29 @@ def _mended(body: bytes) -> bytes:
     return json.dumps(answer).encode()
 
 
-class CheckedProvider(OAuthClientProvider):
+class Driven(Protocol):
+    """Is a provider of the SDK's whose flow `drive` runs."""
+
+    @property
+    def led_by(self) -> str:
+        """Gives the URL of whoever names the places that it asks."""
+        ...
+
+    def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]: ...
+
+    def begun(self) -> LoginRecord:
+        """Gives the login that comes of its flow, without tokens."""
+        ...
+
+    def heard(self, answer: httpx2.Response) -> None:
+        """Hears each answer before the flow goes on. Raises LoginError: It is not to."""
+
+    def respell(self, answer: httpx2.Response) -> bool:
+        """Says whether to try again, after an answer that the SDK refuses."""
+        return False
+
+
+class CheckedProvider(OAuthClientProvider, Driven):
     """Refuses endpoints that would take codes and tokens over plain HTTP to another machine (OAuth 2.1, section
     1.5), and takes an issuer with or without the slash that ends a root URL."""
 
@@ -180,9 +202,6 @@ class CheckedProvider(OAuthClientProvider):
             server_metadata=context.oauth_metadata,
         )
 
-    def heard(self, answer: httpx2.Response) -> None:
-        pass
-
     def respell(self, answer: httpx2.Response) -> bool:
         """Notes how metadata spells its issuer; False where that is no reason to try again."""
         issuer = object_in(answer.content).get("issuer")
@@ -199,29 +218,6 @@ class CheckedProvider(OAuthClientProvider):
         if self.context.oauth_metadata is not None:
             await check_endpoints(self.context.oauth_metadata, self.context.server_url)
         return await super()._perform_authorization()
-
-
-class Driven(Protocol):
-    """Is a provider of the SDK's whose flow `drive` runs."""
-
-    @property
-    def led_by(self) -> str:
-        """Gives the URL of whoever names the places that it asks."""
-        ...
-
-    def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]: ...
-
-    def begun(self) -> LoginRecord:
-        """Gives the login that comes of its flow, without tokens."""
-        ...
-
-    def heard(self, answer: httpx2.Response) -> None:
-        """Hears each answer before the flow goes on. Raises LoginError: It is not to."""
-        ...
-
-    def respell(self, answer: httpx2.Response) -> bool:
-        """Says whether to try again, after an answer that the SDK refuses."""
-        ...
 
 
 async def drive(provider: Driven, refused: httpx2.Response, bound: float) -> None:

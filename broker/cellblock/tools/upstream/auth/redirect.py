@@ -89,9 +89,7 @@ class RedirectListener:
         """Stops listening for the browser."""
         if self._server is not None:
             self._server.close()
-        if self._answer is not None and not self._answer.done():
-            self._answer.cancel()
-        elif self._answer is not None and not self._answer.cancelled():
+        if self._answer is not None and not (self._answer.cancel() or self._answer.cancelled()):
             # Retrieved, whether or not somebody has waited for it.
             self._answer.exception()
 

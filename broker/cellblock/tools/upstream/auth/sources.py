@@ -8,6 +8,7 @@ import time
 from typing import Final
 
 import httpx2
+from mcp.client.auth.utils import extract_resource_metadata_from_www_auth, extract_scope_from_www_auth
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import ServerAuthSettings
@@ -278,8 +279,6 @@ class OwnCredentials(Login):
 
 def with_scopes(refused: httpx2.Response, scopes: list[str]) -> httpx2.Response:
     """Returns a refusal whose challenge asks for these scopes, too: the SDK asks for those of the challenge."""
-    from mcp.client.auth.utils import extract_resource_metadata_from_www_auth, extract_scope_from_www_auth
-
     if not scopes:
         return refused
     asked = (extract_scope_from_www_auth(refused) or "").split()

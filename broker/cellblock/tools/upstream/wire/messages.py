@@ -7,22 +7,35 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from cellblock.base.json import is_array, is_object
-from cellblock.base.raw_json import MANY_CONTAINERS, MANY_CONTAINERS_BYTES, has_many_containers
+from cellblock.base.raw_json import (
+    LIGHT_CONTAINERS,
+    MANY_CONTAINERS,
+    MANY_CONTAINERS_BYTES,
+    containers_in,
+    has_many_containers,
+    is_light,
+)
 from cellblock.base.visible import visible
+from cellblock.tools.upstream.wire.members import FEW_BYTES, MOST_ITEMS, items_of
 
-SMALL_BYTES: Final = 256 * 1024
+SMALL_BYTES: Final = FEW_BYTES
 """Bounds what is decoded whole: requests, notifications, errors, and results that are not a tool's."""
 
 MENDED_BYTES: Final = 1024 * 1024
-"""Bounds the messages that are mended where they are no JSON (NaN, half a surrogate pair)."""
+"""Bounds the messages that are mended where they are no JSON: those with NaN, and a quarter of it with half a surrogate
+pair, which no native code reads."""
+
+MOST_SAID: Final = 10_000
+"""Bounds the arrays and objects of requests and notifications, which are gone through several times."""
 
 ENDS_BYTES: Final = 512
 """Sets how much of either end of a message that is not read is searched for its id."""
@@ -35,6 +48,7 @@ Id = int | str
 
 _ID_AT_START: Final = re.compile(rb'\A\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*,')
 _ID_AT_END: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_NO_NUMBERS: Final = re.compile(rb"-?Infinity|NaN")
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
@@ -47,12 +61,11 @@ class _Envelope(msgspec.Struct):
 
 
 _envelope: Final = msgspec.json.Decoder(_Envelope)
-_batch: Final = msgspec.json.Decoder(list[Raw])
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Answers a request; a large one need not be UTF-8. `mended` says what was no JSON in it and is replaced."""
+    """Answers a request. `mended` says what was no JSON in it and is replaced."""
 
     id: Id | None
     body: bytes
@@ -76,7 +89,6 @@ class Unreadable:
 
     id: Id | None
     why: str
-    is_message: bool = True
     too_large: bool = False
 
 
@@ -97,15 +109,42 @@ class Notification:
 Message = Result | Failure | Unreadable | Request | Notification
 
 
-def read(data: bytes) -> list[Message]:
-    """Reads what stands on one line, in one event or in one body: a message, or a batch of them."""
+def parts(data: bytes) -> list[bytes]:
+    """Returns the messages that stand on one line, in one event or in one body: one, those of a batch, or none."""
     data = data.removeprefix(_BYTE_ORDER_MARK).strip()
-    if data[:1] == b"[":
+    if data[:1] == b"[" and not has_many_containers(data):
+        with suppress(msgspec.DecodeError, RecursionError):
+            batch = items_of(data)
+            if len(batch) < MOST_ITEMS:
+                return batch
+    return [data] if data else []
+
+
+def read(data: bytes) -> Message:
+    """Reads a message."""
+    if not data.startswith(b"{"):
+        return Unreadable(None, f"it is no JSON-RPC message: `{quoted(data)}`")
+    if has_many_containers(data):
+        why = f"it has over {MANY_CONTAINERS_BYTES} bytes and {MANY_CONTAINERS} arrays and objects"
+        return Unreadable(answered_id(data, data), why, too_large=True)
+    mended = None
+    try:
+        envelope = _envelope.decode(data)
+    except RecursionError:
+        return Unreadable(answered_id(data, data), "it is nested too deeply")
+    except msgspec.DecodeError as why:
         try:
-            return [_read(bytes(one)) for one in _batch.decode(data)]
-        except (msgspec.DecodeError, RecursionError):
-            pass
-    return [_read(data)]
+            data, mended = _mended(data)
+            envelope = _envelope.decode(data)
+        except (ValueError, RecursionError):
+            return Unreadable(answered_id(data, data), f"it is no JSON ({why}): `{quoted(data)}`")
+    number = _id(bytes(envelope.id))
+    try:
+        return _message(envelope, number, mended)
+    except UnicodeDecodeError:
+        return Unreadable(number, "it is not UTF-8")
+    except (msgspec.DecodeError, RecursionError) as why:
+        return Unreadable(number, f"it cannot be read: {why}")
 
 
 def answered_id(head: bytes, tail: bytes) -> int | None:
@@ -151,41 +190,13 @@ def _written(head: dict[str, Any], params: dict[str, Any] | None) -> bytes:
     return msgspec.json.encode(message)
 
 
-def _read(data: bytes) -> Message:
-    if not data.startswith(b"{"):
-        return Unreadable(None, f"it is no JSON-RPC message: `{quoted(data)}`", is_message=False)
-    if has_many_containers(data):
-        why = f"it has over {MANY_CONTAINERS_BYTES} bytes and {MANY_CONTAINERS} arrays and objects"
-        return Unreadable(answered_id(data, data), why, too_large=True)
-    mended = None
-    try:
-        envelope = _envelope.decode(data)
-    except RecursionError:
-        return Unreadable(answered_id(data, data), "it is nested too deeply")
-    except msgspec.DecodeError as why:
-        try:
-            data, mended = _mended(data)
-            envelope = _envelope.decode(data)
-        except (ValueError, RecursionError):
-            return Unreadable(
-                answered_id(data, data), f"it is no JSON ({why}): `{quoted(data)}`", is_message=False
-            )
-    number = _id(bytes(envelope.id))
-    try:
-        return _message(envelope, number, mended)
-    except UnicodeDecodeError:
-        return Unreadable(number, "it is not UTF-8")
-    except (msgspec.DecodeError, RecursionError) as why:
-        return Unreadable(number, f"it cannot be read: {why}")
-
-
 def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Message:
     if method := bytes(envelope.method):
         name: object = msgspec.json.decode(method)
         if not isinstance(name, str):
-            return Unreadable(None, "its method is no text", is_message=False)
+            return Unreadable(None, "its method is no text")
         params = bytes(envelope.params)
-        if len(params) > SMALL_BYTES:
+        if len(params) > SMALL_BYTES or containers_in(params) > MOST_SAID:
             # What nobody has asked for is dropped undecoded.
             return Notification("", None) if number is None else Request(number, name, None, too_large=True)
         given: object = msgspec.json.decode(params) if params else None
@@ -196,17 +207,17 @@ def _message(envelope: _Envelope, number: Id | None, mended: str | None) -> Mess
         return _failure(number, failed)
     body = bytes(envelope.result)
     if not body:
-        return Unreadable(number, "it is no JSON-RPC message", is_message=number is not None)
+        return Unreadable(number, "it is no JSON-RPC message")
     if not body.startswith(b"{"):
         return Unreadable(number, f"its result is no object: `{quoted(body)}`")
-    if len(body) <= SMALL_BYTES and not body.isascii():
+    if not body.isascii():
         body.decode()
     return Result(number, body, mended)
 
 
 def _failure(number: Id | None, body: bytes) -> Failure:
     text = body.decode()
-    if len(body) > SMALL_BYTES:
+    if not is_light(body):
         return Failure(number, INTERNAL_ERROR, text[:SMALL_BYTES])
     said: object = msgspec.json.decode(body)
     if not is_object(said):
@@ -235,17 +246,21 @@ def _id(raw: bytes) -> Id | None:
 def _mended(data: bytes) -> tuple[bytes, str]:
     """Returns JSON in the place of what most parsers take and JSON forbids: NaN and infinities become null, half a
     surrogate pair U+FFFD. Raises ValueError."""
-    if len(data) > MENDED_BYTES:
+    if len(data) > MENDED_BYTES or containers_in(data) > LIGHT_CONTAINERS:
         raise ValueError
-    numbers: list[str] = []
-    value: object = json.loads(data.decode(), parse_constant=numbers.append)
+    said = sorted({name.decode() for name in _NO_NUMBERS.findall(data)})
+    why = f"{' and '.join(said)} is no JSON: null stands in its place"
+    with suppress(ValueError):
+        if said:
+            return to_json(from_json(data), inf_nan_mode="null"), why
+    if len(data) > MENDED_BYTES // 4:
+        raise ValueError
+    value: object = json.loads(data.decode(), parse_constant=lambda _: None)
     if is_array(value):
         raise ValueError
     text = json.dumps(value, ensure_ascii=False)
     spelled = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-    names = " and ".join(sorted(set(numbers)))
-    why = f"{names} is no JSON: null stands in its place" if numbers else "half characters became U+FFFD"
-    return spelled, why
+    return spelled, why if said else "half characters became U+FFFD"
 
 
 def decoded(body: bytes) -> Any:

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from cellblock.base.json import is_array, is_object
 from cellblock.tools.schemas.keywords import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
+from cellblock.tools.upstream.wire.members import MOST_ITEMS, fields_of, items_of
 
 LISTS: Final = {
     "tools/list": "tools",
@@ -25,14 +26,8 @@ LISTS: Final = {
 PASSED_ON: Final = {"resources/read": "contents", "prompts/get": "messages"}
 """Maps the requests whose results may be large, and reach a client as they are, to what is large in them."""
 
-MOST_ITEMS: Final = 4_096
-"""Bounds the items taken of one page; the caps on whole lists are lower."""
-
 CARRIED: Final = "cellblock/carried"
 """Names, in the `_meta` of what the SDK is handed, what belongs to it; a server's own `_meta` is not handed on."""
-
-_fields: Final = msgspec.json.Decoder(dict[str, Raw])
-_items: Final = msgspec.json.Decoder(list[Raw])
 
 
 @dataclass(slots=True)
@@ -50,16 +45,15 @@ class Page:
     notes: list[str] = field(default_factory=list[str])
 
 
-def page(body: bytes, key: str) -> Page:
-    """Reads one page of a list; what is no list of it is an empty page."""
-    fields = _fields.decode(body)
+def page(fields: Mapping[str, Raw], key: str) -> Page:
+    """Reads one page of a list, from a result's members; what is no list of it is an empty page."""
     raw = bytes(fields.get(key, b""))
     made = Page([])
     if raw.startswith(b"["):
-        made.items = [bytes(item) for item in _items.decode(raw)[:MOST_ITEMS]]
+        made.items = items_of(raw)
     elif raw.startswith(b"{"):
         # PHP writes a list that has lost an item as an object.
-        made.items = [bytes(item) for item in [*_fields.decode(raw).values()][:MOST_ITEMS]]
+        made.items = [bytes(item) for item in [*fields_of(raw).values()][:MOST_ITEMS]]
         if made.items:
             made.notes.append(f"Its list of {key} is an object; its members were taken.")
     elif raw:
@@ -93,7 +87,7 @@ def stub(key: str, carried: object, fields: Mapping[str, Raw]) -> dict[str, Any]
 def member(body: bytes, name: str) -> Any:
     """Returns a small member of an object; None where there is no such thing."""
     try:
-        raw = bytes(_fields.decode(body).get(name, b""))
+        raw = bytes(fields_of(body).get(name, b""))
     except (msgspec.DecodeError, RecursionError):
         return None
     return msgspec.json.decode(raw) if 0 < len(raw) <= 4_096 else None

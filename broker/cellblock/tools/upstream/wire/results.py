@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,8 +11,8 @@ import msgspec
 from msgspec import Raw
 from pydantic_core import to_json
 
-_fields = msgspec.json.Decoder(dict[str, Raw])
-_blocks = msgspec.json.Decoder(list[Raw])
+from cellblock.tools.upstream.wire.members import fields_of, items_of
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
 
 NULL = b"null"
 
@@ -43,7 +44,7 @@ class ToolResult:
     @cached_property
     def fields(self) -> dict[str, Raw]:
         """Gives the members of the result, undecoded."""
-        return _fields.decode(self.body)
+        return fields_of(self.body)
 
     def field(self, name: str) -> bytes | None:
         """Returns a member as JSON; None where it is absent or null."""
@@ -65,12 +66,12 @@ class ToolResult:
 
     @cached_property
     def blocks(self) -> list[bytes]:
-        """Gives the blocks of content as JSON; a text or an object alone in the place of the list is one block."""
+        """Gives the first blocks of content; a text or an object alone in the place of the list is one block."""
         content = self.field("content")
         if content is None:
             return []
         if content.startswith(b"["):
-            return [bytes(block) for block in _blocks.decode(content)]
+            return items_of(content)
         if content.startswith(b'"'):
             return [b'{"type":"text","text":%s}' % content]
         return [content]
@@ -81,6 +82,17 @@ class ToolResult:
         if len(self.blocks) != 1:
             return None
         return text_of(self.blocks[0])
+
+    def said(self) -> str:
+        """Gives what a result says that is an error: its texts, else its structured content; may be empty."""
+        texts = [decoded(text) for block in self.blocks if (text := text_of(block)) is not None]
+        text = "\n".join(texts).strip()
+        structured = self.structured
+        if text or structured is None:
+            return text
+        if len(structured) > SMALL_BYTES:
+            return structured[:SMALL_BYTES].decode("utf-8", "ignore")
+        return json.dumps(decoded(structured), ensure_ascii=False)
 
     def remarks(self) -> list[str]:
         """Says what a script that gets the value is not told by it: what was mended, and what stands beside it."""
@@ -127,7 +139,7 @@ class ResourceResult:
         found = bytes(fields.get("contents", b"[]"))
         if found.startswith(b"{"):
             found = b"[%s]" % found
-        contents = [bytes(item) for item in _blocks.decode(found)] if found.startswith(b"[") else []
+        contents = items_of(found) if found.startswith(b"[") else []
         if len(contents) == 1 and contents[0].startswith(b"{"):
             text = bytes(fields_of(contents[0]).get("text", NULL))
             if text.startswith(b'"'):
@@ -135,25 +147,12 @@ class ResourceResult:
         return msgspec.json.encode({**fields, "contents": [Raw(item) for item in contents]}), False
 
 
-def fields_of(body: bytes) -> dict[str, Raw]:
-    """Returns the members of a JSON object, undecoded."""
-    return _fields.decode(body)
-
-
 def text_of(block: bytes) -> bytes | None:
     """Returns the text of a text block as a JSON string; None of another block."""
     if not block.startswith(b"{"):
         return None
-    fields = _fields.decode(block)
+    fields = fields_of(block)
     text = bytes(fields.get("text", b""))
     if bytes(fields.get("type", b"")) != b'"text"' or not text:
         return None
     return b'""' if text == NULL else text if text.startswith(b'"') else to_json(text.decode())
-
-
-def member_alone(value: bytes, name: str) -> bytes | None:
-    """Returns the member of an object that has no other; None where that is not so."""
-    if not value.startswith(b"{"):
-        return None
-    fields = _fields.decode(value)
-    return bytes(fields[name]) if [*fields] == [name] else None

@@ -17,7 +17,7 @@ from cellblock.fleet import curve_link
 from cellblock.fleet.curve_link import PREFIX, CurveLink
 from cellblock.fleet.remote_hosts import refusal
 from cellblock_worker.wire import keys, protocol
-from cellblock_worker.wire.frames import pack_header, unpack_header
+from cellblock_worker.wire.frames import pack_header
 from cellblock_worker.wire.keys import DialKeys, KeyPair, make_key_file, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket
 from support.waits import until
@@ -61,7 +61,7 @@ class Peer:
         self.socket.connect(endpoint)
 
     def _on_parts(self, parts: list[bytes]) -> None:
-        message = protocol.parse_to_host(unpack_header(parts[1]))
+        message = protocol.parse_to_host(parts[1])
         if not isinstance(message, protocol.Cancel):
             self.heard.append(message)
 

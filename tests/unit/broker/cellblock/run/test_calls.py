@@ -445,8 +445,9 @@ async def test_a_long_list_of_unique_items_is_validated() -> None:
         ),
         (READ, [0] * 100_001, "has over 100000 values"),
         (READ, "\n" * 1_600_000, "has over 1500000 escaped characters"),
+        (READ, [10**79 + row for row in range(99_000)], "has over 150000 groups of 16 digits"),
     ],
-    ids=["steps", "big integers", "values", "escapes"],
+    ids=["steps", "big integers", "values", "escapes", "digits"],
 )
 async def test_an_input_that_would_hold_the_loop_is_refused(schema: JsonSchema, value: Any, why: str) -> None:
     with longest_step() as longest:
@@ -459,8 +460,8 @@ async def test_an_input_that_would_hold_the_loop_is_refused(schema: JsonSchema, 
 
 @pytest.mark.parametrize(
     "value",
-    ["é\U0001f600" * 2_500_000, [[]] * 99_000, ["x" * 160] * 99_000],
-    ids=["text", "lists", "texts"],
+    ["é\U0001f600" * 2_500_000, [[]] * 99_000, ["x" * 160] * 99_000, '1"' * 8 + "1" * 8_000_000],
+    ids=["text", "lists", "texts", "digits"],
 )
 async def test_a_large_input_reaches_the_tool_and_holds_the_loop_for_no_long_step(value: Any) -> None:
     """In CPU time of this thread, which no other process adds to; the bound is 60 ms on a machine that is quiet."""

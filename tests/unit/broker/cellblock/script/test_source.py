@@ -29,10 +29,6 @@ def rewrite(code: str) -> Script:
     return prepare(code, known, IMPORT_URL)
 
 
-def statics(code: str) -> list[tuple[str, int, int]]:
-    return [(found.specifier, found.line, found.column) for found in rewrite(code).static]
-
-
 @pytest.mark.parametrize(
     "statement",
     [

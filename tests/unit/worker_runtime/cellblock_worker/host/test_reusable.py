@@ -165,6 +165,20 @@ async def test_more_wait_where_a_process_more_would_only_take_a_core_from_the_ot
     workers.clear()
 
 
+async def test_those_that_wait_for_cores_become_fewer_if_their_runs_are_brief(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reusable, "CORES", 2)
+    five: list[Any] = [Process("a", ready_in=0.1, is_held_up=number < 2) for number in range(5)]
+    workers = _with(*five, *[Process("b") for _ in range(5)])
+    assert workers.is_surplus(five[0])
+    five[0].ready_in = 0.2
+    assert not workers.is_surplus(five[0]), "the others would be too few"
+    workers.discard(five[1])
+    assert not workers.is_surplus(five[4])
+    assert not _with(*[Process("a") for _ in range(9)]).is_surplus(five[4])
+
+
 async def test_who_leaves_waits_no_longer() -> None:
     workers = _with(Process("a"))
     assert workers.join(_waiting(b"1"), gives_way=False)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import (
     MAX_HEADER_BYTES,
     MAX_HEADER_ITEMS,
@@ -104,35 +105,39 @@ def test_impossible_prefixes(stream: bytes) -> None:
         FrameDecoder(CAP).feed(stream)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"",
-        b"\xc1",
-        packed([1]),
-        packed("text"),
-        packed(None),
-        packed({1: "a"}),
-        packed({b"k": 1}),
-        packed({"a": 1}) + b"\x00",
-        packed({"a": 1})[:-1],
-        b"\x81\xa1\xff\x01",
-        b"\x81\xa1a\xa1\xff",
-        b"\xdf\xff\xff\xff\xff",
-        b"\x81\xa1a\xdd\xff\xff\xff\xff",
-        b"\x81\xa1a\xdb\xff\xff\xff\xff",
-        b"\x81\xa1a\xc7\x01\x05\x00",
-        b"\x81\xa1a\xd6\xff\x00\x00\x00\x00",
-        b"\x81\xa1a" + b"\x91" * 8000 + b"\x00",
-        packed({str(index): 0 for index in range(MAX_HEADER_ITEMS + 1)}),
-        packed({"a": [0] * (MAX_HEADER_ITEMS + 1)}),
-        packed({"a": "x" * MAX_HEADER_BYTES}),
-    ],
-    ids=lambda raw: bytes(raw[:8]).hex() or "empty",
-)
+HOSTILE = [
+    b"",
+    b"\xc1",
+    packed([1]),
+    packed("text"),
+    packed(None),
+    packed({1: "a"}),
+    packed({b"k": 1}),
+    packed({"a": 1}) + b"\x00",
+    packed({"a": 1})[:-1],
+    b"\x81\xa1\xff\x01",
+    b"\x81\xa1a\xa1\xff",
+    b"\x81\xa1t\xa1\xff",
+    b"\x83\xa1t\xa3log\xa5level\xa3\xff\xff\xff\xa2ms\x01",
+    b"\x82\xa1t\xa5ended\xa6detail\xa1\xff",
+    b"\xdf\xff\xff\xff\xff",
+    b"\x81\xa1a\xdd\xff\xff\xff\xff",
+    b"\x81\xa1a\xdb\xff\xff\xff\xff",
+    b"\x81\xa1a\xc7\x01\x05\x00",
+    b"\x81\xa1a\xd6\xff\x00\x00\x00\x00",
+    b"\x81\xa1a" + b"\x91" * 8000 + b"\x00",
+    packed({str(index): 0 for index in range(MAX_HEADER_ITEMS + 1)}),
+    packed({"a": [0] * (MAX_HEADER_ITEMS + 1)}),
+    packed({"a": "x" * MAX_HEADER_BYTES}),
+]
+
+
+@pytest.mark.parametrize("raw", HOSTILE, ids=lambda raw: bytes(raw[:8]).hex() or "empty")
 def test_hostile_headers_are_frame_errors(raw: bytes) -> None:
-    with pytest.raises(FrameError):
-        unpack_header(raw)
+    readers = unpack_header, protocol.parse_from_worker, protocol.parse_to_worker
+    for read in (*readers, protocol.parse_from_host, protocol.parse_to_host):
+        with pytest.raises(FrameError):
+            read(raw)
 
 
 def test_a_bomb_of_empty_maps_never_reaches_the_decoder_as_a_body() -> None:

@@ -1,10 +1,7 @@
 """Messages of hosts, workers and brokers."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -16,8 +13,6 @@ from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket, Watch
 from cellblock_worker.wire.protocol import MAX_CALL_ID, MAX_NAME_CHARS, Message
 from support.waits import within
-
-ROOT = Path(__file__).parents[5]
 
 MESSAGES: list[Message] = [
     protocol.Ready(protocol=1),
@@ -54,7 +49,7 @@ MESSAGES: list[Message] = [
     protocol.Shutdown(),
 ]
 
-Parse = Callable[[dict[str, Any]], Message]
+Parse = Callable[[bytes], Message]
 PARSERS: dict[str, tuple[Parse, tuple[type[Message], ...]]] = {
     "from_worker": (protocol.parse_from_worker, get_args(protocol.FromWorker)),
     "to_worker": (protocol.parse_to_worker, get_args(protocol.ToWorker)),
@@ -84,10 +79,10 @@ def test_the_examples_cover_every_message_of_every_direction() -> None:
 def test_a_message_passes_where_it_belongs_and_nowhere_else(message: Message, direction: str) -> None:
     parse, kinds = PARSERS[direction]
     if isinstance(message, kinds):
-        assert parse(wire(message)) == message
+        assert parse(message.packed()) == message
     else:
         with pytest.raises(FrameError):
-            parse(wire(message))
+            parse(message.packed())
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
@@ -96,15 +91,15 @@ def test_extra_missing_and_mistyped_fields_are_refused(message: Message) -> None
     header = wire(message)
     required = {field.name: field.required for field in msgspec.structs.fields(message)}
     with pytest.raises(FrameError):
-        parse({**header, "surprise": 1})
+        parse(pack_header({**header, "surprise": 1}))
     for name in header:
         without = {key: value for key, value in header.items() if key != name}
         if name == "t" or required[name]:
             with pytest.raises(FrameError):
-                parse(without)
+                parse(pack_header(without))
         for wrong in ([1], 1.5, {"a": 1}, b"x"):
             with pytest.raises(FrameError):
-                parse({**header, name: wrong})
+                parse(pack_header({**header, name: wrong}))
 
 
 @pytest.mark.parametrize(
@@ -129,13 +124,13 @@ def test_extra_missing_and_mistyped_fields_are_refused(message: Message) -> None
 )
 def test_malformed_headers_of_workers(header: dict[str, Any]) -> None:
     with pytest.raises(FrameError, match="unknown or malformed"):
-        protocol.parse_from_worker(header)
+        protocol.parse_from_worker(pack_header(header))
 
 
 def test_the_error_names_the_place_and_repeats_no_value() -> None:
     with pytest.raises(FrameError) as caught:
-        protocol.parse_from_worker({"t": "call", "id": "SECRET", "server": "a", "tool": "b"})
-    assert "call: `$.id`" in str(caught.value)
+        protocol.parse_from_worker(pack_header({"t": "call", "id": "SECRET", "server": "a", "tool": "b"}))
+    assert "`$.id`" in str(caught.value)
     assert "SECRET" not in str(caught.value)
 
 
@@ -165,20 +160,9 @@ def test_every_body_of_a_host_has_a_cap(message: protocol.FromHost) -> None:
     assert cap <= protocol.part_cap(5_000) and cap <= 256 * 1024
 
 
-def test_messages_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError, match="immutable"):
-        protocol.Shutdown().why = "shutdown"  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def test_the_largest_message_fits_a_header() -> None:
     name = "\U0001f600" * MAX_NAME_CHARS
     assert wire(protocol.Call(id=MAX_CALL_ID, server=name, tool=name))["tool"] == name
-
-
-def test_generated_twin_is_current() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "gen_protocol.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_how_versions_tell_each_other_that_they_do_not_fit_stays() -> None:

@@ -6,7 +6,6 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -119,9 +118,10 @@ async def test_logs_after_the_cap_are_not_decoded(monkeypatch: pytest.MonkeyPatc
     parsed: list[str] = []
     parse = protocol.parse_from_worker
 
-    def parsing(header: dict[str, Any]) -> protocol.FromWorker:
-        parsed.append(header["t"])
-        return parse(header)
+    def parsing(raw_header: bytes) -> protocol.FromWorker:
+        message = parse(raw_header)
+        parsed.append(message.t)
+        return message
 
     monkeypatch.setattr(protocol, "parse_from_worker", parsing)
     levels = "for (const level of ['debug', 'log', 'warn', 'error']) console[level]('0123456789');"

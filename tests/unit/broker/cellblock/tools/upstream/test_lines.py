@@ -28,6 +28,7 @@ from cellblock.tools.upstream.wire.framing import (
     LineSplitter,
     TooLong,
 )
+from cellblock.tools.upstream.wire.members import MOST_ITEMS
 from cellblock.tools.upstream.wire.messages import (
     ENDS_BYTES,
     Failure,
@@ -36,6 +37,7 @@ from cellblock.tools.upstream.wire.messages import (
     Request,
     Result,
     Unreadable,
+    parts,
     read,
 )
 from support.http_server import serving
@@ -107,8 +109,8 @@ def test_a_line_without_end_is_given_up_and_never_held() -> None:
 
 
 def message(line: bytes) -> Message:
-    (found,) = read(line)
-    return found
+    (part,) = parts(line) or [b""]
+    return read(part)
 
 
 def failed(line: bytes) -> object:
@@ -127,7 +129,14 @@ def test_a_message_is_read() -> None:
     assert message(b'{"method":"notifications/x","params":{"a":1}}') == Notification(
         "notifications/x", {"a": 1}
     )
-    assert read(b"[%s,%s]" % (asked, asked)) == [Request("x", "ping", None)] * 2
+    assert parts(b" [%s , %s]\r" % (asked, asked)) == [asked] * 2
+    assert parts(b" \r") == []
+
+
+def test_what_is_no_batch_is_one_thing() -> None:
+    """A server that says more at once than anybody reads has said nothing, and fails nobody's calls."""
+    for line in (b"[" + b"1," * MOST_ITEMS + b"1]", b"[1,", b"[" * 100_000 + b"]" * 100_000):
+        assert parts(line) == [line] and failed(line) is None
 
 
 def test_what_no_json_is_and_most_parsers_take_is_mended() -> None:
@@ -188,8 +197,11 @@ def test_what_answers_nothing_is_no_message(line: bytes) -> None:
     assert failed(line) is None
 
 
-def test_what_is_large_and_was_not_asked_for_is_not_decoded() -> None:
-    params = b'{"data":"%s"}' % (b"x" * 300_000)
+@pytest.mark.parametrize(
+    "data", [b'"%s"' % (b"x" * 300_000), b"[" + b"{}," * 10_000 + b"1]"], ids=["text", "objects"]
+)
+def test_what_is_large_and_was_not_asked_for_is_not_decoded(data: bytes) -> None:
+    params = b'{"data":%s}' % data
     assert message(b'{"method":"notifications/message","params":%s}' % params) == Notification("", None)
     asked = message(b'{"id":3,"method":"sampling/createMessage","params":%s}' % params)
     assert asked == Request(3, "sampling/createMessage", None, too_large=True)

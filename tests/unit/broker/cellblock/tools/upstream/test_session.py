@@ -5,8 +5,9 @@ import json
 import socket
 import sys
 import textwrap
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -20,6 +21,8 @@ from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flood
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire import messages
+from cellblock.tools.upstream.wire.errors import ConnectionLost
+from support.http_server import Answering, serving
 from support.virtual_time import in_virtual_time
 from support.waits import until
 
@@ -69,6 +72,110 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
         assert session.reason == why
     finally:
         await session.close()
+
+
+async def test_a_call_to_a_server_that_has_ended_is_known_not_to_have_begun(tmp_path: Path) -> None:
+    """Also where the loop has not heard of it: it has had no turn since."""
+    config = ServerConfig(command=sys.executable, args=["-I", "-c", "import sys; sys.stdin.read(1)"])
+    with (tmp_path / "log").open("w") as log:
+        holding = Holding(Budget.of_servers(), "ends")
+        async with stdio_wire(config, stderr=log, cap=1 << 20, holding=holding) as wire:
+            (child,) = (one for one in psutil.Process().children() if config.args[-1] in one.cmdline())
+            await wire.post(b"{}", {}, "")
+            while psutil.pid_exists(child.pid):
+                # Not of asyncio: the loop is to hear of nothing.
+                time.sleep(0.01)  # noqa: ASYNC251
+            with pytest.raises(ConnectionLost) as lost:
+                await wire.post(b"{}", {}, "")
+    assert not lost.value.sent
+
+
+GREETS = SILENT.replace('"capabilities": {"tools": {}}', '"capabilities": {}')
+
+
+async def test_a_session_that_is_woken_does_not_rest_at_once(tmp_path: Path) -> None:
+    """A run that imports its server has it connected, and calls it later."""
+    config = ServerConfig(command=sys.executable, args=["-I", "-c", GREETS, "nothing"])
+    session = UpstreamSession(
+        "greets",
+        config,
+        UpstreamSettings().for_server("greets"),
+        max_message_bytes=1 << 20,
+        log_dir=tmp_path,
+        on_change=lambda: None,
+        rests_after=60.0,
+    )
+    session.start(asyncio.get_running_loop().time() - 3_600, resting=True)
+    try:
+        await session.tried()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert session.idle_since is not None, session.state
+        session.rest()
+        assert session.state is State.RESTING
+        await session.tried()
+        assert (session.state, session.life.attempts) == (State.READY, 2)
+    finally:
+        await session.close()
+
+
+class Forgets(Answering):
+    """Refuses the calls of a session that it has forgotten one after the other, each a little later."""
+
+    sessions: ClassVar[list[str]] = []
+    forgotten: ClassVar[set[str]] = set()
+    refused: ClassVar[list[float]] = []
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.body())
+        method, session = asked.get("method"), self.headers.get("mcp-session-id")
+        found: dict[str, Any] = {"error": {"code": -32601, "message": "unknown"}}
+        headers: dict[str, str] = {}
+        if method == "initialize":
+            self.sessions.append(f"session {len(self.sessions)}")
+            headers["mcp_session_id"] = self.sessions[-1]
+            info = {"name": "forgets", "version": "1"}
+            found = {"result": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info}}
+        elif method == "tools/call" and session in self.forgotten:
+            self.refused.append(0.03 * len(self.refused))
+            time.sleep(self.refused[-1])
+            self.answer(404)
+            return
+        elif method == "tools/call":
+            found = {"result": {"content": [{"type": "text", "text": "made"}]}}
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **found}).encode()
+        self.answer(200 if "id" in asked else 202, body, content_type="application/json", **headers)
+
+    def do_GET(self) -> None:
+        self.answer(405)
+
+    def do_DELETE(self) -> None:
+        self.answer(200)
+
+
+async def test_all_calls_of_a_session_that_is_forgotten_are_made_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first refusal ends the connection; the others are on their way, and say as certainly that nothing began."""
+    monkeypatch.setattr("cellblock.tools.upstream.dispatcher.LAST_SECONDS", 30.0)
+    with serving(Forgets) as place:
+        session = UpstreamSession(
+            "forgets",
+            ServerConfig(url=f"http://{place}/mcp"),
+            UpstreamSettings().for_server("forgets"),
+            max_message_bytes=1 << 20,
+            log_dir=tmp_path,
+            on_change=lambda: None,
+        )
+        session.start()
+        try:
+            await until(lambda: session.state is State.READY, "it is connected")
+            Forgets.forgotten.update(Forgets.sessions)
+            found = await asyncio.gather(*(session.call("x", {}, call_bound=30) for _ in range(8)))
+        finally:
+            await session.close()
+    assert [result.only_text for result in found] == [b'"made"'] * 8
+    assert (len(Forgets.refused), len(Forgets.sessions)) == (8, 2)
 
 
 @pytest.mark.slow
@@ -140,9 +247,9 @@ class Quiet:
         self.came: list[messages.Message] = []
         self.ended: list[str] = []
 
-    async def received(self, data: bytes) -> list[messages.Message]:
-        self.came += messages.read(data)
-        return []
+    async def received(self, data: bytes) -> int:
+        self.came.append(messages.read(data))
+        return 0
 
     def end(self, why: str) -> None:
         self.ended.append(why)
