@@ -34,7 +34,7 @@ from cellblock.app.assembly import front_config
 from cellblock.base.settings.settings import Settings
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.serve.mcp.manual import instructions, manual, opening
-from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.catalog.model import Catalog
 from cellblock.types.typescript import declare_server, declare_shared
 from support.recorded_catalogs import recorded, server_of
 
@@ -58,10 +58,11 @@ class Tokens:
 def catalog_of(listed: Listed) -> Catalog:
     """Tools as their servers list them, as a catalog."""
     kept = recorded()
-    servers: dict[str, ServerEntry] = {}
-    for name, tools in listed.items():
-        about = kept.get(name, {"server": {"name": name}})["server"]
-        servers[name] = server_of(name, tools, about["name"], about.get("version"))
+    about = {name: kept.get(name, {"server": {"name": name}})["server"] for name in listed}
+    servers = {
+        name: server_of(name, tools, about[name]["name"], about[name].get("version"))
+        for name, tools in listed.items()
+    }
     return Catalog(1, servers)
 
 

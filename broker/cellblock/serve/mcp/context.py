@@ -20,6 +20,7 @@ from cellblock.serve.service import RunService
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import stated_output
 from cellblock.types.typescript import ServerText, bare, declare_shared
+from cellblock.types.typescript.text import one_line
 
 RESOURCE_PREFIX: Final = "codemode://servers/"
 RESOURCE_SUFFIX: Final = ".d.ts"
@@ -37,6 +38,9 @@ KEPT_SERVERS: Final = 64
 SHOWN_CHARS: Final = {"claude-code": (((2, 1, 330), 4_096), ((0,), 2_048))}
 """Maps names of clients that cut a tool's description to the characters that they show since a version
 (docs/clients.md)."""
+
+SCRIPT_CHARS: Final = 100
+"""Caps what is said of a kept script beside its types."""
 
 CUT_CHARS: Final = 48
 """Allows for the mark that a client puts where it cuts."""
@@ -101,12 +105,19 @@ def _kept_texts(server: ServerEntry) -> _Texts | None:
 
 def _make(server: ServerEntry) -> _Texts:
     text = ServerText(server)
-    lines = [(tool, "\n".join(bare(tool, stated_output(server, tool)))) for tool in by_use(server.tools)]
+    lines = [(tool, _line(server, tool)) for tool in by_use(server.tools)]
     made = _Texts(server, text, text.whole(shared=False), text.whole(shared=True), lines)
     if server.server_id not in _texts and len(_texts) >= KEPT_SERVERS:
         del _texts[next(iter(_texts))]
     _texts[server.server_id] = [made, *_texts.get(server.server_id, [])[: KEPT_TEXTS - 1]]
     return made
+
+
+def _line(server: ServerEntry, tool: ToolEntry) -> str:
+    text = "\n".join(bare(tool, stated_output(server, tool)))
+    # The types of a kept script say little of what it does.
+    said = one_line((tool.description or "").split(".")[0], SCRIPT_CHARS) if server.is_scripts else ""
+    return f"{text} // {said}" if said else text
 
 
 async def rendered_in_thread(catalog: Catalog) -> None:

@@ -39,6 +39,7 @@ from pydantic_core import to_json
 from cellblock.base.json import is_object
 from cellblock.base.raw_json import is_light
 from cellblock.base.steps import step_for
+from cellblock.base.tasks import at_most
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire import messages, repair
 from cellblock.tools.upstream.wire.errors import AnswerUnreadable, ConnectionLost, HttpRefused
@@ -51,7 +52,7 @@ logger = logging.getLogger("cellblock.tools.upstream")
 AS_IT_IS: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 """Takes a result as `Connection` gives it."""
 
-LAST_SECONDS: Final = 1.0
+LAST_SECONDS: Final = 2.0
 """Bounds the wait for answers that are on their way where a connection is over for further calls."""
 
 ABANDON_SECONDS: Final = 5.0
@@ -148,9 +149,13 @@ class Connection(Dispatcher[TransportContext]):
     async def last_answers(self) -> None:
         """Waits a moment for the answers to calls that are under way: one of its own says more of a call than that the
         connection was lost."""
-        waiting = [one.answer for one in self._pending.values() if one.call and self.cut is None]
-        if waiting:
-            await asyncio.wait(waiting, timeout=LAST_SECONDS)
+        async with at_most(LAST_SECONDS):
+            while self.cut is None and (
+                waiting := [
+                    one.answer for one in self._pending.values() if one.call and not one.answer.done()
+                ]
+            ):
+                await asyncio.wait(waiting)
 
     # ---- the SDK's side ------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import select
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from typing import Final, TextIO, cast
 
@@ -115,7 +116,8 @@ class StdioWire:
         install: Install | None = None,
     ) -> None:
         assert process.stdin is not None and process.stdout is not None
-        self._stdin, self._stdout, self._pid = process.stdin, process.stdout, process.pid
+        self._stdin, self._stdout = process.stdin, process.stdout
+        self._process = process
         self._cap = cap
         self._holding = holding
         self._install = install
@@ -144,7 +146,7 @@ class StdioWire:
             try:
                 while chunk := await self._stdout.read(READ_BYTES):
                     if self._install is not None and self._install.running:
-                        WATCHER.add(self._pid)
+                        WATCHER.add(self._process.pid)
                         self._install.end()
                     for line in splitter.feed(chunk):
                         if isinstance(line, TooLong):
@@ -181,6 +183,8 @@ class StdioWire:
         begun = False
         try:
             await self._stdin.drain()
+            if self._has_hung_up():
+                raise ConnectionLost("the connection was closed by the server", sent=False)
             begun = True
             for start in range(0, len(body), WRITE_BYTES):
                 self._stdin.write(memoryview(body)[start : start + WRITE_BYTES])
@@ -190,6 +194,14 @@ class StdioWire:
             raise ConnectionLost("the connection was closed by the server", sent=begun) from None
         finally:
             self._turn.release()
+
+    def _has_hung_up(self) -> bool:
+        """Says whether nobody can write answers any more, which the loop may not have heard yet."""
+        reading, poll = pipe_of(self._process, 1), select.poll()
+        if reading is None:
+            return True
+        poll.register(reading, 0)
+        return bool(poll.poll(0))
 
 
 async def _finished(work: Coroutine[None, None, None]) -> None:

@@ -491,7 +491,8 @@ def _argument_counts(number: int, message: str) -> bool:
     # `const input = { state: "open" }` makes the state a string: only what is certainly wrong counts.
     literal = given.startswith('"') or given.isdigit()
     if wanted.startswith("{"):
-        return literal or _PLAIN.fullmatch(given) is not None
+        # A text may hold the JSON of one, which is taken.
+        return given.isdigit() or given in ("number", "boolean")
     return _PLAIN.fullmatch(wanted) is not None or (literal and '"' in wanted)
 
 

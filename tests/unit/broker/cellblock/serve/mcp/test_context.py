@@ -18,8 +18,9 @@ from cellblock.serve.mcp.context import (
     resource_uri,
     server_of_uri,
     text_of,
+    types_in_budget,
 )
-from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.catalog.model import SCRIPTS, Catalog, ServerEntry
 from cellblock.types.typescript import ServerText, declare_server, declare_shared
 from support.recorded_catalogs import recorded_catalog
 from support.standing_service import server
@@ -48,6 +49,22 @@ def test_a_server_beyond_the_budget_is_named_with_its_functions_and_its_resource
     assert 'declare module "@codemode/servers/large"' not in text
     assert "tool_49" in text
     assert resource_uri("large") in text
+
+
+@pytest.mark.parametrize(
+    ("described", "line"),
+    [
+        ("Does weekly. More of it.", "Promise<McpToolOutput>; // Does weekly"),
+        ("Two\nlines \u202eand */", "Promise<McpToolOutput>; // Two lines \ufffdand *\\/"),
+        (None, "Promise<McpToolOutput>;"),
+    ],
+)
+def test_what_a_kept_script_does_stands_beside_its_types(described: str | None, line: str) -> None:
+    (tool,) = server("x", "weekly").tools
+    kept = ServerEntry("scripts", "scripts", SCRIPTS, tools=(replace(tool, description=described),))
+    text = types_in_budget(catalog_of(kept, server("other", "one")), 10_000).text
+    assert text.splitlines()[1].endswith(line)
+    assert text.splitlines()[-1].endswith("Promise<McpToolOutput>;")
 
 
 async def test_declarations_are_made_once_for_the_same_definitions() -> None:

@@ -21,6 +21,7 @@ from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flood
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire import messages
+from cellblock.tools.upstream.wire.errors import ConnectionLost
 from support.http_server import Answering, serving
 from support.virtual_time import in_virtual_time
 from support.waits import until
@@ -71,6 +72,22 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
         assert session.reason == why
     finally:
         await session.close()
+
+
+async def test_a_call_to_a_server_that_has_ended_is_known_not_to_have_begun(tmp_path: Path) -> None:
+    """Also where the loop has not heard of it: it has had no turn since."""
+    config = ServerConfig(command=sys.executable, args=["-I", "-c", "import sys; sys.stdin.read(1)"])
+    with (tmp_path / "log").open("w") as log:
+        holding = Holding(Budget.of_servers(), "ends")
+        async with stdio_wire(config, stderr=log, cap=1 << 20, holding=holding) as wire:
+            (child,) = (one for one in psutil.Process().children() if config.args[-1] in one.cmdline())
+            await wire.post(b"{}", {}, "")
+            while psutil.pid_exists(child.pid):
+                # Not of asyncio: the loop is to hear of nothing.
+                time.sleep(0.01)  # noqa: ASYNC251
+            with pytest.raises(ConnectionLost) as lost:
+                await wire.post(b"{}", {}, "")
+    assert not lost.value.sent
 
 
 GREETS = SILENT.replace('"capabilities": {"tools": {}}', '"capabilities": {}')
@@ -136,8 +153,11 @@ class Forgets(Answering):
         self.answer(200)
 
 
-async def test_all_calls_of_a_session_that_is_forgotten_are_made_in_the_next(tmp_path: Path) -> None:
+async def test_all_calls_of_a_session_that_is_forgotten_are_made_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first refusal ends the connection; the others are on their way, and say as certainly that nothing began."""
+    monkeypatch.setattr("cellblock.tools.upstream.dispatcher.LAST_SECONDS", 30.0)
     with serving(Forgets) as place:
         session = UpstreamSession(
             "forgets",

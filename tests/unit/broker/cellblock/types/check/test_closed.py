@@ -303,6 +303,9 @@ async def test_a_list_equals_no_text(closed: Closed) -> None:
 async def test_what_stands_for_the_one_object_that_a_tool_takes_is_told(closed: Closed) -> None:
     [fault] = (await closed("await t.get_issue(10);")).faults
     assert fault.hint == "It is declared as `get_issue(input: { id: number })`."
+    # JSON text is taken for what it holds.
+    code = "await t.get_issue(JSON.stringify({ id: 1 })); await t.edit({ path: 'a', edits: JSON.stringify([{}]) });"
+    assert (await closed(code)).faults == ()
 
 
 async def test_a_text_has_nothing_of_a_number(closed: Closed) -> None:
