@@ -36,7 +36,7 @@ REST_SECONDS: Final = 5.0
 
 
 def held(when: str, daemon: Daemon) -> list[str]:
-    """The row of a table; upstream servers are not ours."""
+    # Upstream servers are not ours.
     found = Counter[str]()
     for process in tree(daemon.process.pid):
         with contextlib.suppress(psutil.Error):

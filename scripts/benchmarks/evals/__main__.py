@@ -131,10 +131,8 @@ async def measure(options: argparse.Namespace) -> None:
                     try:
                         one = await attempt(made, model, task, folder)
                     except Waiting:
-                        one = None
-            if one is None:
-                waiting += 1
-                continue
+                        waiting += 1
+                        continue
             say(f"{arm}, {task['name']}: {'right' if one['last'] else 'WRONG'}, {one['calls']} calls")
             found.setdefault(arm, []).append({"task": task["name"], **one})
     print(

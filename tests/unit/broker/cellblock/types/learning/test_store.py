@@ -22,11 +22,11 @@ from cellblock.types.learning.observation import Observation, ToolKey, fingerpri
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.shape import shape_of
 from cellblock.types.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, TABLES, Memory, Observations
+from support.params import mostly
 from support.postgresql import Cutting, Postgres
 from support.shared_rows import KEY as KEY_BYTES
 from support.shared_rows import AnyStore
 
-KILLS = 20
 KEY = ToolKey("files", "read", "0" * 16)
 
 
@@ -137,10 +137,11 @@ def killed_while_it_writes(path: Path, delay: float) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_kills_while_it_writes(path: Path) -> None:
+@pytest.mark.parametrize("kills", mostly([5], [5, 40]))
+def test_kills_while_it_writes(path: Path, kills: int) -> None:
     chance = Random(0)
     before = 0
-    for _ in range(KILLS):
+    for _ in range(kills):
         said, held = killed_while_it_writes(path, chance.uniform(0.0, 0.02))
         assert said > before, "the writer wrote nothing, so the kill proves nothing"
         assert said <= held <= said + 1, "more than the last write is lost, or one was written twice"
