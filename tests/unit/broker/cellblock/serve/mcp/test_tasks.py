@@ -23,6 +23,7 @@ from cellblock.serve.mcp.run_tool import RunTool
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams
 from cellblock.serve.mcp.tasks import Tasks
 from cellblock.serve.service import Owner
+from cellblock.serve.splices import Splices
 
 RUN, ANN, BOB = "0123456789abcdef", "token:ann", "token:bob"
 FORMS = {"elicitation": {"form": {}}}
@@ -67,7 +68,9 @@ def front(runs: Runs) -> Front:
     service = SimpleNamespace(
         parked_runs=runs, front_config=SimpleNamespace(state_dir=None), run_request=run_request
     )
-    return Front(cast("Any", service), lambda context: Owner(cast("Any", context).principal, "one"))
+    return Front(
+        cast("Any", service), lambda context: Owner(cast("Any", context).principal, "one"), Splices()
+    )
 
 
 def context(
