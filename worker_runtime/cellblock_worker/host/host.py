@@ -329,9 +329,6 @@ class Host:
     def worker_returned(self, worker: Worker) -> None:
         """Gives a process to the next run of its key, or keeps it for that; not when none can come."""
         now = time.monotonic()
-        if self._reusable.is_surplus(worker):
-            worker.kill("host_stopping")
-            return
 
         def fits(waiting: Waiting) -> bool:
             return worker.may_have(waiting.run, gives_way=self._waiting.gives_way(waiting.run.lane, now))

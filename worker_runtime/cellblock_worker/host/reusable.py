@@ -9,8 +9,6 @@ to take: the mean of its own runs, or the time of a context. Runs wait in their 
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -23,20 +21,8 @@ from cellblock_worker.worker.worker import Worker
 BOOT_SECONDS: Final = 0.05
 """Bounds the wait that is expected: as long as the boot that it saves."""
 
-HELD_UP_SECONDS: Final = 0.25
-"""Bounds the wait that is expected where as many processes of the key as there are cores have waited for a core for as
-long as they have run: one more would only take a core from them."""
-
-SPARE: Final = 2
-"""Allows so many processes of a key more than there are cores where they wait for those."""
-
-CORES: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
 WAIT_SECONDS: Final = 0.1
 """Bounds the wait itself: a run may take longer than those before it, and a busy machine has to find a core."""
-
-LONGEST_SECONDS: Final = 1.0
-"""Bounds it where those processes wait for cores."""
 
 SURPLUS_SECONDS: Final = 1.0
 """Keeps idle processes of one key beside the one that was used last: those of a burst, of which the next may come at
@@ -86,18 +72,14 @@ class ReusableWorkers:
     def join(self, waiting: Waiting, *, gives_way: bool) -> bool:
         """Has a run wait for a worker that is likely to be ready soon; whether there is one. None is idle for it."""
         key = waiting.run.key
-        workers = [
-            worker
+        times = [
+            worker.ready_in
             for worker in self._of_key.get(key, ())
             if worker.may_have(waiting.run, gives_way=gives_way)
         ]
-        rates = [1 / seconds for worker in workers if (seconds := worker.ready_in)]
-        if not rates:
-            return False
+        rate = sum(1 / seconds for seconds in times if seconds)
         ahead = sum(1 for other, _ in self._waiting.values() if other.run.key == key)
-        # Of those whose first run is not over as much is expected as of the others.
-        wait = (ahead + 1) / (sum(rates) * len(workers) / len(rates))
-        if wait > (HELD_UP_SECONDS if _are_held_up(workers) else BOOT_SECONDS):
+        if ahead + 1 > rate * BOOT_SECONDS:
             return False
         timer = self._loop.call_later(WAIT_SECONDS, self._late, waiting)
         self._waiting[waiting.token] = (waiting, timer)
@@ -126,12 +108,6 @@ class ReusableWorkers:
             self.leave(waiting.token)
         return all_waiting
 
-    def is_surplus(self, worker: Worker) -> bool:
-        """Says whether the other processes of a worker's key are enough: its brief runs wait for cores."""
-        of_key = self._of_key.get(worker.key, [])
-        is_brief = (worker.ready_in or HELD_UP_SECONDS) <= HELD_UP_SECONDS / 2
-        return len(of_key) > CORES + SPARE and is_brief and _are_held_up(of_key)
-
     def over(self, most: int) -> list[Worker]:
         """Returns the idle workers over so many in all, those first that have waited longest."""
         idle = [worker for of_key in self._of_key.values() for worker in _idle(of_key)]
@@ -157,17 +133,8 @@ class ReusableWorkers:
         ]
 
     def _late(self, waiting: Waiting) -> None:
-        held_up = _are_held_up(self._of_key.get(waiting.run.key, []))
-        if held_up and time.monotonic() - waiting.since < LONGEST_SECONDS:
-            timer = self._loop.call_later(WAIT_SECONDS, self._late, waiting)
-            self._waiting[waiting.token] = waiting, timer
-            return
         self.leave(waiting.token)
         self._give_up(waiting)
-
-
-def _are_held_up(workers: list[Worker]) -> bool:
-    return sum(worker.is_held_up for worker in workers) >= CORES
 
 
 def _idle_since(worker: Worker) -> float:

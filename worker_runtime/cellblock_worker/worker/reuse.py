@@ -54,7 +54,6 @@ class Bond:
     Attributes:
         served: Runs that it has had, and whose end is told.
         seconds: The mean of how long a run took of late, from its lease to the next context; None before the first.
-        is_held_up: Whether the last run has waited for a core for as long as it has run, or longer.
         is_over: Whether the process ends with the run that it has.
     """
 
@@ -63,8 +62,6 @@ class Bond:
     since: float
     served: int = 0
     seconds: float | None = None
-    is_held_up: bool = False
-    _scheduled: tuple[int, int] = (0, 0)
     is_over: bool = False
 
     @classmethod
@@ -85,12 +82,9 @@ class Bond:
         is_young = self.served + 1 < MAX_RUNS and time.monotonic() - self.since < MAX_AGE_SECONDS
         return is_young and not self.is_over
 
-    def took(self, seconds: float, scheduled: tuple[int, int]) -> None:
-        """Counts the time of a run into the mean, of which it is a quarter; `scheduled` is of all runs until now, as
-        `UsageReader.scheduled` gives it."""
+    def took(self, seconds: float) -> None:
+        """Counts the time of a run into the mean, of which it is a quarter."""
         self.seconds = seconds if self.seconds is None else self.seconds + (seconds - self.seconds) / 4
-        ran, waited = (now - before for now, before in zip(scheduled, self._scheduled, strict=True))
-        self._scheduled, self.is_held_up = scheduled, waited >= ran > 0
 
     def within(self, usage: Usage) -> bool:
         """Says whether the process, without a run, is about as it was before its first one."""

@@ -61,9 +61,6 @@ class UsageReader:
         self._pid = pid
         self._clock = cpu_clock(pid)
         self._status = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC) if _LINUX else -1
-        self._scheduled = -1
-        with contextlib.suppress(OSError):
-            self._scheduled = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def cpu_seconds(self) -> float:
         """Returns the CPU time, user and system, of all threads, to the nanosecond."""
@@ -86,14 +83,6 @@ class UsageReader:
         memory = _field(status, b"VmHWM:"), _field(status, b"VmData:"), _field(status, b"VmSize:")
         return Usage(self.cpu_seconds(), *memory)
 
-    def scheduled(self) -> tuple[int, int]:
-        """Returns for how many nanoseconds the first thread has run, and waited for a core; zeros where the kernel does
-        not count that."""
-        if self._scheduled < 0:
-            return 0, 0
-        ran, waited, _ = os.pread(self._scheduled, FILE_BYTES, 0).split()
-        return int(ran), int(waited)
-
     def forget_peak(self) -> None:
         """Has the kernel count the peak resident size anew, from the present one on, where it lets this process."""
         with (
@@ -104,10 +93,9 @@ class UsageReader:
 
     def close(self) -> None:
         """Ends the looks: each later one raises OSError."""
-        for opened in (self._status, self._scheduled):
-            if opened >= 0:
-                os.close(opened)
-        self._status = self._scheduled = -1
+        if self._status >= 0:
+            os.close(self._status)
+            self._status = -1
 
 
 def read_usage(pid: int) -> Usage:

@@ -204,11 +204,6 @@ class Worker:
         return CONTEXT_SECONDS if self.state is State.RETURNING else self._bond and self._bond.seconds
 
     @property
-    def is_held_up(self) -> bool:
-        """Says whether the worker's last run has waited for a core for as long as it has run."""
-        return self._bond is not None and self._bond.is_held_up
-
-    @property
     def cpu_reported(self) -> float:
         """Returns the CPU seconds that `worker_computes` has told of its run."""
         return self._watch.reported if self._watch is not None else 0.0
@@ -475,12 +470,12 @@ class Worker:
         assert self._bond is not None
         self._tell_tidied()
         try:
-            usage, scheduled = self._usage.read(), self._usage.scheduled()
+            usage = self._usage.read()
         except OSError as error:
             self.kill("crashed", f"it cannot be looked at: {error.strerror or error}")
             return
         self.idle_since = time.monotonic()
-        self._bond.took(self.idle_since - self._started, scheduled)
+        self._bond.took(self.idle_since - self._started)
         # Should it be gone at its next lease: what earlier runs have used is not that one's.
         self._cpu_at_lease = usage.cpu_seconds
         if self._bond.within(usage):

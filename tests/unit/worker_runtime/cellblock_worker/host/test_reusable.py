@@ -24,7 +24,6 @@ class Process:
     ready_in: float | None = 0.002
     fits: bool = True
     is_lowered: bool = False
-    is_held_up: bool = False
 
     @property
     def state(self) -> State:
@@ -140,7 +139,7 @@ async def test_a_run_that_a_process_may_not_have_waits_for_the_next_one() -> Non
         ([BOOT_SECONDS * 1.1], 0),
         ([BOOT_SECONDS / 5], 5),
         ([BOOT_SECONDS, BOOT_SECONDS / 2], 3),
-        ([None, BOOT_SECONDS / 2], 4),
+        ([None, BOOT_SECONDS / 2], 2),
         ([None], 0),
     ],
 )
@@ -150,33 +149,6 @@ async def test_as_many_wait_as_are_served_before_a_boot_is_over(
     workers = _with(*(Process("a", ready_in=seconds) for seconds in times))
     assert sum(workers.join(_waiting(bytes([number])), gives_way=False) for number in range(9)) == joined
     assert len(workers.clear()) == joined
-
-
-@pytest.mark.parametrize(("held_up", "joined"), [(0, 1), (1, 1), (2, 7)])
-async def test_more_wait_where_a_process_more_would_only_take_a_core_from_the_others(
-    monkeypatch: pytest.MonkeyPatch, held_up: int, joined: int
-) -> None:
-    monkeypatch.setattr(reusable, "CORES", 2)
-    processes = [
-        Process("a", ready_in=BOOT_SECONDS * 1.4, is_held_up=number < held_up) for number in range(2)
-    ]
-    workers = _with(*processes)
-    assert sum(workers.join(_waiting(bytes([number])), gives_way=False) for number in range(9)) == joined
-    workers.clear()
-
-
-async def test_those_that_wait_for_cores_become_fewer_if_their_runs_are_brief(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reusable, "CORES", 2)
-    five: list[Any] = [Process("a", ready_in=0.1, is_held_up=number < 2) for number in range(5)]
-    workers = _with(*five, *[Process("b") for _ in range(5)])
-    assert workers.is_surplus(five[0])
-    five[0].ready_in = 0.2
-    assert not workers.is_surplus(five[0]), "the others would be too few"
-    workers.discard(five[1])
-    assert not workers.is_surplus(five[4])
-    assert not _with(*[Process("a") for _ in range(9)]).is_surplus(five[4])
 
 
 async def test_who_leaves_waits_no_longer() -> None:
