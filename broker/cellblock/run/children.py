@@ -100,16 +100,17 @@ class Children:
             raise _refusal(name, "the pool has one place, which its caller has", "Raise pool.capacity to 2.")
         calls, context = outer.calls, outer.calls.context
         limits = context.limits
-        lent = await lender.lend()
-        cpu_ms, log_bytes = min(lent.cpu_ms, limits.max_cpu_ms), min(lent.log_bytes, limits.max_log_bytes)
-        left_ms = int((calls.clock.left - HOST_GRACE_SECONDS) * 1000)
-        used = cpu_ms, log_bytes
+        used = 0, 0
         try:
+            lent = await lender.lend()
+            cpu_ms, log_bytes = min(lent.cpu_ms, limits.max_cpu_ms), min(lent.log_bytes, limits.max_log_bytes)
+            left_ms = int((calls.clock.left - HOST_GRACE_SECONDS) * 1000)
             if not (cpu_ms and lent.memory_bytes and left_ms > 0):
-                used = 0, 0
                 raise _refusal(
                     name, "its caller has used up its time, or its memory", "Call fewer scripts in one run."
                 )
+            # All of it, until the response says otherwise.
+            used = cpu_ms, log_bytes
             request["limits"] = {
                 "timeoutMs": left_ms,
                 "maxCpuMs": cpu_ms,

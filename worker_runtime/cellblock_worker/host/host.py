@@ -407,13 +407,12 @@ class Host:
             case protocol.Pause() | protocol.Resume():
                 if (worker := self._run_of(link, token)) is not None and not worker.hold_clock(message):
                     logger.error("dropped a %s of the broker that does not fit the run's clock", message.t)
-            case protocol.Lend() | protocol.Repay():
-                if (worker := self._run_of(link, token)) is None:
-                    pass
-                elif isinstance(message, protocol.Repay):
-                    worker.repay(message)
-                else:
+            case protocol.Lend():
+                if (worker := self._run_of(link, token)) is not None:
                     self._relay(link, token, worker.lend().packed())
+            case protocol.Repay():
+                if (worker := self._run_of(link, token)) is not None:
+                    worker.repay(message)
             case protocol.Last():
                 if (worker := self._run_of(link, token)) is not None:
                     worker.end_with_run()

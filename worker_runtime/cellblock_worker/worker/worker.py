@@ -313,9 +313,10 @@ class Worker:
 
     def _take(self, cpu_ms: int, memory_bytes: int, log_bytes: int) -> None:
         """Takes so much of what its run may use, or gives it back where that is negative. Raises OSError."""
-        confinement.take_memory(self.pid, memory_bytes)
+        # A group that is full refuses: then nothing is taken.
         if self._group is not None:
             self._group.take(memory_bytes)
+        confinement.take_memory(self.pid, memory_bytes)
         self._memory.lent_bytes += memory_bytes
         self._hearing.logs.lend(log_bytes)
         if self._watch is not None:
