@@ -218,9 +218,10 @@ class Printer:
         prose, facts = one.doc[: one.prose], one.doc[one.prose :]
         if not self._reading:
             return short_comment(prose, facts, "  ")
-        if isinstance(one.shape, Array):
+        shape = self._definitions[one.shape.key].shape if isinstance(one.shape, Ref) else one.shape
+        if isinstance(shape, Array):
             # A tuple says it itself.
-            facts = [fact for fact in facts if fact != f"@minItems {one.shape.required}"]
+            facts = [fact for fact in facts if fact != f"@minItems {shape.required}"]
         if prose and self._described.get(one.key) == prose:
             prose = ()
         elif prose:
