@@ -150,7 +150,7 @@ async def find_faults(
         asked = complaint.code in MEMBER | KEY and not complaint.name.isdigit()
         names = await warm.names_at(complaint.position, script.typescript) if asked else []
         members = [name for name in names if name != complaint.name]
-        if complaint.guard and not (script.closed and _asks_in_vain(complaint, members, script.code)):
+        if complaint.guard and not (script.closed and _asks_in_vain(complaint, members)):
             continue
         if complaint.name.isdigit() and (only := _ONLY_MEMBER.fullmatch(complaint.receiver or "")):
             members = [only[1]]
@@ -183,23 +183,15 @@ def _of_few(script: Script, observed: Mapping[str, ToolOutput]) -> bool:
     return any(re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", script.code) for name in few)
 
 
-def _asks_in_vain(complaint: Complaint, members: Sequence[str], code: str) -> bool:
+def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     """Says whether a script that asks for a member means one that is there: it is written the same but for case and
     `_`, or the script takes a default for it and reads nothing that is there."""
-    if complaint.name in ASKED_OF_ANY or not is_of_object(complaint):
+    if complaint.name in ASKED_OF_ANY or complaint.read is None or not is_of_object(complaint):
         return False
-    if complaint.guard == "defaulted" and members:
-        meant = members
-    else:
-        meant = [name for name in members if letters(name) == letters(complaint.name)]
-    before = """[.{,[\"']"""
-    if of := re.escape(complaint.subject):
-        if re.search(rf"\}}\s*=\s*{of}(?![\w$])", code):
-            return False
-        before = rf"(?<![\w$.]){of}\s*\??\."
-    return bool(meant) and not any(
-        re.search(rf"{before}\s*{re.escape(name)}(?![\w$])(?!\s*:)", code) for name in meant
-    )
+    meant = {*members}
+    if complaint.guard != "defaulted" or not members:
+        meant = {name for name in members if letters(name) == letters(complaint.name)}
+    return bool(meant) and complaint.read.isdisjoint(meant)
 
 
 def _absent(complaint: Complaint) -> str:

@@ -163,6 +163,9 @@ class Complaint:
     guard: Guard = ""
     """Says whether the script asks if a member is there, and takes a default in its place."""
 
+    read: frozenset[str] | None = None
+    """Holds, where it asks, the members that it reads of the same; None where these may be any."""
+
 
 def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -> Complaint:
     """Gives the same complaint about another key of the literal; its place counts from 0."""
@@ -203,7 +206,7 @@ def judge(
     if not (found or texts or plain or boxed):
         return []
     source = ParsedScript(code, typescript)
-    comparisons = Comparisons(source.root, declarations)
+    comparisons = Comparisons(source.nodes, declarations)
     numbered = [_numbered(*place, source, JSON_TEXT) for place in source.json_texts.misread(texts)]
     numbered += [_numbered(*place, source, "string") for place in source.json_texts.counted(plain)]
     numbered += [
@@ -293,18 +296,20 @@ def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: 
     last = [found[2] for found in _ON_TYPE.finditer(made.message)][-1]
     read, is_text = _read_of(node), last == "string" or is_json_text(last)
     line, column = made.position
+    subject = _subject(node, source)
     return replace(
         made,
         name=match[1],
         receiver=last if is_json_text(last) else match[2],
         # What could stand in a text is asked for in it, not in front of it.
         position=(line, column + (node.type == "string")),
-        subject=_subject(node, source),
+        subject=subject,
         tool=source.json_texts.tool(read) if is_json_text(match[2]) or is_text else None,
         element_at=source.position(read)
         if read is not None and read.type == "subscript_expression"
         else None,
         guard=guard,
+        read=source.names_read(read if subject else None) if guard else None,
     )
 
 
