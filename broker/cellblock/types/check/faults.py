@@ -35,12 +35,14 @@ from cellblock.types.check.verdict import (
     ASKED_OF_ANY,
     BRACKETS,
     CHARACTERS,
+    DATED,
     EXPORT,
     ITS_CHARACTERS,
     JSON_TEXT,
     KEY,
     LIST,
     MEMBER,
+    MISUSED,
     NAME,
     NUMBERED,
     SPREAD,
@@ -62,6 +64,9 @@ MAX_RECEIVER_CHARS: Final = 100
 """Bounds the characters of the type that lacks a member: the hint names what it has."""
 
 _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
+_OF_DATE: Final = '@format — "date'
+"""Stands in the compiler's description of a member that is the text of a date."""
+
 _OF_LISTS: Final = frozenset(
     ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
 )
@@ -143,7 +148,11 @@ async def find_faults(
             break
         if not script.closed and complaint.code in MEMBER | CHARACTERS and _of_few(script, observed):
             continue
-        if complaint.code in (ADDED_TEXT, LIST) and not script.closed:
+        if complaint.code in (ADDED_TEXT, LIST, MISUSED, DATED) and not script.closed:
+            continue
+        if complaint.code == DATED and _OF_DATE not in await warm.described_at(
+            complaint.position, script.typescript
+        ):
             continue
         if complaint.code == SPREAD and not await _spreads_json_text(complaint, script, warm):
             continue
@@ -298,6 +307,10 @@ def hint_of(
         return _comparison_hint(complaint)
     if complaint.code == ADDED_TEXT:
         return f"Add `Number({complaint.subject or '…'})`."
+    if complaint.code == MISUSED:
+        return complaint.subject
+    if complaint.code == DATED:
+        return f"Take their times: `Date.parse({complaint.subject or '…'})`."
     if complaint.code == LIST:
         return f"Use `{complaint.subject or '…'}.includes(…)`."
     if is_json_text(complaint.receiver or ""):

@@ -17,7 +17,7 @@ from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
 from cellblock.script.trees import field, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
-from cellblock.types.check.parsed import ParsedScript, Tool, literal_around
+from cellblock.types.check.parsed import ParsedScript, Tool, literal_around, text_of
 
 MAX_SUBJECT_CHARS: Final = 60
 
@@ -48,6 +48,15 @@ ADDED_TEXT: Final = -1
 
 LIST: Final = -2
 """Names a finding of our own: a list is compared with a text."""
+
+MISUSED: Final = -3
+"""Names a finding of our own: what the language has is never meant so; `subject` says what is."""
+
+OPERANDS: Final = frozenset({2362, 2363})
+"""Name the findings of what is subtracted, and is no number."""
+
+DATED: Final = -4
+"""Names a finding of our own among these: the text of a date is subtracted."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
@@ -201,7 +210,7 @@ def judge(
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
-    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED
+    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED | OPERANDS
     found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
     if not (found or texts or plain or boxed):
         return []
@@ -235,7 +244,7 @@ def _complaint(
 ) -> Complaint | None:
     number, message = int(item["code"]), str(item["message"])
     wanted = _BIGINT_FOR.search(message)
-    if _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
+    if number not in OPERANDS and _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
         # Inputs take them as integers.
         return None
     start, end = item["range"]["start"], item["range"]["end"]
@@ -266,6 +275,12 @@ def _complaint(
         return replace(made, code=REQUIRE, name="require", module=specifier[1] if specifier else "")
     if message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
         return replace(made, code=ADDED_TEXT, name=source.text(added), subject=_short(added, source))
+    if number in OPERANDS:
+        member, said = field(node, "property"), "Text is subtracted, which gives no number."
+        at_member = source.position(member or node)
+        return replace(made, code=DATED, message=said, position=at_member, subject=_short(node, source))
+    if (misuse := _misuse(number, node, source)) is not None:
+        return replace(made, code=MISUSED, message=misuse[0], subject=misuse[1])
     if number in ADDED - ARGUMENT:
         return None
     if number in COMPARISON and (compared := comparisons.list_compared(message, node)) is not None:
@@ -347,6 +362,19 @@ def _added(node: Node) -> Node | None:
         return None
     added = field(around, "right")
     return None if added is None or added.type in ("string", "template_string") else added
+
+
+def _misuse(number: int, node: Node, source: ParsedScript) -> tuple[str, str] | None:
+    """Says what is wrong with `Math.max(list)` and `x = x.push(…)`, and what to write."""
+    around, text = node.parent, source.text(node)
+    if number == 2322 and (called := field(around, "right", "function")) is not None:
+        name = text_of(field(called, "property")).decode()
+        if name in ("push", "unshift") and text_of(field(called, "object")) == text_of(node):
+            return f"`{text}.{name}` gives the new length.", f"Leave out `{text} =`."
+    function = text_of(field(around.parent if around is not None else None, "function")).decode()
+    if number == 2345 and function in ("Math.max", "Math.min"):
+        return f"`{function}` takes numbers.", f"Spread a list of them: `{function}(...{text})`."
+    return None
 
 
 def _may_be_in_itself(read: Node | None, source: ParsedScript) -> bool:
