@@ -16,18 +16,6 @@ from cellblock.tools.schemas.keywords import subschemas
 
 Draft = Literal["draft-07", "2020-12"]
 
-_SCHEMA_WORDS = """
-$defs additionalItems additionalProperties allOf anyOf contains contentSchema definitions dependencies dependentSchemas
-else if items not oneOf patternProperties prefixItems properties propertyNames then
-"""
-SCHEMA_WORDS = frozenset(_SCHEMA_WORDS.split())
-"""Lists the keywords that hold schemas."""
-
-ANNOTATIONS = frozenset(
-    ("title", "description", "$comment", "default", "examples", "deprecated", "readOnly", "writeOnly")
-)
-"""Holds the keywords that assert nothing."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Location:
@@ -94,9 +82,8 @@ class Document:
         uri, _, fragment = reference.partition("#")
         if at.is_foreign or uri not in ("", self._id):
             return None
-        fragment = unquote(fragment)
-        if fragment[:1] not in ("", "/"):
-            return self._anchors.get(fragment)
+        if (name := unquote(fragment))[:1] not in ("", "/"):
+            return self._anchors.get(name)
         here = self.root
         try:
             for step in pointer_steps(fragment):
@@ -118,9 +105,8 @@ class Document:
                 continue
             seen.add(here.key)
             identifier = str(schema.get(self._id_key))
-            names = [identifier[1:] if identifier[:1] == "#" else None]
-            for name in (*names, schema.get("$anchor"), schema.get("$dynamicAnchor")):
-                if isinstance(name, str):
-                    found[name] = here
+            named = identifier[1:] if identifier[:1] == "#" else None
+            names = (named, schema.get("$anchor"), schema.get("$dynamicAnchor"))
+            found |= {name: here for name in names if isinstance(name, str)}
             waiting += (self.child(here, part, keyword) for keyword, _, part in subschemas(schema))
         return found

@@ -29,8 +29,8 @@ MAX_EXAMPLE_CHARS: Final = 2_000
 """Sets the longest example, in characters of JSON: it ends up in a model's context."""
 MAX_DEPTH: Final = 12
 """Sets the deepest nesting of a made-up example, references included."""
-MAX_WORK: Final = 1_000
-"""Bounds the schema objects and properties looked at for one attempt."""
+MAX_WORK: Final = 3_000
+"""Bounds the schema objects, alternatives and properties looked at for one attempt."""
 ATTEMPTS: Final = 6
 """Bounds the ways tried: with and without the schema's hints, and with different alternatives."""
 

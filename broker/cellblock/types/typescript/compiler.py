@@ -22,14 +22,14 @@ from cellblock.tools.schemas.alternatives import (
     kinds_of,
     literals_of,
 )
-from cellblock.tools.schemas.document import (
+from cellblock.tools.schemas.document import TRUE, Document, Location, as_list, as_object
+from cellblock.tools.schemas.keywords import (
     ANNOTATIONS,
-    SCHEMA_WORDS,
-    TRUE,
-    Document,
-    Location,
-    as_list,
-    as_object,
+    BELOW_LIST,
+    BELOW_ONE,
+    IN_PLACE_LIST,
+    IN_PLACE_ONE,
+    MAPS,
 )
 from cellblock.types.typescript.docs import Docs
 from cellblock.types.typescript.limits import (
@@ -66,6 +66,7 @@ from cellblock.types.typescript.shapes import (
 from cellblock.types.typescript.text import pascal_case, string_literal
 
 _WRAPPER_WORDS = ANNOTATIONS | {"$defs", "definitions"}
+_SCHEMA_WORDS = frozenset({*IN_PLACE_ONE, *IN_PLACE_LIST, *BELOW_ONE, *BELOW_LIST, *MAPS})
 _MAX_HOPS = 32
 _MAX_EXACT = 2**53
 _EXACT = Union((Keyword("number"), Keyword("bigint")))
@@ -287,7 +288,7 @@ def _scalar(value: str | float | bool) -> Literal:
 def _name_hint(locations: list[Location]) -> str:
     # The last step that a person chose: `$defs/Node` gives Node, `properties/tags/items` gives Tags.
     steps = (step for location in locations for step in reversed(location.pointer))
-    names = (pascal_case(step) for step in steps if not step.isdigit() and step not in SCHEMA_WORDS)
+    names = (pascal_case(step) for step in steps if not step.isdigit() and step not in _SCHEMA_WORDS)
     return next(filter(None, names), "")
 
 
