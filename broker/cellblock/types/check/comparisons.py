@@ -15,6 +15,7 @@ from tree_sitter import Node
 
 from cellblock.base.suggest import nearest_names
 from cellblock.script.trees import Nodes, field, operator_of
+from cellblock.types.check.parsed import AROUND, EQUALITIES
 
 COMPARISON: Final = frozenset({2367, 2678})
 """Lists the codes of comparisons with operators, and in a `switch`."""
@@ -40,9 +41,7 @@ _COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="
 """Matches a comparison with a text, on either side."""
 
 _SCALARS: Final = frozenset(["string", "number"])
-_EQUALITIES: Final = frozenset(["==", "!=", "===", "!=="])
 _JOINED: Final = frozenset(["||", "&&"])
-_AROUND: Final = frozenset(["parenthesized_expression", "await_expression", "non_null_expression"])
 _ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
 """Names nodes in which a text is no value of what is around them."""
 _GIVING: Final = (
@@ -176,7 +175,7 @@ def _operands(node: Node) -> tuple[Node, Node] | None:
 
 
 def _bare(node: Node) -> Node:
-    while node.type in _AROUND and node.named_children:
+    while node.type in AROUND and node.named_children:
         node = node.named_children[0]
     return node
 
@@ -199,7 +198,7 @@ def _texts_in(value: Node) -> Iterator[Node]:
         if node.type in ("string", "template_string"):
             yield node
         elif node.type == "binary_expression":
-            if operator_of(node) not in _EQUALITIES:
+            if operator_of(node) not in EQUALITIES:
                 stack.extend(node.named_children)
         elif node.type == "ternary_expression":
             stack.extend(node.named_children[1:])
@@ -226,7 +225,7 @@ def _alternatives(node: Node) -> bytes:
     if node.type == "binary_expression" or case is None or case.parent is None:
         top = node
         while (parent := top.parent) is not None and (
-            parent.type in _AROUND or operator_of(parent) in _JOINED
+            parent.type in AROUND or operator_of(parent) in _JOINED
         ):
             top = parent
         return _text(top)

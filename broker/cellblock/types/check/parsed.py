@@ -288,12 +288,12 @@ _MAX_TEXT: Final = 2_000
 
 _BLANKS: Final = re.compile(rb"\s+")
 _PATHS: Final = frozenset({"identifier", "member_expression", "subscript_expression"})
-_AROUND: Final = frozenset(
+AROUND: Final = frozenset(
     {"parenthesized_expression", "non_null_expression", "await_expression", "expression_statement"}
 )
 _NOTHING: Final = frozenset({"undefined", "null"})
 _CHOICES: Final = frozenset({"??", "||", "&&"})
-_EQUALITIES: Final = frozenset({"==", "!=", "===", "!=="})
+EQUALITIES: Final = frozenset({"==", "!=", "===", "!=="})
 _ASKING_CALLS: Final = frozenset({b"Array.isArray", b"Boolean"})
 _CONDITIONS: Final = (
     "if_statement",
@@ -399,7 +399,7 @@ class Guards:
             return
         if operator in _CHOICES:
             self._ask(left)
-        elif operator in _EQUALITIES:
+        elif operator in EQUALITIES:
             for one, other in ((left, right), (right, left)):
                 if other.type in _NOTHING:
                     self._ask(one)
@@ -423,7 +423,7 @@ class Guards:
             here = stack.pop()
             if here.type in _PATHS:
                 self._asked.add(text_of(here))
-            elif here.type in _AROUND or operator_of(here) in {"!", *_CHOICES}:
+            elif here.type in AROUND or operator_of(here) in {"!", *_CHOICES}:
                 stack.extend(here.named_children)
 
 

@@ -15,7 +15,7 @@ from tree_sitter import Node
 
 from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
-from cellblock.script.trees import field, operator_of
+from cellblock.script.trees import arguments_of, field, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.parsed import ParsedScript, Tool, literal_around, text_of
 
@@ -401,8 +401,7 @@ def _listed(node: Node, source: ParsedScript) -> Node | None:
     parent = node.parent
     if parent is None or parent.type != "member_expression" or source.text(parent) not in _LISTS:
         return None
-    arguments = field(parent.parent, "arguments")
-    return next(iter(arguments.named_children), None) if arguments is not None else None
+    return next(iter(arguments_of(parent.parent)), None)
 
 
 def _read_of(node: Node) -> Node | None:
