@@ -29,7 +29,7 @@ MAX_EXAMPLE_CHARS: Final = 2_000
 """Sets the longest example, in characters of JSON: it ends up in a model's context."""
 MAX_DEPTH: Final = 12
 """Sets the deepest nesting of a made-up example, references included."""
-MAX_WORK: Final = 3_000
+MAX_WORK: Final = 1_000
 """Bounds the schema objects, alternatives and properties looked at for one attempt."""
 ATTEMPTS: Final = 6
 """Bounds the ways tried: with and without the schema's hints, and with different alternatives."""
@@ -126,6 +126,16 @@ def _candidates(schema: dict[str, Any]) -> Iterator[Any]:
             continue
 
 
+class _Followed(Alternatives):
+    """Gives no alternatives of what is not known."""
+
+    def target(self, reference: str, here: Location) -> Location:
+        found = super().target(reference, here)
+        if found is None:
+            raise _Impossible
+        return found
+
+
 class _Maker:
     """Makes one attempt at an example.
 
@@ -139,11 +149,11 @@ class _Maker:
         self._hints = hints
         self._alternative = alternative
         self._left = MAX_WORK
-        self._alternatives = Alternatives(document, self._spend, lambda message, at: None)
+        self._alternatives = _Followed(document, self._spend, lambda message, at: None)
 
     def make(self, locations: list[Location], depth: int = 0, variant: int = 0) -> Any:
         """Makes a value that fits all of some schemas; different ones for different variants, where that is easy."""
-        self._spend(1)
+        self._spend(2)
         found = sorted(self._alternatives.expand(locations), key=lambda one: kinds_of(one) == ["null"])
         self._spend(sum(map(len, found)))
         if depth > MAX_DEPTH or not found:
