@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
 # Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
+from support.cellblock_zygote import fork_hosts
 from support.entries import REUSE
 from support.public_servers import (
     git_repository,
@@ -75,6 +76,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Has brokers fork their hosts, where a test is not of hosts."""
+    fork_hosts("integration" in item.path.parts and item.get_closest_marker("real_host") is None)
 
 
 # A loaded machine must not turn a slow example into a failure; pytest's own timeout still holds.
