@@ -167,11 +167,7 @@ class LoginPages:
         refused = await challenge_of(target, TOKEN_SECONDS)
         oauth = self._settings().cellblock.http.oauth
         login = kept_logins(target.auth, self._store, oauth)(server, target.config, person)
-        if (
-            refused is not None
-            and login is not None
-            and await login.renewed(None, refused.request, refused) is None
-        ):
+        if refused is not None and login is not None and await login.renewed(None, refused) is None:
             why, _ = login.trouble()
             raise LoginError(f"{person} has no access to {server}: {why}.", hint="Ask who runs it.")
         logger.info("%s has logged in to %s", person, server)
