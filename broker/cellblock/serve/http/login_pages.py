@@ -239,10 +239,11 @@ class LoginPages:
         return self._cookie(request) or secrets.token_urlsafe(32)
 
     def _redirect(self, url: str, secret: str, base: str) -> Response:
-        secure = "; Secure" if base.startswith("https:") else ""
+        response = Response(None, HTTPStatus.SEE_OTHER, {**_HEADERS, "location": url})
+        secure, seconds = base.startswith("https:"), int(BEGUN_SECONDS)
         # Lax: the authorization server's redirect comes from another site.
-        cookie = f"{_cookie_name(base)}={secret}; HttpOnly; SameSite=Lax; Path=/; Max-Age={BEGUN_SECONDS:.0f}{secure}"
-        return Response(None, HTTPStatus.SEE_OTHER, {**_HEADERS, "location": url, "set-cookie": cookie})
+        response.set_cookie(_cookie_name(base), secret, seconds, secure=secure, httponly=True, samesite="lax")
+        return response
 
 
 def origin_in(url: str) -> str:
