@@ -22,7 +22,8 @@ from cellblock_worker.launch.spawning import reaped
 from support.commands import cellblock
 from support.entries import SERVERS, forked_server, ledger
 from support.http_daemon import TOOL, Daemon, daemon
-from support.login_site import Browser, free_port
+from support.http_server import free_port
+from support.login_site import Browser
 from support.public_servers import NODE, require
 from support.waits import until, until_found, within
 
