@@ -80,6 +80,9 @@ CONSOLE_SCRIPT = Path(sys.executable).parent / "cellblock"
 CONSTANTS = "CELLBLOCK_TEST_CONSTANTS"
 """The variable with the constants of `with_constants`; servers that the command starts do not see it."""
 
+SHARED = "CELLBLOCK_TEST_ZYGOTE"
+"""The variable with the folder of one that several processes use: each would take 2 s of CPU to begin."""
+
 BOUND_SECONDS = 60.0
 """Longest wait for the other side of a connection, and for commands that are told to end; each takes milliseconds."""
 
@@ -173,7 +176,10 @@ def _own_zygote() -> Path:
 
 @functools.cache
 def _started() -> Path:
-    """That of one that starts at the first call and ends with this process."""
+    """That of one for all processes of a test run, or else of one that starts at the first call and ends with this
+    process."""
+    if shared := os.environ.get(SHARED):
+        return Path(shared)
     folder = Path(tempfile.mkdtemp(prefix="cb-", dir="/tmp"))
     running = zygote(folder / "s")
     running.__enter__()
