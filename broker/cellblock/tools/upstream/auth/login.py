@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.browser import open_privately
 from cellblock.base.errors import ConfigError
@@ -22,10 +22,12 @@ from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, lo
 from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS, revoke
 from cellblock.tools.upstream.auth.flow import begin, finish, taken
 from cellblock.tools.upstream.auth.record import LoginRecord
-from cellblock.tools.upstream.auth.redirect import RedirectListener
 from cellblock.tools.upstream.auth.sources import OwnCredentials
 from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS, LoginStore
 from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
+
+if TYPE_CHECKING:
+    from cellblock.tools.upstream.auth.redirect import RedirectListener
 
 _PAGE: Final = f"login-{os.getpid()}.html"
 
@@ -45,6 +47,9 @@ async def log_in(
         LoginError: It did not succeed.
         ConfigError: A client secret cannot be read.
     """
+    # Not at the top: other commands need no web server.
+    from cellblock.tools.upstream.auth.redirect import RedirectListener
+
     own = target.auth.for_server(target.name)
     if own.goes_by_identity:
         said = f"{target.name} asks for no login but for who somebody is at http.oauth.issuer."
