@@ -189,7 +189,7 @@ class LoginPages:
     def _form(self, server: str, wrong: str = "", status: int = HTTPStatus.OK) -> Response:
         field = ""
         if self._identity is not None:
-            who = f"First you say who you are at {self._identity.host}."
+            who = f"First you say who you are at {urlsplit(self._identity.settings.issuer).netloc}."
         elif self._verifier is None:
             who = "Everybody who uses this daemon uses this login."
         else:
@@ -226,7 +226,7 @@ class LoginPages:
         if self._origin is not None:
             return self._origin
         # One that is allowed: a guard has looked.
-        return origin_of((header(request.scope, b"host") or b"").decode("latin-1"), secure=self._secure)
+        return origin_at((header(request.scope, b"host") or b"").decode("latin-1"), secure=self._secure)
 
     def _cookie(self, request: Request) -> str:
         """Returns the secret that a browser has; empty where it has none, or several."""
@@ -246,13 +246,7 @@ class LoginPages:
         return response
 
 
-def origin_in(url: str) -> str:
-    """Returns the origin of a URL."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def origin_of(host: str, *, secure: bool) -> str:
+def origin_at(host: str, *, secure: bool) -> str:
     """Returns the origin of a `Host`: to other machines nothing goes without TLS, which may be a proxy's."""
     is_here = is_loopback(urlsplit(f"//{host}").hostname)
     return f"{'https' if secure or not is_here else 'http'}://{host}"
