@@ -10,7 +10,8 @@ from mcp_types import TextResourceContents
 
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.store import LocalStore
-from cellblock.record.scripts.library import Approval, Library, entry_of
+from cellblock.record.scripts.approvals import Approval, entry_of
+from cellblock.record.scripts.library import Library
 from cellblock.record.scripts.script_file import CLOSING, OPENING, Header, format_script, read_script
 from cellblock.serve.mcp.skills import read_skill, skill_list
 from cellblock.tools.catalog.model import Catalog
@@ -25,7 +26,9 @@ DESCRIPTION = 'Doubles: "a count" — no more \N{SLIGHTLY SMILING FACE}.\nThen e
 def approve(served: Daemon, name: str, **header: Any) -> None:
     state = served.folder / "s"
     library = Library(LocalStore(state), AuthSettings(keyring="off"), None, state)
-    library.approve(format_script(name, Header(description=DESCRIPTION, input=INPUT, **header), CODE))
+    library.approvals.approve(
+        format_script(name, Header(description=DESCRIPTION, input=INPUT, **header), CODE)
+    )
 
 
 async def test_a_real_client_finds_and_reads_skills(tmp_path: Path) -> None:

@@ -99,8 +99,7 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         ConfigError: No run of this id is kept with a recording, or it cannot be read.
     """
     file: Path = parsed.recording
-    is_kept = RUN_ID.fullmatch(str(file)) and not file.exists()
-    recording = kept_recording(parsed, str(file)) if is_kept else read_recording(file)
+    recording, is_kept = recording_of(parsed, file)
     script = None if parsed.script is None else read_script(parsed.script)
     if parsed.live_on_miss and script is None:
         raise UsageError("--live-on-miss is for another script; name one with --script")
@@ -119,6 +118,12 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     # Secrets were taken out of a file; what is kept has all that the script saw.
     warn(no_secrets_known(parsed))
     return _replay(parsed, recording, script, redacting(settings.servers.values()), live, settings)
+
+
+def recording_of(parsed: argparse.Namespace, source: Path) -> tuple[Recording, bool]:
+    """Reads a kept run, by its id, or a file; says whether it is the first. Raises UsageError, ConfigError."""
+    is_kept = RUN_ID.fullmatch(str(source)) is not None and not source.exists()
+    return kept_recording(parsed, str(source)) if is_kept else read_recording(source), is_kept
 
 
 def read_recording(file: Path) -> Recording:

@@ -54,8 +54,7 @@ def one_skill(catalog: Catalog, uri: str) -> OneSkill:
 
 def read_skill(catalog: Catalog, uri: str) -> types.ReadResourceResult:
     """Returns the text of a skill. Raises MCPError: There is none."""
-    text = _text(_tool(catalog, uri))
-    contents = types.TextResourceContents(uri=uri, mime_type=MARKDOWN, text=text)
+    contents = types.TextResourceContents(uri=uri, mime_type=MARKDOWN, text=_text(_tool(catalog, uri)))
     return types.ReadResourceResult(contents=[contents])
 
 
@@ -90,9 +89,8 @@ def _frontmatter(tool: ToolEntry) -> dict[str, str]:
 
 def _entry(uri: str, tool: ToolEntry) -> dict[str, Any]:
     body = _text(tool).encode()
-    digest = f"sha256:{sha256(body).hexdigest()}"
-    resources = [{"uri": uri, "digest": digest, "size": len(body)}]
-    return {"uri": uri, "frontmatter": _frontmatter(tool), "resources": resources}
+    file = {"uri": uri, "digest": f"sha256:{sha256(body).hexdigest()}", "size": len(body)}
+    return {"uri": uri, "frontmatter": _frontmatter(tool), "resources": [file]}
 
 
 def _text(tool: ToolEntry) -> str:
