@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 import yaml
-from mcp_types import TextResourceContents
 
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.record.scripts.approvals import Approval, entry_of
 from cellblock.record.scripts.library import Library
 from cellblock.record.scripts.script_file import CLOSING, OPENING, Header, format_script, read_script
-from cellblock.serve.mcp.skills import read_skill, skill_list
+from cellblock.serve.mcp.skills import skill_list, skill_text
 from cellblock.tools.catalog.model import Catalog
 from support.http_daemon import Daemon, daemon
 from support.waits import until_found
@@ -66,6 +65,5 @@ def test_a_description_is_one_text_to_yaml_and_to_json(hidden: str) -> None:
     script = read_script("odd", text.encode())
     catalog = Catalog(servers={"scripts": entry_of({"odd": Approval(script, "someone", 0.0)})})
     (listed,) = skill_list(catalog).skills
-    (read,) = read_skill(catalog, listed["uri"]).contents
-    assert isinstance(read, TextResourceContents)
-    assert yaml.safe_load(read.text.split("---\n")[1]) == listed["frontmatter"]
+    text = skill_text(catalog, listed["uri"])
+    assert yaml.safe_load(text.split("---\n")[1]) == listed["frontmatter"]

@@ -15,7 +15,6 @@ from typing import Any
 from cellblock.base import payload
 from cellblock.base.errors import CellblockError, Certainty, Overloaded, ToolCallError, ToolNotFound
 from cellblock.base.raw_json import RawJson
-from cellblock.base.settings.policy import Grant
 from cellblock.run.calls import IN_FLIGHT, OuterCall
 from cellblock.run.flows.labels import NOTHING
 from cellblock.run.lending import Lender
@@ -26,8 +25,8 @@ from cellblock.tools.catalog.model import JsonSchema, ToolEntry
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.tools.upstream.requester import CallOrigin
 
-Callee = tuple[str, Grant, JsonSchema]
-"""What runs for a kept script with an input, what it may call, and the JSON Schema of its result."""
+Callee = tuple[str, Mapping[str, Any], JsonSchema]
+"""What runs for a kept script with an input, the grants of its request, and the JSON Schema of its result."""
 
 
 class Children:
@@ -58,10 +57,10 @@ class Children:
             raise ToolNotFound(
                 f"The kept script {name} is not approved any more.", hint="Ask the user, or do without it."
             )
-        code, grant, output = found
+        code, grants, output = found
         request = {
             "code": code,
-            "grants": grant.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+            "grants": grants,
             "typecheck": "off",
             "reuse": False,
         }

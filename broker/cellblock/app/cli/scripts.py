@@ -35,8 +35,8 @@ from cellblock.record.scripts.script_file import (
 )
 from cellblock.tools.schemas.validation import InputValidator
 
-SHORT_DIGEST: Final = 19
-"""Shows so much of a digest where people tell versions apart: `sha256:` and twelve digits."""
+WIDTHS: Final = (24, 29, 20, 22, 60)
+"""Bound the columns of a list: of a digest, people see `sha256:` and twelve digits."""
 
 
 def opened_library(parsed: argparse.Namespace) -> tuple[Settings, Library]:
@@ -54,7 +54,8 @@ def show_all(parsed: argparse.Namespace) -> int:
     elif not found:
         sys.stdout.write("No script is kept.\n")
     else:
-        lines = [_line("NAME", "STATE", "VERSION", "APPROVED", "DESCRIPTION"), *map(_line_of, found)]
+        rows = [("NAME", "STATE", "VERSION", "APPROVED", "DESCRIPTION"), *map(_row, found)]
+        lines = ("  ".join(map(cell, row, WIDTHS)).rstrip() for row in rows)
         write_data("".join(f"{harmless(line)}\n" for line in lines))
     return EXIT_OK
 
@@ -129,8 +130,7 @@ def run_version(
 ) -> Coroutine[Any, Any, int]:
     """Returns what runs a kept script, within its own grants, and holds its result against its schema."""
     parsed.script = f"{script.name}{SUFFIX}"
-    grants = script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return run_script(parsed, settings.for_one_run(), code, grants, output=script.header.output)
+    return run_script(parsed, settings.for_one_run(), code, script.grants, output=script.header.output)
 
 
 async def save(parsed: argparse.Namespace) -> int:
@@ -222,13 +222,8 @@ def state_of(library: Library, name: str) -> dict[str, Any]:
     return said
 
 
-def _line_of(found: dict[str, Any]) -> str:
+def _row(found: dict[str, Any]) -> tuple[str, ...]:
     approved: dict[str, Any] = found.get("approved", {})
     by = f"{time.strftime('%Y-%m-%d', time.localtime(approved['at']))} {approved['by']}" if approved else ""
     digest = str(found.get("digest", approved.get("digest", "")))
-    return _line(found["name"], found["state"], digest[:SHORT_DIGEST], by, found["description"])
-
-
-def _line(*values: str) -> str:
-    widths = (24, 29, SHORT_DIGEST, 22, 60)
-    return "  ".join(cell(value, width) for value, width in zip(values, widths, strict=True)).rstrip()
+    return found["name"], found["state"], digest, by, found["description"]

@@ -28,9 +28,6 @@ from cellblock.tools.upstream.registry import Registry
 
 logger = logging.getLogger("cellblock.scripts")
 
-APPROVED: Final = "scripts"
-"""Names their folder in the state directory."""
-
 LOOK_SECONDS: Final = 2.0
 """Separates two looks at what is approved; a call of a script looks for itself."""
 
@@ -62,7 +59,7 @@ class Approvals:
     """
 
     def __init__(self, store: Store) -> None:
-        self._shelf = store.shelf(APPROVED, 2 * MAX_BYTES)
+        self._shelf = store.shelf("scripts", 2 * MAX_BYTES)
 
     def approve(self, script: KeptScript) -> Approval:
         """Lets a version in, which runs from now on.
@@ -195,7 +192,7 @@ async def serve_scripts(
         if (approval := approvals.get(name)) is None:
             return None
         script = approval.script
-        return script.with_input(given), script.grant, script.header.output
+        return script.with_input(given), script.grants, script.header.output
 
     children = Children(run, find, places)
     seen: dict[str, object] = {}

@@ -43,8 +43,6 @@ MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
 LOCK_SECONDS: Final = 10.0
 """Bounds the wait for another process that keeps a script; it takes milliseconds."""
 
-FILE_MODE: Final = 0o644
-
 
 class Trial(NamedTuple):
     """Holds what a kept script is tested with; private data may be in it.
@@ -131,7 +129,7 @@ class Library:
                         f"There is a kept script {name} already.", hint="--replace writes over it."
                     )
                 self._recordings.write(named, sealed, replace=True)
-                write_private(folder, name + SUFFIX, script.text.encode(), replace=replace, mode=FILE_MODE)
+                write_private(folder, name + SUFFIX, script.text.encode(), replace=replace, mode=0o644)
         except (OSError, StoreError) as error:
             raise failed(f"{name} is not kept", error) from None
         return script

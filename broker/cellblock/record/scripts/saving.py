@@ -4,6 +4,7 @@ command line, for programs, for the dashboard, and for agents, who only propose.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
@@ -193,7 +194,7 @@ def with_parameters(code: str, parameters: Mapping[str, Any]) -> str:
             "The script has an `input` of its own.", hint="Call that otherwise, run it again, and keep that."
         )
     source = code.encode()
-    found = [(node, value) for node in _walk(parsed(code)) if (value := _value(node)) is not _NO_VALUE]
+    found = [*_literals(parsed(code))]
     edits: dict[int, tuple[int, bytes]] = {}
     for name, wanted in parameters.items():
         if re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,63}", name) is None or name == "__proto__":
@@ -207,8 +208,7 @@ def with_parameters(code: str, parameters: Mapping[str, Any]) -> str:
                 hint="Write it as JSON, as in the script.",
             )
         edits |= {node.start_byte: (node.end_byte, f"input.{name}".encode()) for node in same}
-    for start in sorted(edits, reverse=True):
-        end, text = edits[start]
+    for start, (end, text) in sorted(edits.items(), reverse=True):
         source = source[:start] + text + source[end:]
     return source.decode()
 
@@ -265,9 +265,6 @@ def _entry(catalog: Catalog, name: str) -> ToolEntry:
     return tool
 
 
-_NO_VALUE: Final = object()
-
-
 def _walk(*roots: Node) -> Iterator[Node]:
     nodes = [*roots]
     while nodes:
@@ -277,20 +274,19 @@ def _walk(*roots: Node) -> Iterator[Node]:
             nodes += node.children
 
 
-def _value(node: Node) -> Any:
-    """Gives the value of a literal that an expression can stand for."""
-    parent = node.parent
-    if (
-        node.type not in _LITERALS
-        or parent is None
-        or parent.type in ("expression_statement", "literal_type")
-        or (parent.type in _KEYED and node == field(parent, "key"))
-    ):
-        return _NO_VALUE
-    text = _text(node)
-    if text[:1] == "'":
-        text = '"' + text[1:-1].replace('"', '\\"').replace("\\'", "'") + '"'
-    try:
-        return json.loads(text)
-    except ValueError:
-        return _NO_VALUE
+def _literals(root: Node) -> Iterator[tuple[Node, Any]]:
+    """Yields the literals that an expression can stand for, with their values."""
+    for node in _walk(root):
+        parent = node.parent
+        if (
+            node.type not in _LITERALS
+            or parent is None
+            or parent.type in ("expression_statement", "literal_type")
+            or (parent.type in _KEYED and node == field(parent, "key"))
+        ):
+            continue
+        text = _text(node)
+        if text[:1] == "'":
+            text = '"' + text[1:-1].replace('"', '\\"').replace("\\'", "'") + '"'
+        with contextlib.suppress(ValueError):
+            yield node, json.loads(text)

@@ -22,7 +22,7 @@ from cellblock.base.errors import CellblockError, Fault, shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import EXACTLY, MAX_PATTERNS, Grant
 from cellblock.base.settings.problems import of_validation
-from cellblock.base.visible import visible
+from cellblock.base.visible import DATA, MAPS, TEXTS, visible
 from cellblock.script.imports import PARSE_BOUND_SECONDS
 from cellblock.script.trees import parse
 from cellblock.tools.catalog.model import JsonSchema, ToolEntry
@@ -116,9 +116,11 @@ class KeptScript:
         return self.text[self.body_at :]
 
     @property
-    def grant(self) -> Grant:
-        """Gives what it may call: its tools by their very names, and what its grants leave of them."""
-        return self.header.grants.model_copy(update={"tools": [EXACTLY + tool for tool in self.header.tools]})
+    def grants(self) -> dict[str, Any]:
+        """Gives what it may call, as a request has it: its tools by their very names, and what its grants leave of
+        them."""
+        own = self.header.grants.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return {**own, "tools": [EXACTLY + tool for tool in self.header.tools]}
 
     def with_input(self, value: Mapping[str, Any]) -> str:
         """Gives what runs: the file, with its input as a constant behind its first imports, on their line.
@@ -136,11 +138,6 @@ class KeptScript:
             )
         # In a literal, this key would set the prototype.
         literal = f"JSON.parse({json.dumps(given)})" if "__proto__" in given else given
-        at = self._input_at
-        return f"{self.text[:at]} const input = {literal};{self.text[at:]}"
-
-    @cached_property
-    def _input_at(self) -> int:
         source, at = self.text.encode(), self.body_at - 1
         for node in parsed(self.text).children:
             if node.type == "import_statement":
@@ -148,7 +145,7 @@ class KeptScript:
             elif node.type != "comment":
                 break
         # A statement may end with its line alone.
-        return at
+        return f"{self.text[:at]} const input = {literal};{self.text[at:]}"
 
 
 def parsed(code: str) -> Node:
@@ -162,11 +159,7 @@ def schema_digest(tool: ToolEntry) -> str:
     return digest(canonical(pruned({"input": tool.input_schema, "output": tool.output_schema}, _WORDS)))
 
 
-_WORDS: Final = frozenset(
-    ("title", "description", "$comment", "examples", "example", "default", "deprecated")
-)
-_NAMES: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
-_VALUES: Final = frozenset(("enum", "const"))
+_WORDS: Final = TEXTS | {"examples", "example", "default", "deprecated"}
 
 
 def pruned(schema: Any, without: Collection[str], *, closed: bool = False, names: bool = False) -> Any:
@@ -184,8 +177,8 @@ def pruned(schema: Any, without: Collection[str], *, closed: bool = False, names
         return schema
     made = {
         key: value
-        if key in _VALUES and not names
-        else pruned(value, without, closed=closed, names=key in _NAMES and not names)
+        if key in DATA and not names
+        else pruned(value, without, closed=closed, names=key in MAPS and not names)
         for key, value in schema.items()
         if names or key not in without
     }

@@ -24,12 +24,6 @@ FILE: Final = "/SKILL.md"
 MARKDOWN: Final = "text/markdown"
 
 
-class GetSkillParams(types.RequestParams):
-    """Describes the parameters of `skills/get`."""
-
-    uri: str
-
-
 class SkillList(types.PaginatedResult, types.CacheableResult):
     """Describes the result of `skills/list`."""
 
@@ -52,10 +46,9 @@ def one_skill(catalog: Catalog, uri: str) -> OneSkill:
     return OneSkill(skill=_entry(uri, _tool(catalog, uri)))
 
 
-def read_skill(catalog: Catalog, uri: str) -> types.ReadResourceResult:
+def skill_text(catalog: Catalog, uri: str) -> str:
     """Returns the text of a skill. Raises MCPError: There is none."""
-    contents = types.TextResourceContents(uri=uri, mime_type=MARKDOWN, text=_text(_tool(catalog, uri)))
-    return types.ReadResourceResult(contents=[contents])
+    return _text(_tool(catalog, uri))
 
 
 def skill_resources(catalog: Catalog) -> list[types.Resource]:
@@ -68,8 +61,7 @@ def skill_resources(catalog: Catalog) -> list[types.Resource]:
 
 
 def _skills(catalog: Catalog) -> dict[str, ToolEntry]:
-    scripts = next((one for one in catalog.servers.values() if one.is_scripts), None)
-    tools = scripts.tools if scripts else ()
+    tools = [tool for server in catalog.servers.values() if server.is_scripts for tool in server.tools]
     return {f"{SCHEME}{_frontmatter(tool)['name']}{FILE}": tool for tool in tools}
 
 
