@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.assembly import library_of
@@ -144,7 +143,7 @@ async def save(parsed: argparse.Namespace) -> int:
     settings, library = opened_library(parsed)
     given, code = dict(map(_parameter, parsed.param)), None
     if parsed.input is None:
-        recording, _ = recording_of(parsed, Path(parsed.source))
+        recording, _ = recording_of(parsed, parsed.source)
     elif given:
         raise UsageError("--param is for literals of a run; a script with --input has its parameters already")
     else:
