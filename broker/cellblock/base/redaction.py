@@ -16,7 +16,6 @@ import os
 import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
@@ -135,15 +134,16 @@ def pattern_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
 
-def hiding(servers: Iterable[ServerConfig]) -> Callable[[str], str]:
-    """Returns what gives a text without the secrets of all these servers."""
-    pattern = pattern_of(secret for server in servers for secret in secrets_of(server))
-    return lambda text: pattern.sub(REDACTED, text) if pattern else text
-
-
 def redacting(servers: Iterable[ServerConfig]) -> Callable[[Any], Any]:
     """Returns what gives JSON data without the secrets of all these servers."""
-    return partial(mapped, change=hiding(servers), keys=True)
+    redactors = [Redactor(server) for server in servers]
+
+    def redacted(value: Any) -> Any:
+        for redactor in redactors:
+            value = redactor.tree(value)
+        return value
+
+    return redacted
 
 
 class BareUrls(logging.Filter):
@@ -190,7 +190,8 @@ def safe_text(text: str) -> str:
     text = text[:_MAX_READ]
     # Read anew each time: a module may load its keys into the environment when it is first used.
     secrets = {name: value for name, value in os.environ.items() if _ENV_SECRET.search(name)}
-    text = without_credentials(hiding([ServerConfig(command="-", env=secrets)])(text))
+    text = Redactor(ServerConfig(command="-", env=secrets)).text(text)
+    text = without_credentials(text)
     if not whole:
         text = text[:-_MAX_HALF]
     text = visible(text, keep="\n\t")

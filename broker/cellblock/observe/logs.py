@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.base.redaction import hiding
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import LogSettings, ServerConfig
 from cellblock.base.visible import visible
 from cellblock.observe.files import MAX_FILE_BYTES, LineWriter, PrivateFile, StderrSink
@@ -61,13 +61,14 @@ runs = logging.getLogger("cellblock.run")
 class _Safe(logging.Formatter):
     """Formats entries as text without secrets, one line an entry (a traceback aside)."""
 
-    def __init__(self, hide: Callable[[str], str]) -> None:
+    def __init__(self, redactors: Iterable[Redactor]) -> None:
         super().__init__(TEXT_FORMAT)
-        self._hide = hide
+        self._redactors = tuple(redactors)
 
     def safe(self, text: str) -> str:
         """Takes secrets out of a text, and cuts it."""
-        text = self._hide(text)
+        for redactor in self._redactors:
+            text = redactor.text(text)
         return text if len(text) <= MAX_MESSAGE_CHARS else text[:MAX_MESSAGE_CHARS] + " [cut]"
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -144,16 +145,17 @@ def logging_as_configured(settings: LogSettings, servers: Iterable[ServerConfig]
     Raises:
         ConfigError: The file cannot be written.
     """
+    redactors = [Redactor(server) for server in servers]
     # The exporter of traces reads it.
     sent = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")
-    hidden = {f"TOKEN_{number}": one.partition("=")[2] for number, one in enumerate(sent) if one}
+    if hidden := {f"TOKEN_{number}": one.partition("=")[2] for number, one in enumerate(sent) if one}:
+        redactors.append(Redactor(ServerConfig(command="-", env=hidden)))
     sink: StderrSink | PrivateFile = StderrSink()
     if settings.file is not None:
         path = Path(settings.file).expanduser()
         sink = PrivateFile(path, max_bytes=MAX_FILE_BYTES, keep=KEEP)
     handler = LogHandler(LineWriter(sink, "the log"))
-    formatter = JsonLines if settings.format == "json" else _Safe
-    handler.setFormatter(formatter(hiding([*servers, ServerConfig(command="-", env=hidden)])))
+    handler.setFormatter((JsonLines if settings.format == "json" else _Safe)(redactors))
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers[:] = [handler]

@@ -18,7 +18,7 @@ from cellblock.app.cli.streams import say, write_json
 from cellblock.app.config.load import load_settings
 from cellblock.app.replay import Live, is_well, replay
 from cellblock.base.errors import first_few
-from cellblock.base.redaction import hiding, redacting, without_credentials
+from cellblock.base.redaction import Redactor, redacting, without_credentials
 from cellblock.base.settings.settings import Settings
 from cellblock.record.cellrun import read_file, redacted, write
 from cellblock.record.journal import Journal
@@ -66,7 +66,7 @@ async def _record(
     except ValueError as error:
         say(f"error: nothing is recorded: {error}")
         return EXIT_NO
-    found, changed = redacted(recording, *hidden_in(settings))
+    found, changed = redacted(recording, *hiding(settings))
     try:
         with Folder.named(parsed.output.absolute().parent) as folder:
             write_private(folder, parsed.output.name, write(found).encode())
@@ -79,9 +79,15 @@ async def _record(
     return exit_code
 
 
-def hidden_in(settings: Settings) -> tuple[Callable[[str], str], Callable[[str], str]]:
+def hiding(settings: Settings) -> tuple[Callable[[str], str], Callable[[str], str]]:
     """Returns what takes the secrets of the servers out of a text; and what likely ones, too."""
-    known = hiding(settings.servers.values())
+    redactors = [Redactor(server) for server in settings.servers.values()]
+
+    def known(text: str) -> str:
+        for redactor in redactors:
+            text = redactor.text(text)
+        return text
+
     return known, lambda text: without_credentials(known(text))
 
 
