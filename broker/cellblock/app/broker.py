@@ -34,7 +34,7 @@ from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
 from cellblock.base.internal import internal
 from cellblock.base.json import is_object
-from cellblock.base.redaction import LaterSecrets
+from cellblock.base.redaction import MAX_FORMS, SecretForms
 from cellblock.base.settings.settings import Settings, TypecheckMode
 from cellblock.base.tasks import TaskSet
 from cellblock.run.events import RunEvents, Watcher
@@ -118,7 +118,7 @@ class Broker:
         self.counts = Counts(self.store)
         self.on_always: OnAlways | None = None
         """Writes a rule of flows into the configuration file; None where there is none."""
-        self._later_secrets = LaterSecrets()
+        self._later_secrets = SecretForms(MAX_FORMS)
         self.policy = self._policy_of(settings)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
