@@ -8,7 +8,6 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -60,11 +59,6 @@ class JournalBudget(Budget):
     def give_back(self, key: str, size: int) -> None:
         """Takes bytes off the count. A collector may call it anywhere, also within `take`: so it takes no lock."""
         self._returned.append((key, size))
-
-    def holding(self, key: str, size: int) -> AbstractContextManager[None]:
-        """Counts the bytes that a run has on disk while it is read. More than a client's share counts as that: an
-        earlier release may have written it. Raises OverBudget as `take`."""
-        return super().holding(key, min(size, self._each))
 
 
 BUDGET: Final = JournalBudget()
