@@ -168,7 +168,13 @@ class Kept(KeptRun):
             # It holds too much to be recorded: it ends with its process from now on.
             self._end_journal()
             return
-        raise _not_written("the run is durable, and it could not be written down that the call is made")
+        raise ToolCallError(
+            "The call was not made: the run is durable, and it could not be written down that the call is made.",
+            hint="Look whether Cellblock's state directory is full or its PostgreSQL is away, or run the script "
+            "without durable.",
+            certainty=Certainty.NOT_STARTED,
+            summary="not written down",
+        )
 
     def _end_journal(self) -> None:
         self.is_durable, self.journal.on_change, self._steps = False, None, []
@@ -312,16 +318,6 @@ class Kept(KeptRun):
 
     async def _is_done(self) -> bool:
         return self._writing is not None and await self._journals.is_written(self._writing)
-
-
-def _not_written(why: str) -> ToolCallError:
-    return ToolCallError(
-        f"The call was not made: {why}.",
-        hint="Look whether Cellblock's state directory is full or its PostgreSQL is away, or run the script without "
-        "durable.",
-        certainty=Certainty.NOT_STARTED,
-        summary="not written down",
-    )
 
 
 def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[AnyPiece]:

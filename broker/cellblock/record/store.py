@@ -259,7 +259,7 @@ class JournalStore:
             self._refuse_taken(head.id, owner)
             if head.ended is not None:
                 self.database.execute("DELETE FROM pieces WHERE run = ?", head.id)
-            elif all(piece.kind == "call" for piece in pieces) and not self._has(head.id):
+            elif all(piece.kind == "call" for piece in pieces) and self.head(head.id) is None:
                 raise OneRunFailed(f"run {head.id} has been deleted")
             self._put(replace(head, state=state), pieces, owner)
 
@@ -651,9 +651,6 @@ class JournalStore:
         for state, has in self.database.rows("SELECT state, owner FROM runs WHERE id = ?", run_id):
             if state == "parked" or has not in (None, owner):
                 raise TakenAway(f"another broker goes on with run {run_id}, or may")
-
-    def _has(self, run_id: str) -> bool:
-        return bool(self.database.rows("SELECT 1 FROM runs WHERE id = ?", run_id))
 
     def _ready(self) -> Cipher:
         if not self._cipher.key_ids:
