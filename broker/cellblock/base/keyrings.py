@@ -114,7 +114,7 @@ def _name() -> str | None:
 
 def _set(entry: str, text: str) -> None:
     backend = _needed()
-    backend.set_password(SERVICE, entry, text)
+    backend.set_password(SERVICE, entry, text)  # pyright: ignore[reportUnknownMemberType]
     if backend.get_password(SERVICE, entry) != text:
         raise KeyringError("The keyring has not kept what it was given.", hint="Check the keyring.")
 
