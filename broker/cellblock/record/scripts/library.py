@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-import msgpack
+import msgspec
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
@@ -98,16 +98,16 @@ class Trial:
 
     def pack(self) -> bytes:
         """Encodes it, for a store."""
-        return cast("bytes", msgpack.packb([self.recording.pack(), self.input, self.tools]))  # pyright: ignore[reportUnknownMemberType]
+        return msgspec.msgpack.encode([self.recording.pack(), self.input, self.tools])
 
     @classmethod
     def unpack(cls, data: bytes) -> Trial:
         """Decodes what `pack` has made. Raises UnreadableRecording."""
         try:
-            packed, given, tools = msgpack.unpackb(data)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            packed, given, tools = msgspec.msgpack.decode(data)
         except Exception as error:
             raise UnreadableRecording("A kept recording is damaged.", hint="Keep the script anew.") from error
-        return cls(Recording.unpack(packed), given, tools)  # pyright: ignore[reportUnknownArgumentType]
+        return cls(Recording.unpack(packed), given, tools)
 
 
 class Library:
