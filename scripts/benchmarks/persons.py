@@ -45,11 +45,11 @@ async def measured(persons: int, servers: int) -> None:
         for person in names:
             made.catalogs_of(person)
             await made.registry.settled(principal=person, bound=BOUND_SECONDS)
-        assert all(made.registry.persons.counts(name)[1] == persons for name in entries)
+        assert all(made.registry.counts(name)[1] == persons for name in entries)
         kib("connected", before, sessions)
         for name in entries:
-            made.registry.persons.rest(name)
-        while any(made.registry.persons.counts(name)[1] for name in entries):  # noqa: ASYNC110 - nothing tells
+            await (made.registry.restart(name) or asyncio.sleep(0))
+        while any(made.registry.counts(name)[1] for name in entries):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.1)
         before += kib("resting", before, sessions)
         for url in urls * persons:

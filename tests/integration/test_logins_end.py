@@ -105,7 +105,7 @@ async def test_a_session_that_is_connected_ends_with_its_login(tmp_path: Path) -
             await until(lambda: place.events("call")[-1]["tool"] == "slow", "the call is at the server")
             await place.run("auth", "logout", "notes", "--principal", "team:alice")
             assert "its login has ended" in succeeded(await within(under_way, 30))
-            assert broker.registry.persons.counts("notes") == (2, 1)
+            assert broker.registry.counts("notes") == (2, 1)
             told = error_of(await within(broker.run(WHOAMI, client="team:alice")), "IMPORT_FAILURE")
             assert "it needs a login of your own" in told.message
             now, known = broker.catalogs_of("team:alice")
@@ -124,7 +124,7 @@ async def test_another_login_in_the_place_of_one_begins_an_idle_session_anew(tmp
         async with ready(place.settings) as broker:
             assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
             await place.log_in_for("team:alice", "zoe")
-            await until(lambda: broker.registry.persons.counts("notes") == (1, 0), "the session has ended")
+            await until(lambda: broker.registry.counts("notes") == (1, 0), "the session has ended")
             assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "zoe"
             tools = str(broker.catalogs_of("team:alice")[1].servers["notes"].tools)
             assert "only_zoe" in tools and "only_alice" not in tools

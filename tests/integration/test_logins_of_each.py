@@ -12,7 +12,7 @@ import pytest
 from cellblock import Broker
 from cellblock.base.errors import ConfigError
 from cellblock.base.store import LocalStore
-from cellblock.tools.upstream import persons
+from cellblock.tools.upstream import registry
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.pins import PinStore, Reviewer
@@ -137,7 +137,7 @@ async def test_tools_that_the_entry_makes_public_are_seen_before_a_login(tmp_pat
         assert {event["person"] for event in place.events("call")} == {"alice"}
         # As before a login after it, too.
         await place.run("auth", "logout", "notes", "--principal", "team:alice")
-        await until(lambda: broker.registry.persons.counts("notes")[1] == 0, "her session has ended")
+        await until(lambda: broker.registry.counts("notes")[1] == 0, "her session has ended")
         for _ in range(2):
             said = succeeded(await within(broker.run(script, client="team:alice")))
             assert said == "AuthenticationError: Run: cellblock auth login notes."
@@ -170,7 +170,7 @@ async def test_an_idle_session_rests_and_comes_back_with_the_next_call(
     monkeypatch.setattr("cellblock.tools.upstream.registry.IDLE_SECONDS", 0.2)
     async with team(tmp_path, "team:alice") as (_, broker):
         assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
-        await until(lambda: broker.registry.persons.counts("notes") == (1, 0), "the session rests")
+        await until(lambda: broker.registry.counts("notes") == (1, 0), "the session rests")
         assert "notes" in broker.catalogs_of("team:alice")[0].servers
         session = broker.registry.sessions_of("team:alice")["notes"]
         run = asyncio.create_task(broker.run(WHOAMI, client="team:alice"))
@@ -182,14 +182,14 @@ async def test_an_idle_session_rests_and_comes_back_with_the_next_call(
 async def test_one_more_connection_than_there_may_be_ends_the_one_that_is_idle_longest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(persons, "MAX_OF_SERVER", 2)
+    monkeypatch.setattr(registry, "MAX_OF_SERVER", 2)
     async with team(tmp_path, *PEOPLE) as (_, broker):
         for one, name in PEOPLE.items():
             assert succeeded(await within(broker.run(WHOAMI, client=one))) == name
-            assert broker.registry.persons.counts("notes")[1] <= 2
+            assert broker.registry.counts("notes")[1] <= 2
         # Who was sent to rest has lost nothing.
         assert succeeded(await within(broker.run(WHOAMI, client="team:alice"))) == "alice"
-        assert broker.registry.persons.counts("notes")[1] <= 2
+        assert broker.registry.counts("notes")[1] <= 2
 
 
 async def test_a_server_that_is_started_cannot_be_each_persons(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ async def test_headers_hold_each_persons_own_secret_as_it_is_now(tmp_path: Path)
                 "set your own NOTES"
                 in error_of(await within(broker.run(show, client="team:alice")), "IMPORT_FAILURE").hint
             )
-            await until(lambda: broker.registry.persons.counts("keyed") == (1, 1), "her session has ended")
+            await until(lambda: broker.registry.counts("keyed") == (1, 1), "her session has ended")
             assert succeeded(await within(broker.run(show, client="team:bob"))) == "key bobs-secret"
 
 
@@ -302,7 +302,7 @@ async def test_a_principals_secret_stands_in_headers_of_everybodys_own_servers_a
 async def test_who_finds_all_connections_at_work_is_told_so_and_connected_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(persons, "MAX_OF_SERVER", 1)
+    monkeypatch.setattr(registry, "MAX_OF_SERVER", 1)
     slow = 'import { slow } from "@codemode/servers/notes"; export default await slow({ ms: 4000 });'
     async with team(tmp_path, *PEOPLE) as (place, broker):
         assert succeeded(await within(broker.run(WHOAMI, client="team:eve"))) == "eve"
@@ -314,11 +314,11 @@ async def test_who_finds_all_connections_at_work_is_told_so_and_connected_later(
         assert "at work for others" in diagnostic.message and "login" not in diagnostic.message
         diagnostic = error_of(await within(broker.run(WHOAMI, client="team:eve")), "UNCAUGHT_EXCEPTION")
         assert "at work for others" in diagnostic.message
-        assert broker.registry.persons.counts("notes") == (3, 1)
+        assert broker.registry.counts("notes") == (3, 1)
         assert succeeded(await within(at_work)) == "alice"
         for one in ("team:bob", "team:eve"):
             assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
-        assert broker.registry.persons.counts("notes") == (3, 1)
+        assert broker.registry.counts("notes") == (3, 1)
 
 
 async def test_a_login_that_comes_right_after_a_refusal_is_not_taken_for_the_refused_one(
@@ -375,7 +375,7 @@ async def test_a_tool_that_only_one_has_is_not_gone_when_another_lists(tmp_path:
 async def test_strangers_do_not_end_the_sessions_of_who_has_a_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(persons, "MAX_PERSONS", 3)
+    monkeypatch.setattr(registry, "MAX_PERSONS", 3)
     async with team(tmp_path, "team:alice", "team:bob") as (_, broker):
         for one in ("team:alice", "team:bob"):
             assert succeeded(await within(broker.run(WHOAMI, client=one))) == PEOPLE[one]
@@ -402,4 +402,4 @@ async def test_a_broker_that_is_closed_connects_nobody(tmp_path: Path) -> None:
     async with team(tmp_path, "team:alice") as (_, broker):
         await broker.registry.close()
         broker.registry.catalogs_of("team:alice")
-        assert broker.registry.persons.counts("notes") == (0, 0)
+        assert broker.registry.counts("notes") == (0, 0)

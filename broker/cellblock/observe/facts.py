@@ -74,8 +74,8 @@ class BrokerFacts:
         for name, config in registry.servers.items():
             if session := registry.sessions.get(name):
                 states[name] = (session.state.value, session.reason[:MAX_REASON_CHARS], session.life.attempts)
-            elif name in registry.persons.servers:
-                known, connected = registry.persons.counts(name)
+            elif name in registry.personal:
+                known, connected = registry.counts(name)
                 reason = f"one session for each user: {known}, of which {connected} are connected"
                 states[name] = ("ready", reason, known)
             elif config.missing is not None and not config.disabled:
@@ -105,7 +105,7 @@ class BrokerFacts:
         from cellblock.tools.upstream.auth.login import held_logins
 
         self._logins = await held_logins(self._store, self._settings.auth, self._logins)
-        personal = self._registry.persons.servers
+        personal = self._registry.personal
         rows = [one.status() for one in self._logins[:MAX_LOGINS]]
         known = {one.server for one in self._logins if one.person == ""}
         # One's own is shown before it is there, too: with the way to its page.

@@ -24,7 +24,7 @@ from cellblock.base.visible import is_visible, json_escape
 from cellblock.run.events import WAITS
 from cellblock.run.large_results import LargeResult, compact, document, not_read, result_text
 from cellblock.run.media import MARK, Media, taken_out
-from cellblock.run.response import RunResponse, TraceEntry
+from cellblock.run.response import RunResponse
 from cellblock.serve.kept_outputs import KeptOutput, KeptOutputs, Output, output_uri, resource_link
 from cellblock.serve.mcp.tool_name import COPILOT_OF_JETBRAINS, VS_CODE
 from cellblock.serve.service import Owner
@@ -63,7 +63,7 @@ SHOWN_TO_MODELS: Final = frozenset(
 """Names clients, in lower case, that show structured content to their models, or may (docs/clients.md)."""
 
 MAX_DIAGNOSTICS: Final = 20
-"""Bounds the diagnostics in a text, errors first; structured content has all."""
+"""Bounds the diagnostics in a text, errors first, and the failed calls beside it; structured content has all."""
 
 MAX_SAID_CHARS: Final = 4_000
 """Bounds one message in a text, such as a server's error with a whole page in it."""
@@ -378,9 +378,10 @@ def _bytes_in(text: str) -> int:
 
 
 def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]:
-    """Returns a response without times and trace, with calls counted by tool."""
-    called = Counter(_name(call) for call in response.tool_trace)
-    failed = Counter(_name(call) for call in response.tool_trace if not call.ok and call.error != WAITS)
+    """Returns a response without times, with calls counted by tool, and of the trace the calls that have failed. What
+    the tools said of these is output, which no trace holds."""
+    trace = [call for call in data["toolTrace"] if not call["ok"] and call.get("error") != WAITS]
+    called, failed = (Counter(map(_name, calls)) for calls in (data["toolTrace"], trace))
     calls = {
         tool: f"{count}{f' ({failed[tool]} failed)' if tool in failed else ''}"
         for tool, count in called.items()
@@ -393,8 +394,9 @@ def short_form(data: Mapping[str, Any], response: RunResponse) -> dict[str, Any]
     }
     failures = dict(list(failures.items())[:MAX_DIAGNOSTICS])
     return {
-        **{key: part for key, part in data.items() if key not in ("usage", "toolTrace")},
+        **{key: part for key, part in data.items() if key != "usage"},
         "diagnostics": _bounded(data["diagnostics"]),
+        "toolTrace": trace[:MAX_DIAGNOSTICS],
         **({"calls": calls} if calls else {}),
         **(
             {"failures": {tool: _within(words, len(failures)) for tool, words in failures.items()}}
@@ -426,8 +428,8 @@ def _within(words: str, number: int) -> str:
     return shorten(words, min(MAX_SAID_CHARS, MAX_TOLD_CHARS // number))
 
 
-def _name(call: TraceEntry) -> str:
-    return f"{call.server_id}.{call.tool_name}"
+def _name(call: Mapping[str, Any]) -> str:
+    return f"{call['serverId']}.{call['toolName']}"
 
 
 def answer_text(short: Mapping[str, Any], result: str) -> str:

@@ -18,10 +18,10 @@ from cellblock.record.journals import open_store
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.serve import kept_outputs
+from cellblock.tools.catalog.model import learnt_as
 from cellblock.tools.upstream.auth import flow
 from cellblock.tools.upstream.auth.login import held_logins, log_out, whose_login
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets
-from cellblock.tools.upstream.persons import learnt_as
 from cellblock.types.learning import store as learning
 from cellblock.types.learning.store import Observations
 

@@ -6,12 +6,14 @@ can never be seen by a run in flight (Code Mode specification, section 8.2).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from cellblock.base.errors import first_few
 from cellblock.base.settings.policy import FlowLabel
+from cellblock.base.settings.sections import OF_PERSON
 
 JsonSchema = Mapping[str, Any] | bool
 """Describes a JSON Schema document: an object, or one of the boolean schemas `True` and `False`."""
@@ -146,6 +148,13 @@ class ServerEntry:
     def withheld_as(self, name: str) -> Withheld | None:
         """Gives the tool of this name, or with this export name, that scripts are not given."""
         return next((tool for tool in self.withheld if name in (tool.name, tool.export_name)), None)
+
+
+def learnt_as(name: str, person: str) -> str:
+    """Names what results of a person's own server teach; of the user of this machine as of a shared one."""
+    if not person:
+        return name
+    return f"{name}{OF_PERSON}{hashlib.sha256(person.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -1,10 +1,17 @@
 """The registry holds all upstream servers together: their sessions, the local Python tools, and the catalog made of
-both."""
+both.
+
+A server has one session for all, or, with `"login": "each"`, one for each person, as `person_of` says who that is, and
+who sees a catalog of the own. A person's session is made when its person first looks and has a login, rests when
+nobody has called for a while, and begins anew with the next run that imports the server. Nothing that one person's
+server lists is another's: only a list that equals another one is held once.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -19,7 +26,7 @@ from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.sections import Reaction
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import TaskSet, end_tasks
-from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, Kind, RequestEntry, ServerEntry, ToolEntry, learnt_as
 from cellblock.tools.catalog.naming import (
     LOCAL_SERVER,
     check_servers,
@@ -28,8 +35,7 @@ from cellblock.tools.catalog.naming import (
 from cellblock.tools.python.python_calls import PythonServer
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.installs import POLL_SECONDS
-from cellblock.tools.upstream.lifecycle import State
-from cellblock.tools.upstream.persons import IDLE_SECONDS, NEEDS_LOGIN, Persons
+from cellblock.tools.upstream.lifecycle import NO_ROOM, State
 from cellblock.tools.upstream.pins import Reviewer
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.server_entries import ServerEntries
@@ -53,6 +59,18 @@ QUIET_SECONDS: Final = 2.0
 TELL_SECONDS: Final = 5.0
 """Passes between two sentences about a server that is being installed."""
 
+IDLE_SECONDS: Final = 600.0
+"""Sets how long a person's session without a call is kept connected."""
+
+MAX_CONNECTED: Final = 512
+MAX_OF_SERVER: Final = 128
+"""Bound the connections of all persons together, and with one server: one more ends that which is idle longest."""
+
+MAX_PERSONS: Final = 1024
+"""Bounds the persons whose sessions are known: who looks again after it begins anew."""
+
+NEEDS_LOGIN: Final = "it needs a login of your own"
+
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
 
@@ -65,16 +83,62 @@ def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
     return tool
 
 
+@dataclass(eq=False, slots=True)
+class Held:
+    """Holds the session with one server of a person, or of all.
+
+    Attributes:
+        number: Tells its entries from those of other sessions.
+        since: Counts the changes of servers before it.
+        login: What is known of the login; None where none is needed.
+        session: None until there is a login, where one is needed.
+        recalled: What is shown of the server until it has said what it is.
+        entry: An entry of no session, and the same of this one.
+    """
+
+    number: int
+    since: int
+    login: Login | None
+    session: UpstreamSession | None = None
+    recalled: ServerFacts | None = None
+    entry: tuple[ServerEntry, ServerEntry] | None = None
+
+    @property
+    def facts(self) -> ServerFacts | None:
+        """Gives what the server is and lists, as far as that is known."""
+        if self.session is None:
+            return None
+        return self.session.facts or (self.recalled if self.session.starting else None)
+
+    @property
+    def is_connected(self) -> bool:
+        """Says whether it takes the place of a connection."""
+        return self.session is not None and self.session.state in (State.READY, State.CONNECTING)
+
+
+@dataclass(slots=True)
+class _Person:
+    own: dict[str, Held] = field(default_factory=dict[str, Held])
+    catalogs: tuple[Catalog, Catalog, Catalog] | None = None
+    """Holds the catalog of all beside which they were made, and the person's two."""
+
+    @property
+    def weight(self) -> int:
+        """Says how much there is to lose."""
+        sessions = [held.session for held in self.own.values() if held.session is not None]
+        return max((2 if one.is_busy else int(one.facts is not None) for one in sessions), default=0)
+
+
 @dataclass(slots=True)
 class Change:
-    """Says what became of the servers; `retired` has the numbers of sessions that are to be released when no run uses
-    them any more."""
+    """Says what became of the servers; `retired` has the sessions that are to be released when no run uses them any
+    more."""
 
     added: list[str] = field(default_factory=list[str])
     changed: list[str] = field(default_factory=list[str])
     removed: list[str] = field(default_factory=list[str])
     ruled: list[str] = field(default_factory=list[str])
-    retired: list[int] = field(default_factory=list[int])
+    retired: list[Held] = field(default_factory=list[Held])
 
 
 class Registry:
@@ -130,27 +194,21 @@ class Registry:
         self._all: dict[int, UpstreamSession] = {}
         """Holds the sessions that somebody may call, by their numbers."""
 
-        self._since: dict[int, int] = {}
-        self._numbers: dict[str, int] = {}
-        self._last_known: dict[str, ServerFacts] = {}
         self._followed: dict[str, set[str]] = {}
         self._on_update: Callable[[str, str], object] | None = None
         self._recalling: asyncio.Task[None] | None = None
         self._closing = TaskSet()
-        self.persons = Persons(
-            logins,
-            self._session_for,
-            self._entry_for,
-            self._count,
-            self._all,
-            lambda session: self._closing.start(session.close()),
-        )
-        self.persons.use(_started(servers, personal=True), ())
-        self.sessions: dict[str, UpstreamSession] = {
-            name: self._new_session(name, config) for name, config in _started(servers).items()
-        }
+        self._people = OrderedDict[str, _Person]()
+        self.personal = _started(servers, personal=True)
+        """Holds the entries of the servers with which each person has a session."""
+
+        self._shared = {name: self._for_all(name, config) for name, config in _started(servers).items()}
+        self.sessions: dict[str, UpstreamSession] = {}
+        """Holds the sessions that are everybody's, by the servers' names."""
+
         self._paths = self._module_paths()
         self._entries = ServerEntries(reviewer, refine)
+        self._made: dict[str, list[tuple[ServerFacts, ServerEntry]]] = {}
         self._local_entry = (
             self._entries.of_python(self._local, self._paths[LOCAL_SERVER]) if self._local else None
         )
@@ -183,14 +241,15 @@ class Registry:
         """Has `known_catalog` show servers that start as they were pinned; the pins are read beside the loop."""
         if self._reviewer is None:
             return
-        for name, session in [*self.sessions.items()]:
-            if session.starting and self.sessions.get(name) is session:
-                pinned = await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name])
-                if pinned and self.sessions.get(name) is session:
-                    from cellblock.tools.upstream.listing import as_pinned
+        recalled = False
+        for name, held in [*self._shared.items()]:
+            if held.session is None or not held.session.starting or self._shared.get(name) is not held:
+                continue
+            if pinned := await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name]):
+                from cellblock.tools.upstream.listing import as_pinned
 
-                    self._last_known[name] = as_pinned(pinned)
-        if self._last_known:
+                held.recalled, recalled = as_pinned(pinned), True
+        if recalled:
             self._changed()
 
     def reconfigure(
@@ -209,7 +268,7 @@ class Registry:
         """
         check_servers(servers, local=bool(self._local))
         self._changes += 1
-        before, old = self.servers, self.sessions
+        before, old = self.servers, self._shared
         wanted = _started(servers)
         unchanged = _unchanged(before, servers)
         kept = {name for name in wanted if name in old and name in unchanged}
@@ -218,25 +277,25 @@ class Registry:
             changed=[name for name in wanted if name in old and name not in kept],
             removed=[name for name in old if name not in wanted],
             ruled=[name for name in wanted if name in kept and before[name] != wanted[name]],
+            retired=[held for name, held in old.items() if name not in kept],
         )
-        for name in (*change.changed, *change.removed):
-            change.retired.append(self._numbers.pop(name))
-        change.retired += self.persons.use(_started(servers, personal=True), unchanged)
-        self.servers = servers
-        self.sessions = {
-            name: old[name] if name in kept else self._new_session(name, config)
+        for person in self._people.values():
+            ended = [person.own.pop(name) for name in person.own.keys() - unchanged]
+            change.retired += [held for held in ended if held.number in self._all]
+        self.servers, self.personal = servers, _started(servers, personal=True)
+        self._shared = {
+            name: old[name] if name in kept else self._for_all(name, config)
             for name, config in wanted.items()
         }
         self._paths = self._module_paths()
-        self._entries.forget()
         if self._reviewer is not None and pins is not None:
             self._reviewer.use(pins)
+        self._forget()
         for name in (*change.added, *change.changed):
             self.sessions[name].start()
         if self._recalling is not None:
             self._recalling.cancel()
         self._recalling = asyncio.create_task(self.recall())
-        self._changed()
         return change
 
     def restart(self, name: str) -> Coroutine[Any, Any, None] | None:
@@ -246,24 +305,21 @@ class Registry:
         Returns:
             What does it, to be awaited; None: no such server is connected to.
         """
-        if self.persons.rest(name):
+        for held in self._of_server(name) if name in self.personal else ():
+            if held.session is not None:
+                held.session.rest()
+        if name in self.personal:
             return asyncio.sleep(0)
-        old = self.sessions.get(name)
-        if old is None:
+        held = self._shared.get(name)
+        if held is None or held.session is None:
             return None
-        number = self._numbers[name]
-        session = self._new_session(name, self.servers[name])
-        # The new number is the old session's, which is of no run any more.
-        ended, self._numbers[name] = self._numbers[name], number
-        del self._since[ended]
-        self.sessions[name] = self._all[number] = session
-        self._all[ended] = old
-        if old.facts is not None:
-            self._last_known[name] = old.facts
+        held.recalled, old = held.session.facts, held.session
+        held.login = self._logins(name, self.servers[name], "")
+        self._make(name, self.servers[name], held, None)
         self._changed()
-        return self._begin_again(name, session, ended)
+        return self._begin_again(held, self._closing.start(old.close()))
 
-    async def release(self, retired: Sequence[int], unused: Callable[[int], Awaitable[None]]) -> None:
+    async def release(self, retired: Sequence[Held], unused: Callable[[int], Awaitable[None]]) -> None:
         """Closes sessions as soon as no run uses them any more.
 
         Args:
@@ -271,32 +327,50 @@ class Registry:
             unused: Waits for the end of all runs from before that change, but not of those from before the one of the
                 given number (the first is 1): they know nothing of sessions that began with it.
         """
-        await asyncio.gather(*(self._release(number, unused) for number in retired))
+
+        async def release(held: Held) -> None:
+            await unused(held.since)
+            if (ending := self._end(held)) is not None:
+                await asyncio.wait([ending])
+
+        await asyncio.gather(*map(release, retired))
 
     def catalogs_of(self, principal: str) -> tuple[Catalog, Catalog]:
         """Returns `catalog` and `known_catalog` for a principal: with its own sessions, which begin with its first look
         after its login."""
-        if not self.persons.servers:
+        if not self.personal:
             return self.catalog, self.known_catalog
-        return self.persons.catalogs(person_of(principal), self.catalog, self.known_catalog, self._paths)
+        person = person_of(principal)
+        own, known = self._own(person), self._people[person]
+        if known.catalogs is None or known.catalogs[0] is not self.catalog:
+            known.catalogs = self.catalog, *self._catalogs(own, person, self.catalog.version)
+        return known.catalogs[1:]
 
     def sessions_of(self, principal: str) -> Mapping[str, UpstreamSession]:
         """Returns all sessions that a principal has, by the servers' names."""
-        if not self.persons.servers:
+        if not self.personal:
             return self.sessions
-        own = self.persons.of(person_of(principal)).items()
+        own = self._own(person_of(principal)).items()
         return {**self.sessions, **{name: one.session for name, one in own if one.session is not None}}
+
+    def counts(self, name: str) -> tuple[int, int]:
+        """Returns how many persons have a session with a server, and how many of these are connected."""
+        own = [one for one in self._of_server(name) if one.session is not None]
+        return len(own), sum(one.is_connected for one in own)
 
     def starting(self, principal: str) -> bool:
         """Says whether a server of a principal's is in its first attempt to connect."""
         return any(session.starting for session in self.sessions_of(principal).values())
 
-    async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
-        """Waits until those servers are connected that their programs install when they start (`npx`, `uvx`).
+    async def installed(
+        self, tell: Callable[[str], object], code: str | Collection[str] | None = None
+    ) -> None:
+        """Waits for the end of servers' first attempts to connect, and before it for what their programs install
+        (`npx`, `uvx`).
 
         Args:
-            tell: Told a sentence of each, after pauses that grow from `TELL_SECONDS`.
-            code: Only the servers that this script names are waited for; None: all.
+            tell: Told a sentence of each that is being installed, after pauses that grow from `TELL_SECONDS`.
+            code: Only the servers that this script names, or with these ids, are waited for; None: all.
         """
         named = {
             name: session
@@ -314,8 +388,7 @@ class Registry:
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
                     tell(f"server {name} is being installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
-        bounds = {name: named[name].connect_seconds for name in began}
-        await asyncio.gather(*(named[name].settled(inf, at_most=bound) for name, bound in bounds.items()))
+        await asyncio.gather(*(one.settled(inf, at_most=one.connect_seconds) for one in named.values()))
 
     async def settled(
         self,
@@ -392,17 +465,14 @@ class Registry:
                 session, config = sessions.get(name), self.servers.get(name)
                 if session is not None and session.facts is not None and config is not None:
                     await self._prepare(name, config, session.facts)
-                self._entries.forget(name)
-                self.persons.forget(name)
-            if approved:
-                self._changed()
+                self._forget(name)
         return late
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""
         if self._recalling is not None:
             self._recalling.cancel()
-        self.persons.use({}, ())
+        self.personal = {}
         await asyncio.gather(self._python.close(), *(session.close() for session in self._all.values()))
         await self._closing.ended()
 
@@ -445,7 +515,7 @@ class Registry:
     def has_logins(self) -> bool:
         """Says whether there is a server to which a person can log in."""
         shared = (session.needed_login for session in self.sessions.values())
-        return bool(self.persons.servers) or any(one is not None for one in shared)
+        return bool(self.personal) or any(one is not None for one in shared)
 
     async def is_logged_in(self, server: str, mark: str, principal: str) -> bool:
         """Says what `NeededLogin.is_there` does of a server of this name, for a principal; False where there is
@@ -473,65 +543,47 @@ class Registry:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _begin_again(self, name: str, session: UpstreamSession, ended: int) -> None:
-        # Two of some servers cannot be: they have a port, or a lock.
-        await self._close(ended)
-        # Another change may have come meanwhile.
-        if self.sessions.get(name) is session:
-            session.start()
+    def _own(self, person: str) -> dict[str, Held]:
+        """Returns a person's sessions by the servers' names; those are made that are missing, where there is a login,
+        or where everybody may know the tools."""
+        known = self._people.get(person)
+        if known is None:
+            if len(self._people) >= MAX_PERSONS:
+                # Who has not looked for longest, of those with the least to lose: strangers end nobody's session.
+                for held in self._people.pop(
+                    min(self._people, key=lambda one: self._people[one].weight)
+                ).own.values():
+                    self._end(held)
+            known = self._people[person] = _Person()
+        self._people.move_to_end(person)
+        for name, config in self.personal.items():
+            if (held := known.own.get(name)) is None:
+                login = self._logins(name, config, person)
+                held = known.own[name] = Held(next(self._count), self._changes, login)
+            has_login = held.login is None or held.login.stamp() is not None
+            is_had = has_login or config.login == "each-public-tools"
+            if held.session is not None and not is_had:
+                # Runs that have begun may go on to ask for it, and are told that a login is needed.
+                held.session, known.catalogs = None, None
+            elif held.session is None and is_had:
+                self._end(held)
+                has_room = has_login and self._has_room(name)
+                self._make(name, config, held, person).start(resting=not has_room)
+                known.catalogs = None
+        return known.own
 
-    async def _release(self, number: int, unused: Callable[[int], Awaitable[None]]) -> None:
-        # Of a person's session it is not known; whoever waits for longer has lost nothing.
-        await unused(self._since.pop(number, 0))
-        await self._close(number)
+    def _for_all(self, name: str, config: ServerConfig) -> Held:
+        held = Held(next(self._count), self._changes, self._logins(name, config, ""))
+        self._make(name, config, held, None)
+        return held
 
-    async def _close(self, number: int) -> None:
-        await self._all[number].close()
-        # Only now: whoever closes this registry meanwhile closes it, and waits for it, too.
-        del self._all[number]
-
-    def _new_session(self, name: str, config: ServerConfig) -> UpstreamSession:
-        number = self._numbers[name] = next(self._count)
-        self._since[number] = self._changes
-        self._last_known.pop(name, None)
-        session = self._all[number] = self._session_of(name, config)(
-            on_change=self._changed,
-            login=self._logins(name, config, ""),
-            prepare=partial(self._prepare, name, config),
-            followed=self._followed.setdefault(name, set[str]()),
-            on_update=partial(self._tell_update, name),
-        )
-        return session
-
-    def _session_for(self, name: str, person: str, login: Login | None, number: int) -> UpstreamSession:
-        config = self.servers[name]
-
-        def changed() -> None:
-            self.persons.changed(person, name)
-            self._on_change()
-
-        async def prepare(facts: ServerFacts) -> ServerFacts:
-            return await self._prepare(name, config, self.persons.held_once(name, facts))
-
-        session = self._all[number] = self._session_of(name, config)(
-            on_change=changed,
-            login=login,
-            prepare=prepare,
-            rests_after=IDLE_SECONDS,
-            has_room=partial(self.persons.has_room, name),
-        )
-        return session
-
-    def _tell_update(self, name: str, uri: str) -> None:
-        tell(self._on_update, name, uri)
-
-    def _session_of(self, name: str, config: ServerConfig) -> partial[UpstreamSession]:
-        """Gives what makes a session, with what is the same for all and for each person."""
+    def _make(self, name: str, config: ServerConfig, held: Held, person: str | None) -> UpstreamSession:
+        """Makes the session with a server of a person, or of all; it is not started."""
         # With the SDK, which takes half a second of CPU to load: who has no server does without it.
         from cellblock.tools.upstream.session import UpstreamSession
 
-        return partial(
-            UpstreamSession,
+        for_all = person is None
+        held.session = self._all[held.number] = UpstreamSession(
             name,
             config,
             self._settings.for_server(name),
@@ -539,19 +591,93 @@ class Registry:
             max_message_bytes=min(2 * self._max_message_bytes, MESSAGE_BYTES),
             log_dir=self._log_dir,
             budget=self._budget,
+            on_change=self._changed if person is None else partial(self._changed_for, person, name),
+            login=held.login,
+            prepare=partial(self._prepare, name, config),
+            followed=self._followed.setdefault(name, set[str]()) if for_all else None,
+            on_update=(lambda uri: tell(self._on_update, name, uri)) if for_all else None,
+            rests_after=None if for_all else IDLE_SECONDS,
+            has_room=(lambda: True) if for_all else partial(self._has_room, name),
         )
+        return held.session
 
-    def _entry_for(self, name: str, facts: ServerFacts) -> ServerEntry:
-        """Makes the entry of a server for persons; what it has beside tools is none of the profile `proxy`'s."""
-        entry = self._entries.of(name, self.servers[name], facts, self._paths[name], 0, 0)
-        return replace(entry, other_kinds=())
+    def _end(self, held: Held) -> asyncio.Task[None] | None:
+        """Ends a session that nobody is given any more."""
+        session = self._all.pop(held.number, None)
+        return None if session is None else self._closing.start(session.close())
+
+    async def _begin_again(self, held: Held, ending: asyncio.Task[None]) -> None:
+        session = held.session
+        # Two of some servers cannot be: they have a port, or a lock.
+        await asyncio.wait([ending])
+        # Another change may have come meanwhile.
+        if session is not None and session is held.session and held in self._shared.values():
+            session.start()
+
+    def _has_room(self, name: str) -> bool:
+        """Says whether one more connection of a person with a server may be made; an idle one is ended for it."""
+        full, most = [one for one in self._of_server(name) if one.is_connected], MAX_OF_SERVER
+        if len(full) < most:
+            full, most = [one for one in self._of_server(None) if one.is_connected], MAX_CONNECTED
+        if len(full) < most:
+            return True
+        sessions = [one.session for one in full if one.session is not None]
+        idle = [(since, nth) for nth, one in enumerate(sessions) if (since := one.idle_since) is not None]
+        if idle:
+            sessions[min(idle)[1]].rest()
+        return bool(idle)
+
+    def _of_server(self, name: str | None) -> Iterator[Held]:
+        """Yields what persons have with a server, or with all."""
+        for person in self._people.values():
+            yield from (held for one, held in person.own.items() if name in (None, one))
+
+    def _listed(self, name: str) -> Iterator[ServerFacts]:
+        """Yields what a server has listed, for all or for persons."""
+        shared = (held for held in (self._shared.get(name),) if held is not None)
+        for held in (*shared, *self._of_server(name)):
+            if (facts := held.facts) is not None:
+                yield facts
 
     async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> ServerFacts:
+        # What is listed again, or for several persons, is held once.
+        facts = next((held for held in self._listed(name) if held == facts), facts)
         if self._reviewer is not None:
             # What one person has not, others have.
             whole = not (facts.notes or config.is_personal)
             await self._reviewer.prepare(name, config, facts.reviewed, whole=whole)
         return facts
+
+    def _entry(self, name: str, held: Held, person: str | None) -> ServerEntry | None:
+        """Returns what a person sees of a server, or all: what it has listed for them, or, where that is nobody's
+        secret, for others."""
+        config, facts = self.servers[name], held.facts
+        if facts is None and config.login == "each-public-tools":
+            facts = next(self._listed(name), None)
+        if facts is None:
+            return None
+        made = self._made.get(name, [])
+        entry = next((entry for known, entry in made if known is facts), None)
+        if entry is None:
+            listed = [*self._listed(name)]
+            entry = self._entries.of(name, config, facts, self._paths[name])
+            still = [one for one in made if any(one[0] is known for known in listed)]
+            self._made[name] = [*still, (facts, entry)]
+        revision = 0 if held.session is None else held.session.resources.revision
+        if held.entry is None or held.entry[0] is not entry or held.entry[1].revision != revision:
+            learnt = learnt_as(name, person or "")
+            own = replace(entry, session=held.number, revision=revision, learnt_as=learnt)
+            held.entry = entry, own
+        return held.entry[1]
+
+    def _forget(self, name: str | None = None) -> None:
+        """Has the entry of a server made anew, or all: entries hold paths, which depend on all names, and the
+        review."""
+        if self._reviewer is not None:
+            self._reviewer.forget(name)
+        for one in [*self._made] if name is None else [name]:
+            self._made.pop(one, None)
+        self._changed()
 
     def _module_paths(self) -> dict[str, str]:
         # Those that lack something have their place, too: paths depend on all names.
@@ -559,46 +685,74 @@ class Registry:
         return module_paths([*names, *([LOCAL_SERVER] if self._local else [])])
 
     def _changed(self) -> None:
-        servers: dict[str, ServerEntry] = {}
-        known: dict[str, ServerEntry] = {}
-        unavailable: dict[str, str] = {}
-        for name, config in self.servers.items():
-            if config.missing is not None and not config.disabled:
-                unavailable[self._paths[name]] = config.missing
-        lacking = frozenset(unavailable)
-        logins = {self._paths[name]: login_hint(name) for name in self.persons.servers}
-        unavailable |= dict.fromkeys(logins, NEEDS_LOGIN)
-        for name, session in self.sessions.items():
-            path = self._paths[name]
-            if not session.starting:
-                self._last_known.pop(name, None)
-            facts = session.facts or self._last_known.get(name)
-            if facts is not None:
-                revision = session.resources.revision
-                known[path] = self._entries.of(
-                    name, self.servers[name], facts, path, self._numbers[name], revision
-                )
-            if session.state is State.READY and path in known:
-                servers[path] = known[path]
+        self.sessions = {name: one.session for name, one in self._shared.items() if one.session is not None}
+        self.catalog, self.known_catalog = self._catalogs(self._shared, None, self.catalog.version + 1)
+        self._on_change()
+
+    def _changed_for(self, person: str, name: str) -> None:
+        """Has the catalogs made anew of a person whose session with a server is not as it was, and of those who see
+        what it lists."""
+        config = self.servers.get(name)
+        is_public = config is not None and config.login == "each-public-tools"
+        for one, known in self._people.items():
+            held = known.own.get(name)
+            if one == person or (is_public and (held is None or held.facts is None)):
+                known.catalogs = None
+        self._on_change()
+
+    def _catalogs(self, own: Mapping[str, Held], person: str | None, version: int) -> tuple[Catalog, Catalog]:
+        """Makes `catalog` and `known_catalog` for a person with these own sessions, or for all."""
+        servers, known = dict[str, ServerEntry](), dict[str, ServerEntry]()
+        away, logins = dict[str, str](), dict[str, str]()
+        starting, lacking = set[str](), set[str]()
+        for name, path in self._paths.items():
+            config, held = self.servers.get(name), self._shared.get(name) or own.get(name)
+            if config is None:
+                continue
+            if config.missing is not None:
+                away[path] = config.missing
+                lacking.add(path)
+                continue
+            session = held.session if held is not None else None
+            state = session.state if session is not None else None
+            lacks_login = session is None or (state is State.RESTING and session.lacks_login)
+            if lacks_login:
+                login = held.login if held is not None else None
+                logins[path] = login.hint if login is not None else login_hint(name)
+            elif session is not None and session.starting:
+                starting.add(path)
+            is_shared = name in self._shared
+            entry = self._entry(name, held, None if is_shared else person) if held is not None else None
+            if entry is not None:
+                known[path] = entry
+            if entry is not None and state in (State.READY, State.RESTING):
+                servers[path] = entry
+            elif state is State.RESTING and not lacks_login:
+                away[path] = NO_ROOM
             else:
-                unavailable[path] = session.reason or session.state.value
+                reason = session.reason if session is not None else ""
+                away[path] = reason or (NEEDS_LOGIN if lacks_login or state is None else state.value)
+        for entry in self._apart():
+            servers[entry.server_id] = known[entry.server_id] = entry
+        ids = {name: path for name, path in self._paths.items() if name in self.servers}
+        about: dict[str, Any] = {
+            "ids": ids,
+            "starting": frozenset(starting),
+            "lacking": frozenset(lacking),
+            "logins": logins,
+        }
+        never = {path: reason for path, reason in away.items() if path not in known}
+        return Catalog(version, servers, away, **about), Catalog(version, known, never, **about)
+
+    def _apart(self) -> Iterator[ServerEntry]:
+        """Yields the entries of what is no upstream server."""
         if self._local_entry is not None:
-            servers[self._local_entry.server_id] = known[self._local_entry.server_id] = self._local_entry
+            yield self._local_entry
         if self._scripts is not None and self._scripts[0].tools:
             entry = self._scripts[0]
             # Whoever is called so already stays it.
-            path = entry.server_id if entry.server_id not in self._paths.values() else f"{entry.server_id}--2"
-            if path != entry.server_id:
-                entry = replace(entry, server_id=path)
-            servers[path] = known[path] = entry
-        version = self.catalog.version + 1
-        ids = {name: path for name, path in self._paths.items() if name in self.servers}
-        starting = frozenset(ids[name] for name, session in self.sessions.items() if session.starting)
-        about: dict[str, Any] = {"ids": ids, "starting": starting, "lacking": lacking, "logins": logins}
-        self.catalog = Catalog(version, servers, unavailable, **about)
-        never = {path: reason for path, reason in unavailable.items() if path not in known}
-        self.known_catalog = Catalog(version, known, never, **about)
-        self._on_change()
+            is_free = entry.server_id not in self._paths.values()
+            yield entry if is_free else replace(entry, server_id=f"{entry.server_id}--2")
 
 
 def _started(servers: Mapping[str, ServerConfig], *, personal: bool = False) -> dict[str, ServerConfig]:

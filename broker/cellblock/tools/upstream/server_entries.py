@@ -22,7 +22,7 @@ Refine = Callable[[str, ToolEntry], ToolEntry]
 
 
 class ServerEntries:
-    """Holds an entry for each server, made anew where its facts are others.
+    """Makes the entries of servers.
 
     Args:
         reviewer: Holds tools against their pins; None takes them as they come.
@@ -31,36 +31,16 @@ class ServerEntries:
 
     def __init__(self, reviewer: Reviewer | None, refine: Refine) -> None:
         self._reviewer, self._refine = reviewer, refine
-        self._made: dict[str, tuple[ServerFacts, ServerEntry]] = {}
 
-    def forget(self, name: str | None = None) -> None:
-        """Has the entry of a server made anew, or all: entries hold paths, which depend on all names, and the
-        review."""
-        if self._reviewer is not None:
-            self._reviewer.forget(name)
-        if name is None:
-            self._made.clear()
-        else:
-            self._made.pop(name, None)
-
-    def of(
-        self, name: str, config: ServerConfig, facts: ServerFacts, path: str, session: int, revision: int
-    ) -> ServerEntry:
-        """Returns the entry of a server.
+    def of(self, name: str, config: ServerConfig, facts: ServerFacts, path: str) -> ServerEntry:
+        """Makes the entry of a server, of no session.
 
         Args:
             name: Its name in the configuration.
             config: Its entry there.
             facts: What it is and lists.
             path: Its module path.
-            session: The number of its session.
-            revision: Counts how often what it lists beside tools has become old.
         """
-        held = self._made.get(name)
-        if held is not None and held[0] is facts:
-            if held[1].revision != revision:
-                held = self._made[name] = facts, replace(held[1], revision=revision)
-            return held[1]
         listed = facts.reviewed
         review = self._reviewer.review(name, config, listed) if self._reviewer else Review(listed)
         # A new tool that is left out must not take the export name of one that a script knows.
@@ -84,11 +64,9 @@ class ServerEntries:
             tools = tuple(
                 replace(tool, asked=config.asks_about(tool.tool_name, tool.export_name)) for tool in tools
             )
-        by_export = {tool.export_name: tool for tool in tools}
-        if held is not None and tools == held[1].tools:
-            # What is kept for a server that was started again holds its definitions once.
-            tools, by_export = held[1].tools, held[1].by_export
-        entry = ServerEntry(
+        # What a person's server has beside tools is none of the profile `proxy`'s.
+        is_narrowed = bool(refused) or config.asks or config.is_personal
+        return ServerEntry(
             server_id=path,
             server_name=(facts.name if is_known else None) or name,
             config_name=name,
@@ -96,18 +74,14 @@ class ServerEntries:
             description=facts.instructions if is_known else None,
             capabilities=facts.capabilities,
             tools=tools,
-            by_export=by_export,
+            by_export={tool.export_name: tool for tool in tools},
             withheld=(*review.withheld, *facts.left_out, *_switched_off(refused)),
             warnings=(*review.warnings, *facts.all_notes(), *_idle(config, facts, exports)),
             unpinned=review.differing,
             unapproved=review.warnings,
-            session=session,
-            other_kinds=() if refused or config.asks else self._other_kinds(name, config, facts),
-            revision=revision,
+            other_kinds=() if is_narrowed else self._other_kinds(name, config, facts),
             reads=self._reads(name, config),
         )
-        self._made[name] = (facts, entry)
-        return entry
 
     def of_python(self, tools: Mapping[str, PythonTool], path: str) -> ServerEntry:
         """Makes the entry of the Python tools."""

@@ -188,15 +188,18 @@ async def test_the_result_comes_first_then_what_needs_an_eye(given: RunResponse,
         whole[key] for key in ("result", "logs", "declarations")
     ]
     assert len(short["diagnostics"]) == len(given.diagnostics)
-    assert short["calls"] == {"crm.get": "500 (5 failed)"} and "toolTrace" not in short
-    assert len(json.dumps(short)) < 900 < 20_000 < len(json.dumps(whole))
+    assert short["calls"] == {"crm.get": "500 (5 failed)"}
+    # Without what the tool said, which is output (3.3.2).
+    assert short["toolTrace"] == [call for call in whole["toolTrace"] if not call["ok"]]
+    assert len(short["toolTrace"]) == 5 and "no such row" not in json.dumps(short["toolTrace"])
+    assert len(json.dumps(short)) < 1_300 < 20_000 < len(json.dumps(whole))
 
 
 async def test_a_call_that_waits_for_the_user_has_not_failed() -> None:
     waits = TraceEntry(server_id="crm", tool_name="get", duration_ms=1, ok=False, error=WAITS)
     given = busy(None).model_copy(update={"tool_trace": [waits], "failures": {}})
-    said, _ = await shown(given, Form())
-    assert "calls:\ncrm.get 1\n" in said
+    said, short = await shown(given, form_for(FrontendSettings(), "claude-code"))
+    assert "calls:\ncrm.get 1\n" in said and short["toolTrace"] == []
 
 
 @pytest.mark.parametrize(
@@ -222,6 +225,7 @@ async def test_a_text_is_shorter_than_what_clients_cut_whatever_is_in_it(
         update={
             "logs": [LogEntry(level="log", message=page, time_ms=1)] * 10,
             "failures": {f"crm.t{number}": page for number in range(300)},
+            "tool_trace": [TraceEntry(server_id="crm", tool_name="t", duration_ms=1, ok=False)] * 1_000,
         }
     )
     form = form_for(FrontendSettings(), client)
