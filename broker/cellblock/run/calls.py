@@ -172,8 +172,7 @@ class ToolCalls:
         rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
         if rules is None or call.certainty is Certainty.NOT_STARTED:
             return
-        found = (tool for tool in (_callable(server) if server else ()) if tool.tool_name == tool_name)
-        tool = next(found, None)
+        tool = None if server is None else server.tool(tool_name)
         if rules.flow is not None:
             rules.flow.recorded(server, tool, facts.label)
         if server is not None and tool is not None:
@@ -385,9 +384,8 @@ class ToolCalls:
                 f"There is no server {call.server}.",
                 hint=did_you_mean(near, "Import a server from listServers()."),
             )
-        for tool in _callable(server):
-            if tool.tool_name == call.tool:
-                return server, tool
+        if (tool := server.tool(call.tool)) is not None:
+            return server, tool
         if call.tool == READ.tool_name:
             raise ToolNotFound(
                 f"Server {call.server} has no resources that scripts may read.",
@@ -462,11 +460,6 @@ class OuterCall(NamedTuple):
 
     calls: ToolCalls
     call: CallFacts
-
-
-def _callable(server: ServerEntry) -> tuple[ToolEntry, ...]:
-    """Gives what scripts may call of a server: its tools, and what reads its resources."""
-    return server.tools if server.reads is None else (*server.tools, server.reads)
 
 
 def _too_much(tool: str) -> ToolCallError:
