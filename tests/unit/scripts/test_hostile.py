@@ -3,6 +3,7 @@ attacker do what they are there for, and words follow the figures."""
 
 import asyncio
 import contextlib
+import http.server
 import io
 import itertools
 import json
@@ -20,7 +21,6 @@ from benchmarks.hostile import loop_watch, neighbours, stage
 from cellblock import Broker
 from security.native.harness import Native, let_loose
 from support.entries import settings
-from support.http_server import Answering, serving
 from support.responses import succeeded
 
 HELD_SECONDS = 0.3
@@ -45,14 +45,24 @@ async def test_the_watch_sees_how_long_its_loop_was_held(tmp_path: Path) -> None
 def answering(result: Callable[[], Any]) -> Generator[int]:
     """The port of a server that answers every run with what `result` gives for it."""
 
-    class Handler(Answering):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.body()
+            self.rfile.read(int(self.headers["Content-Length"]))
             response = {"result": {"structuredContent": {"result": result(), "diagnostics": []}}}
-            self.answer(200, json.dumps(response).encode())
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(response).encode())
 
-    with serving(Handler) as address:
-        yield int(address.rpartition(":")[2])
+        def log_message(self, format: str, *args: Any) -> None:
+            """Says nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def slow_once() -> Callable[[], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from cellblock.tools.upstream.auth.login import log_in
 from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord
 from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener
 from cellblock.tools.upstream.auth.target import target_of
-from support.http_server import Answering, serving
+from support.http_server import serving
 from support.waits import within
 
 
@@ -139,7 +139,7 @@ GREETED: dict[str, Any] = {
 }
 
 
-class Greeting(Answering):
+class Greeting(BaseHTTPRequestHandler):
     """Answers `initialize`; the list of tools with the server's `status`; everything else with 404."""
 
     server: Server
@@ -147,7 +147,7 @@ class Greeting(Answering):
 
     def do_POST(self) -> None:
         """One message."""
-        message = json.loads(self.body())
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         method = message["method"]
         self.server.seen.append((method, self.headers.get("Mcp-Session-Id")))
         answers: dict[str, tuple[int, dict[str, Any] | None]] = {
@@ -158,20 +158,30 @@ class Greeting(Answering):
         }
         status, result = answers[method]
         body = {"jsonrpc": "2.0", "id": message.get("id"), "result": result}
-        self.say(status, json.dumps(body).encode() if status == 200 else b"")
+        self.answer(status, body if status == 200 else None)
 
     def do_GET(self) -> None:
         """A document that is not there."""
         self.server.seen.append((self.path, None))
-        self.say(404)
+        self.answer(404)
 
     def do_DELETE(self) -> None:
         """The end of a session."""
         self.server.seen.append(("DELETE", self.headers.get("Mcp-Session-Id")))
-        self.say(204)
+        self.answer(204)
 
-    def say(self, status: int, body: bytes = b"") -> None:
-        self.answer(status, body, Mcp_Session_Id="one", Content_Type="application/json")
+    def answer(self, status: int, message: dict[str, Any] | None = None) -> None:
+        """An answer, or an empty one."""
+        body = b"" if message is None else json.dumps(message).encode()
+        self.send_response(status)
+        self.send_header("Mcp-Session-Id", "one")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is logged."""
 
 
 class Server(ThreadingHTTPServer):

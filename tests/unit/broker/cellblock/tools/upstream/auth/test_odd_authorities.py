@@ -7,7 +7,7 @@ import json
 import re
 import urllib.request
 from collections.abc import Callable
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,14 +26,14 @@ from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.exchange import check_endpoints
 from cellblock.tools.upstream.auth.login import log_in, status_of
 from cellblock.tools.upstream.auth.target import LoginTarget, target_of
-from support.http_server import Answering, serving
+from support.http_server import serving
 from support.params import mostly
 from support.waits import within
 
 Change = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
 
 
-class Handler(Answering):
+class Handler(BaseHTTPRequestHandler):
     """Answers as an authorization server, changed by its server's `change`, and as an MCP server that wants a token."""
 
     server: Authority
@@ -44,34 +44,50 @@ class Handler(Answering):
         target, base = urlsplit(self.path), self.server.base
         asked = parse_qs(target.query)
         if target.path == "/authorize":
+            self.send_response(302)
             back = f"{asked['redirect_uri'][0]}?code=the-code&state={asked['state'][0]}{self.server.returned}"
-            self.answer(302, Location=back)
+            self.send_header("Location", back)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         elif target.path.startswith("/.well-known/oauth-protected-resource"):
             servers = [base + self.server.issuer_path]
-            self.say("resource", {"resource": f"{base}/mcp", "authorization_servers": servers})
+            self.answer("resource", {"resource": f"{base}/mcp", "authorization_servers": servers})
         elif target.path == self.server.metadata_at:
             endpoints = {f"{name}_endpoint": f"{base}/{name}" for name in ("authorization", "token")}
             endpoints["authorization_endpoint"] = f"{base}/authorize"
-            self.say("metadata", {"issuer": base, **endpoints, "registration_endpoint": f"{base}/register"})
+            self.answer(
+                "metadata", {"issuer": base, **endpoints, "registration_endpoint": f"{base}/register"}
+            )
         else:
-            self.say("nothing", {}, 404)
+            self.answer("nothing", {}, 404)
 
     def do_POST(self) -> None:
         """Registration, tokens, and the MCP server."""
-        sent = self.body()
+        sent = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/register":
-            self.say("client", {**json.loads(sent), "client_id": "c"}, 201)
+            self.answer("client", {**json.loads(sent), "client_id": "c"}, 201)
         elif self.path == "/token" and self.server.is_github and "json" not in self.headers.get("Accept", ""):
-            self.answer(200, b"access_token=the-token")
+            self.send_response(200)
+            self.send_header("Content-Length", "22")
+            self.end_headers()
+            self.wfile.write(b"access_token=the-token")
         elif self.path == "/token":
-            self.say("token", {"access_token": "the-token", "token_type": "Bearer", "expires_in": 60})
+            self.answer("token", {"access_token": "the-token", "token_type": "Bearer", "expires_in": 60})
         else:
-            self.say("mcp", {}, 401)
+            self.answer("mcp", {}, 401)
 
-    def say(self, what: str, body: dict[str, Any], status: int = 200) -> None:
+    def answer(self, what: str, body: dict[str, Any], status: int = 200) -> None:
         """Sends JSON, as the test has it."""
         changed, body = self.server.change(what, body)
-        self.answer(changed or status, json.dumps(body).encode(), Content_Type="application/json")
+        sent = json.dumps(body).encode()
+        self.send_response(changed or status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is logged."""
 
 
 class Authority(ThreadingHTTPServer):
