@@ -6,7 +6,6 @@ A worker's own cap does not hold here: what it has sent is no longer in it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Final
 
 from cellblock.base.budget import Account, OverBudget
@@ -29,7 +28,7 @@ class CallLoads:
         self._account = account
         self._decoded = 0
         self._held = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._turn, self._left = asyncio.Lock(), asyncio.Event()
 
     def hold(self, size: int) -> bool:
         """Takes an input in, undecoded; False: with those that are held already it would be too much."""
@@ -51,7 +50,7 @@ class CallLoads:
 
     def enters(self, size: int) -> bool:
         """Enters an input that may be decoded at once; if not, says so, and `enter` waits for it."""
-        if self._waiting or not self._fits(size):
+        if self._turn.locked() or not self._fits(size):
             return False
         self._decoded += size
         return True
@@ -59,33 +58,16 @@ class CallLoads:
     async def enter(self, size: int) -> None:
         """Waits until an input may be decoded, first come, first served; `leave` must follow a wait that has ended
         well."""
-        if self.enters(size):
-            return
-        place = (size, asyncio.get_running_loop().create_future())
-        self._waiting.append(place)
-        try:
-            await place[1]
-        except asyncio.CancelledError:
-            # Not whether it still waits: one that was cancelled may have been passed over before its turn came.
-            if not place[1].cancelled():
-                self.leave(size)
-            elif place in self._waiting:
-                self._waiting.remove(place)
-                self._let_in()
-            raise
+        async with self._turn:
+            while not self._fits(size):
+                self._left.clear()
+                await self._left.wait()
+            self._decoded += size
 
     def leave(self, size: int) -> None:
         """Notes that a call is over, and lets in those inputs that wait."""
         self._decoded -= size
-        if self._waiting:
-            self._let_in()
+        self._left.set()
 
     def _fits(self, size: int) -> bool:
         return self._decoded == 0 or self._decoded + size <= self._most
-
-    def _let_in(self) -> None:
-        while self._waiting and self._fits(self._waiting[0][0]):
-            size, future = self._waiting.popleft()
-            if not future.done():
-                self._decoded += size
-                future.set_result(None)

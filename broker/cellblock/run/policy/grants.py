@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import ref
 
 from cellblock.base.errors import InvalidRequest, shorten
+from cellblock.base.kept import KeptByIdentity
 from cellblock.base.settings.policy import EXACTLY, Grant
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import (
@@ -22,7 +23,6 @@ from cellblock.tools.catalog.model import (
     REQUESTS,
     Catalog,
     Effect,
-    JsonSchema,
     ServerEntry,
     ToolEntry,
     Withheld,
@@ -102,6 +102,10 @@ def _parts(pattern: str) -> tuple[str, ...]:
 PREPARE_SECONDS: Final = 0.1
 """Bounds the CPU time for compiling the schemas of one request; the last of them may take as long again. Ordinary ones
 take less than a millisecond each."""
+
+
+KEPT_SERVERS: Final = 1_024
+"""Bounds the servers of which it is kept what is granted; where each person has sessions, they are many."""
 
 
 class Refusal(NamedTuple):
@@ -190,12 +194,6 @@ class Layer:
                 return found.sentence
         return None
 
-    def schemas_for(self, server_id: str, tool: ToolEntry) -> list[JsonSchema]:
-        """Returns what inputs of a tool are held against by `violation`."""
-        return [
-            self.grant.arguments[pattern] for pattern, _ in self._schemas if fits(pattern, server_id, tool)
-        ]
-
 
 class Grants:
     """Holds all layers of one client, or of one request of it; `asks` says that tools may want a question by
@@ -206,8 +204,8 @@ class Grants:
         self._asks = asks
         # As long as somebody has the catalog: each person may have one.
         self._catalogs: dict[int, tuple[ref[Catalog], Catalog]] = {}
-        self._entries: dict[str, tuple[ServerEntry, ServerEntry | str]] = {}
-        self._whole: dict[str, tuple[ServerEntry, bool]] = {}
+        self._entries = KeptByIdentity[ServerEntry, ServerEntry | str](self._made, KEPT_SERVERS)
+        self._whole = KeptByIdentity[ServerEntry, bool](self._is_whole, KEPT_SERVERS)
 
     @property
     def may_ask(self) -> bool:
@@ -229,7 +227,7 @@ class Grants:
         servers: dict[str, ServerEntry] = {}
         denied: dict[str, str] = {}
         for server_id, server in catalog.servers.items():
-            entry = self._entry(server)
+            entry = self._entries.get_or_make(server)
             if isinstance(entry, str):
                 denied[server_id] = entry
             else:
@@ -266,10 +264,7 @@ class Grants:
         Args:
             server: As it is in the catalog, not narrowed.
         """
-        held = self._whole.get(server.server_id)
-        if held is None or held[0] is not server:
-            held = self._whole[server.server_id] = server, self._is_whole(server)
-        return held[1]
+        return self._whole.get_or_make(server)
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -282,21 +277,13 @@ class Grants:
         return not any(
             layer.refusal(server_id, one)
             or layer.asks_about(server_id, one)
-            or layer.schemas_for(server_id, one)
+            or any_fits(layer.grant.arguments, server_id, one)
             for layer in self.layers
             for one in everything
         )
 
-    def _entry(self, server: ServerEntry) -> ServerEntry | str:
-        """Returns what is granted of a server, or what can be done where that is nothing."""
-        held = self._entries.get(server.server_id)
-        if held is not None and held[0] is server:
-            return held[1]
-        made = self._made(server)
-        self._entries[server.server_id] = (server, made)
-        return made
-
     def _made(self, server: ServerEntry) -> ServerEntry | str:
+        """Returns what is granted of a server, or what can be done where that is nothing."""
         refused = {
             tool.tool_name: refusal
             for tool in server.tools

@@ -48,6 +48,7 @@ NO_CLIENT: Final = (
     "There is no client that this could be asked: no call of one is under way, or it does not say."
 )
 AMBIGUOUS: Final = "Calls of several clients are under way, and nothing says which of them this is for."
+NOT_TO_KNOW: Final = "The policy does not let what the client's model may know go to this server."
 BUSY: Final = f"More than {MAX_ASKING} requests wait for an answer."
 LATER: Final = types.ErrorData(
     code=types.INVALID_REQUEST,
@@ -231,6 +232,8 @@ class Routing:
         call = self._cause(int(number))
         if isinstance(call, types.ErrorData):
             return call
+        if isinstance(request, types.CreateMessageRequest) and not call.origin.may_sample():
+            return _refusal(types.INVALID_REQUEST, NOT_TO_KNOW)
 
         async def live(key: str) -> BaseModel | types.ErrorData:
             if call.by is None:
