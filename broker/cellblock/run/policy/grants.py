@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import ref
 
 from cellblock.base.errors import InvalidRequest, shorten
-from cellblock.base.kept import KeptByIdentity
 from cellblock.base.settings.policy import EXACTLY, Grant
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import (
@@ -102,10 +101,6 @@ def _parts(pattern: str) -> tuple[str, ...]:
 PREPARE_SECONDS: Final = 0.1
 """Bounds the CPU time for compiling the schemas of one request; the last of them may take as long again. Ordinary ones
 take less than a millisecond each."""
-
-
-KEPT_SERVERS: Final = 1_024
-"""Bounds the servers of which it is kept what is granted; where each person has sessions, they are many."""
 
 
 class Refusal(NamedTuple):
@@ -204,8 +199,8 @@ class Grants:
         self._asks = asks
         # As long as somebody has the catalog: each person may have one.
         self._catalogs: dict[int, tuple[ref[Catalog], Catalog]] = {}
-        self._entries = KeptByIdentity[ServerEntry, ServerEntry | str](self._made, KEPT_SERVERS)
-        self._whole = KeptByIdentity[ServerEntry, bool](self._is_whole, KEPT_SERVERS)
+        self._entries: dict[str, tuple[ServerEntry, ServerEntry | str]] = {}
+        self._whole: dict[str, tuple[ServerEntry, bool]] = {}
 
     @property
     def may_ask(self) -> bool:
@@ -227,7 +222,7 @@ class Grants:
         servers: dict[str, ServerEntry] = {}
         denied: dict[str, str] = {}
         for server_id, server in catalog.servers.items():
-            entry = self._entries.get_or_make(server)
+            entry = self._entry(server)
             if isinstance(entry, str):
                 denied[server_id] = entry
             else:
@@ -264,7 +259,10 @@ class Grants:
         Args:
             server: As it is in the catalog, not narrowed.
         """
-        return self._whole.get_or_make(server)
+        held = self._whole.get(server.server_id)
+        if held is None or held[0] is not server:
+            held = self._whole[server.server_id] = server, self._is_whole(server)
+        return held[1]
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -282,8 +280,16 @@ class Grants:
             for one in everything
         )
 
-    def _made(self, server: ServerEntry) -> ServerEntry | str:
+    def _entry(self, server: ServerEntry) -> ServerEntry | str:
         """Returns what is granted of a server, or what can be done where that is nothing."""
+        held = self._entries.get(server.server_id)
+        if held is not None and held[0] is server:
+            return held[1]
+        made = self._made(server)
+        self._entries[server.server_id] = (server, made)
+        return made
+
+    def _made(self, server: ServerEntry) -> ServerEntry | str:
         refused = {
             tool.tool_name: refusal
             for tool in server.tools
