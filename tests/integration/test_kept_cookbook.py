@@ -12,8 +12,8 @@ import pytest
 from cellblock import Broker
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.demo.show import capacity, finish_date
+from cellblock.app.cli.script_tests import against, replayed, type_checked
 from cellblock.app.saving import save
-from cellblock.app.script_trials import against, replayed, type_checked
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.settings import Settings
