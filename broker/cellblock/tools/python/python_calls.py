@@ -189,8 +189,13 @@ class PythonCalls:
                 finally:
                     if account is not None:
                         account.add_cpu((time.thread_time() - computed) * 1000)
-                    if (took := time.monotonic() - began) > LONG_STEP_SECONDS:
-                        self._name_once(tool, took)
+                    took = time.monotonic() - began
+                    if took > LONG_STEP_SECONDS and tool.name not in self._named:
+                        self._named.add(tool.name)
+                        advice = "make it a plain `def`, which runs in a thread"
+                        logger.warning(
+                            "the async tool %s held the event loop for %.1f s; %s", tool.name, took, advice
+                        )
                 if clock is None:
                     clock = _Clock(self._bound, self._waiting)
                 thrown = yield from _wait(work, waited_for)
@@ -210,15 +215,6 @@ class PythonCalls:
         self._waiting.discard(task)
         if not task.cancelled():
             task.exception()  # seen, so that asyncio does not report it: nobody waits any more
-
-    def _name_once(self, tool: PythonTool, seconds: float) -> None:
-        if tool.name not in self._named:
-            self._named.add(tool.name)
-            logger.warning(
-                "the async tool %s held the event loop for %.1f s; make it a plain `def`, which runs in a thread",
-                tool.name,
-                seconds,
-            )
 
     def _too_late(self, tool: PythonTool) -> ToolCallError:
         return ToolCallError(

@@ -79,10 +79,6 @@ CallsScripts = Callable[[ToolEntry, Any, CallOrigin], Awaitable[Any]]
 """Calls a kept script: takes its entry, an input, and what the call comes from."""
 
 
-def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
-    return tool
-
-
 @dataclass(eq=False, slots=True)
 class Held:
     """Holds the session with one server of a person, or of all.
@@ -171,7 +167,7 @@ class Registry:
         max_message_bytes: int,
         log_dir: Path,
         reviewer: Reviewer | None = None,
-        refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
+        refine: Callable[[str, ToolEntry], ToolEntry] = lambda _server, tool: tool,
         logins: Callable[[str, ServerConfig, str], Login | None] = lambda _server, _config, _person: None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -385,7 +381,7 @@ class Registry:
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
                     tell(f"server {name} is being installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
-        bounds = {name: named[name].connect_seconds for name in began}
+        bounds = {name: self._settings.for_server(name).connect_timeout_ms / 1000 for name in began}
         await asyncio.gather(*(named[name].settled(inf, at_most=bound) for name, bound in bounds.items()))
 
     async def settled(
@@ -494,10 +490,10 @@ class Registry:
                 f"Server {server.config_name} is not configured any more.", hint="Run the script anew."
             )
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
-        whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
-        if isinstance(tool, RequestEntry):
-            whom["request"] = tool
-        return lambda arguments: session.call(tool.tool_name, arguments, **whom)
+        request = tool if isinstance(tool, RequestEntry) else None
+        return lambda arguments: session.call(
+            tool.tool_name, arguments, call_bound=bound, origin=origin, request=request
+        )
 
     def knows(self, server: str, tool: str = "") -> bool:
         """Says whether there is a server of this module path, connected or not; and this tool, where they are Python
@@ -526,7 +522,9 @@ class Registry:
         """Returns what a server lists beside tools; `fresh` asks it. Empty where it has no session any more, or one for
         each person."""
         session = self.sessions.get(server.config_name)
-        return await session.entries(kind, fresh=fresh) if session is not None else []
+        if session is None:
+            return []
+        return await session.resources.entries(kind, session.client, fresh=fresh)
 
     def watch_updates(self, listener: Callable[[str, str], object]) -> None:
         """Has `listener` called with a server's name and a URI when a resource has changed that is subscribed to."""
@@ -537,7 +535,7 @@ class Registry:
         self._followed.get(server, set()).discard(uri)
         session = self.sessions.get(server)
         if session is not None:
-            await session.unfollow(uri)
+            await session.resources.unfollow(uri, session.client)
 
     # ---- inside --------------------------------------------------------------------------------------
 
