@@ -106,19 +106,46 @@ class ToolThreads:
 
 
 class PythonCalls:
-    """Runs the functions of Python tools.
+    """Holds the Python tools, by name, and runs their functions.
 
     Args:
+        functions: The tools.
         bound: Longest time of one call, in seconds, waiting for a thread included.
         threads: Most functions that are not async at the same time.
         most: Cap of the JSON that comes of one call, in bytes.
+
+    Raises:
+        ConfigError: Two share a name.
     """
 
-    def __init__(self, *, bound: float, threads: int, most: int) -> None:
+    def __init__(
+        self, functions: Sequence[Callable[..., Any]] = (), *, bound: float, threads: int, most: int
+    ) -> None:
+        self.tools: dict[str, PythonTool] = {}
+        for function in functions:
+            tool = read_tool(function)
+            check_tool_name(tool.name)
+            if tool.name in self.tools:
+                raise ConfigError(f"Two Python tools are called {tool.name}.", hint="Rename one.")
+            self.tools[tool.name] = tool
         self._bound, self._most = bound, most
         self._threads = ToolThreads(threads)
         self._waiting: set[asyncio.Task[Any]] = set()
         self._named: set[str] = set()
+
+    def caller(self, name: str, account: Account | None) -> Callable[[Any], Awaitable[Any]]:
+        """Gives what calls a tool, as `Registry.caller`. Raises ToolNotFound."""
+        tool = self.tools.get(name)
+        if tool is None:
+            raise ToolNotFound(f"There is no tool {name}.", hint="List the server's tools.")
+
+        async def call(arguments: Any) -> Any:
+            result = await self.call(tool, arguments, account)
+            if isinstance(result, RawJson):
+                return result
+            return ToolResult.of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+        return call
 
     async def call(
         self, tool: PythonTool, arguments: dict[str, Any], account: Account | None = None
@@ -338,44 +365,3 @@ def _raised(tool: PythonTool, error: BaseException) -> ToolCallError:
 TOOL_THREADS: Final = 32
 """Caps the Python tools that are not async and run at the same time, each in a thread; one that never returns keeps its
 thread."""
-
-
-class PythonServer:
-    """Holds the Python tools, by name.
-
-    Args:
-        functions: The tools.
-        bound: For a call, in seconds.
-        most: As of `PythonCalls`.
-
-    Raises:
-        ConfigError: Two share a name.
-    """
-
-    def __init__(self, functions: Sequence[Callable[..., Any]], bound: float, most: int) -> None:
-        self.tools: dict[str, PythonTool] = {}
-        self._calls = PythonCalls(bound=bound, threads=TOOL_THREADS, most=most)
-        for function in functions:
-            tool = read_tool(function)
-            check_tool_name(tool.name)
-            if tool.name in self.tools:
-                raise ConfigError(f"Two Python tools are called {tool.name}.", hint="Rename one.")
-            self.tools[tool.name] = tool
-
-    def caller(self, name: str, account: Account | None) -> Callable[[Any], Awaitable[Any]]:
-        """Gives what calls a tool, as `Registry.caller`. Raises ToolNotFound."""
-        tool = self.tools.get(name)
-        if tool is None:
-            raise ToolNotFound(f"There is no tool {name}.", hint="List the server's tools.")
-
-        async def call(arguments: Any) -> Any:
-            result = await self._calls.call(tool, arguments, account)
-            if isinstance(result, RawJson):
-                return result
-            return ToolResult.of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-
-        return call
-
-    async def close(self) -> None:
-        """Ends the calls that are under way."""
-        await self._calls.close()

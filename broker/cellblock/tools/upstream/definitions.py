@@ -168,12 +168,12 @@ def _within_caps(name: str, plain: dict[str, Any], *, as_task: bool) -> ToolDefi
         return _over(name, "its definition", values, "values or more", MAX_TOOL_VALUES)
     is_odd = False
     for key in ("inputSchema", "outputSchema"):
-        if key in plain and not isinstance(plain[key], dict | bool):
-            del plain[key]
-            is_odd = True
-        elif key in plain:
-            plain[key], was_odd = schema(plain[key])
-            is_odd = is_odd or was_odd
+        given = plain.get(key)
+        if isinstance(given, dict | bool):
+            plain[key] = schema(given)
+        else:
+            plain.pop(key, None)
+        is_odd = is_odd or plain.get(key) != given
     admitted = from_json(plain)
     if admitted.size > MAX_TOOL_BYTES:
         return _over(name, "its definition", admitted.size, "bytes", MAX_TOOL_BYTES)

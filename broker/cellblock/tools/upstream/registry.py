@@ -32,7 +32,7 @@ from cellblock.tools.catalog.naming import (
     check_servers,
     module_paths,
 )
-from cellblock.tools.python.python_calls import PythonServer
+from cellblock.tools.python.python_calls import TOOL_THREADS, PythonCalls
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import NO_ROOM, State
@@ -180,7 +180,7 @@ class Registry:
 
         self._reviewer = reviewer
         bound = settings.for_server(LOCAL_SERVER).call_timeout_ms / 1000
-        self._python = PythonServer(tools, bound, max_message_bytes)
+        self._python = PythonCalls(tools, bound=bound, threads=TOOL_THREADS, most=max_message_bytes)
         self._local = self._python.tools
         check_servers(servers, local=bool(self._local))
         self._log_dir = log_dir
@@ -237,16 +237,14 @@ class Registry:
         """Has `known_catalog` show servers that start as they were pinned; the pins are read beside the loop."""
         if self._reviewer is None:
             return
-        recalled = False
         for name, held in [*self._shared.items()]:
             if held.session is None or not held.session.starting or self._shared.get(name) is not held:
                 continue
             if pinned := await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name]):
                 from cellblock.tools.upstream.listing import as_pinned
 
-                held.recalled, recalled = as_pinned(pinned), True
-        if recalled:
-            self._changed()
+                held.recalled = as_pinned(pinned)
+        self._changed()
 
     def reconfigure(
         self, servers: Mapping[str, ServerConfig], pins: Mapping[str, Reaction] | None = None
