@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any, Final, TextIO
+from typing import IO, Final, TextIO
 
 import mcp_types as types
 
@@ -78,7 +78,8 @@ class ServerLog:
         if not _messages.isEnabledFor(level) or not self._has_room():
             return
         name = shown(self._redactor.text(params.logger)) if params.logger else None
-        text = _one_line(self._redactor.text(_text(params.data)[:LOOKED_AT_CHARS]))
+        said = params.data if isinstance(params.data, str) else json.dumps(params.data, ensure_ascii=False)
+        text = _one_line(self._redactor.text(said[:LOOKED_AT_CHARS]))
         if self._dropped:
             _messages.warning("%s: %d messages were dropped, too many at once", self._server, self._dropped)
             self._dropped = 0
@@ -94,15 +95,6 @@ class ServerLog:
             return False
         self._room -= 1
         return True
-
-
-def _text(data: Any) -> str:
-    if isinstance(data, str):
-        return data
-    try:
-        return json.dumps(data, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        return type(data).__name__
 
 
 def _one_line(text: str) -> str:
