@@ -1,4 +1,5 @@
 """What each part costs a run that can be left out: type check, learning, journal, audit log and labels, in turns.
+`nothing` is the yardstick: how far two that are alike differ.
 
 The same script runs, warm, in brokers of which every other one has one part more: in turn and turn about, when all
 have a warm worker again. Printed are medians of wall time, and of the CPU of this process with all its threads. A type
@@ -28,6 +29,7 @@ BARE: Final[dict[str, Any]] = {
     "pool": {"warm": 2},
 }
 PARTS: Final[dict[str, dict[str, Any]]] = {
+    "nothing": {},
     "type check after the run": {"typecheck": "after"},
     "type check before the run": {"typecheck": "before"},
     "learning from results": {"schemas": {"learn": True, "sample_every": 1}},
@@ -51,9 +53,9 @@ async def timed(of: Broker, made: Sequence[Broker], code: str) -> tuple[float, f
     return (time.perf_counter() - started) * 1000, (time.process_time() - cpu) * 1000
 
 
-async def measure(runs: int, part: str | None) -> None:
-    """Prints a table for each part, or for one."""
-    for name in [part] if part else PARTS:
+async def measure(runs: int, part: Sequence[str]) -> None:
+    """Prints a table for each part, or for some."""
+    for name in part or PARTS:
         async with contextlib.AsyncExitStack() as stack:
             made = [
                 await stack.enter_async_context(broker(tools=[noop, rows], **{**BARE, **more}))
@@ -84,6 +86,6 @@ def main(arguments: Sequence[str]) -> int:
     """Prints the tables; returns 0."""
     arguing = parser("bench options", __doc__)
     arguing.add_argument("--runs", type=int, default=100, help="of each kind (100)")
-    arguing.add_argument("--part", choices=[*PARTS], help="one of them alone")
+    arguing.add_argument("--part", choices=[*PARTS], nargs="+", default=[], help="some of them alone")
     asyncio.run(measure(**vars(arguing.parse_args(arguments))))
     return 0

@@ -92,7 +92,11 @@ async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
         changed["cellblock"]["pool"]["warm"] = 1
         (tmp_path / "cellblock.json").write_text(json.dumps(changed))
         code, out, err = await cellblock("run", script, *options)
-        assert code == 0 and "as it is now" in err and starts(tmp_path) == 4
+        assert code == 0 and "cellblock.pool.warm has changed, which needs a restart" in err
+        assert starts(tmp_path) == 4
+        # The state of the daemon that runs is what `status` is for.
+        code, out, err = await cellblock("status", *options)
+        assert code == 1 and "plain: ready" in out and "warning: the daemon has not taken over" in err
 
         code, out, _ = await cellblock("stop", *options)
         assert code == 0 and out == f"The daemon (process {running.process.pid}) has ended.\n"

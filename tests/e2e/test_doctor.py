@@ -35,6 +35,14 @@ def test_a_sound_machine_has_no_problems(tmp_path: Path) -> None:
         assert any(layer.startswith("kernel: RLIMIT_DATA") for layer in report["layers"])
 
 
+def test_the_trial_of_a_doctor_is_no_run_that_is_kept(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {}, journal="all")
+    options = ["--config", str(config), "--state-dir", str(tmp_path / "state")]
+    assert doctor(*options).returncode == 0
+    listed = subprocess.run([forked_cellblock(), "runs", "list", *options], capture_output=True, text=True)
+    assert listed.stdout == "No run is kept.\n"
+
+
 def test_a_server_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
     servers = {"plain": plain_server(), "broken": {"command": str(tmp_path / "nothing")}}
     config = write_config(tmp_path, servers)

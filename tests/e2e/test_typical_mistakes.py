@@ -206,6 +206,16 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
         USAGE,
         '--grants: this is no JSON, such as {"readOnly": true}: Expecting property name',
     ),
+    "a configuration without its option": (
+        ("config", "check", "fine.json"),
+        USAGE,
+        "there is no argument fine.json here. Did you mean --config fine.json?",
+    ),
+    "a run that is not kept": (
+        ("save", "UNKNOWN_RUN", "weekly"),
+        USAGE,
+        "name a file, or the id of a run that `cellblock runs list` shows",
+    ),
     "an unknown client of install": (
         ("install", "claude"),
         USAGE,

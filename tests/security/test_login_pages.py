@@ -58,7 +58,7 @@ async def test_the_login_is_of_whoever_shows_a_token(tmp_path: Path) -> None:
         assert (cookie.name, cookie.path) == ("cellblock_login", "/") and cookie.has_nonstandard_attr(
             "HttpOnly"
         )
-        assert "SameSite=Lax" in led.headers["set-cookie"] and eve not in led.headers["location"]
+        assert "SameSite=lax" in led.headers["set-cookie"] and eve not in led.headers["location"]
         done = await browser.followed(led)
         assert done.status_code == 200 and "token:eve is logged in to notes" in done.text, done.text
         record = await made.login_of("token:eve")

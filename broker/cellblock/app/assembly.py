@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cellblock.base import count_rows
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
-from cellblock.base.redaction import LaterSecrets
+from cellblock.base.redaction import SecretForms
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
 from cellblock.base.settings.settings import Audit, CellblockSettings, Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
@@ -179,7 +179,7 @@ def policy_of(
     tokens: NamedTokens,
     counts: Counts,
     on_always: OnAlways | None = None,
-    later_secrets: LaterSecrets | None = None,
+    later_secrets: SecretForms | None = None,
 ) -> Policy:
     """Returns what clients are granted, and where data may go. Raises ConfigError."""
     from cellblock.app.config.named_secrets import every_secret
@@ -262,7 +262,7 @@ async def start_reach(
     on_change: Callable[[], None],
     stack: contextlib.AsyncExitStack,
     login_pages: str | None,
-    later_secrets: LaterSecrets,
+    later_secrets: SecretForms,
 ) -> Reach:
     """Starts the sessions and the worker host, and waits for neither; `stack` stops them, and closes the store.
     `login_pages` and `later_secrets` are as for `kept_logins`.

@@ -34,7 +34,7 @@ from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
 from cellblock.base.internal import internal
 from cellblock.base.json import is_object
-from cellblock.base.redaction import LaterSecrets
+from cellblock.base.redaction import MAX_FORMS, SecretForms
 from cellblock.base.settings.settings import Settings, TypecheckMode
 from cellblock.base.tasks import TaskSet
 from cellblock.run.events import RunEvents, Watcher
@@ -118,7 +118,7 @@ class Broker:
         self.counts = Counts(self.store)
         self.on_always: OnAlways | None = None
         """Writes a rule of flows into the configuration file; None where there is none."""
-        self._later_secrets = LaterSecrets()
+        self._later_secrets = SecretForms(MAX_FORMS)
         self.policy = self._policy_of(settings)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -545,15 +545,18 @@ class Broker:
             await self._reach.learner.loaded(LEARN_BOUND_SECONDS)
             await self._reach.registry.settled(names, at_most=at_most)
 
-    async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
-        """Waits until servers are installed whose programs do that when they start (`npx`, `uvx`), and connected.
+    async def installed(
+        self, tell: Callable[[str], object], code: str | Collection[str] | None = None
+    ) -> None:
+        """Waits until every server's first attempt to connect is over, and what programs such as `npx` install in it.
 
         Args:
-            tell: Told, now and then, a sentence of each.
-            code: A script, which names the only servers to wait for; None: all.
+            tell: Told, now and then, a sentence of each that is being installed.
+            code: A script, which names the only servers to wait for, or their ids; None: all.
         """
         self._check_loop()
         if self._reach is not None:
+            await self._reach.learner.loaded(LEARN_BOUND_SECONDS)
             await self._reach.registry.installed(tell, code)
 
     @internal

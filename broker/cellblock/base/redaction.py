@@ -14,8 +14,10 @@ import json
 import logging
 import os
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, unquote
 
@@ -32,9 +34,12 @@ MIN_SECRET_CHARS: Final = 6
 MAX_FORMS: Final = 4_096
 """Caps the forms of all secrets that came later: of a thousand logins, an access and a refresh token each."""
 
-MAX_LATER: Final = 24
-"""Caps the secrets of one server that came after its configuration: eight renewals of access token, refresh token and
-client."""
+MAX_LATER: Final = 144
+"""Caps the forms of one server's secrets that came after its configuration: eight renewals of access token, refresh
+token and client, in six forms each."""
+
+FEW_FORMS: Final = 64
+"""Up to so many, to look for one after the other is faster than to look for what begins like one."""
 
 _URL: Final = re.compile(r"""(https?://)(?:[^\s/?#@"']*@)?([^\s?#"']*)(?:[?#][^\s"']*)?""")
 
@@ -72,26 +77,50 @@ _PATTERNS: Final = (
 _ENV_SECRET: Final = re.compile(r"key|token|secret|passw|pwd|cred", re.I)
 
 
-class LaterSecrets:
-    """Knows secrets that came after the configuration, such as tokens of logins, and which servers they are for."""
+class SecretForms:
+    """Knows secrets as they may be written, and which servers they are for.
 
-    def __init__(self) -> None:
-        self._servers: Mapping[str, frozenset[str]] = {}
+    Args:
+        most: Caps the forms: of more, the last that were added are known.
+    """
 
-    def add(self, server: str, secrets: Iterable[str]) -> None:
-        """Adds secrets of a server; of all servers' the last `MAX_FORMS` are known."""
+    def __init__(self, most: int = sys.maxsize) -> None:
+        self._most = most
+        self._known: tuple[Mapping[str, frozenset[str]], Mapping[str, list[str]]] = ({}, {})
+        """Holds the servers of each form, and the forms that begin alike."""
+
+    def add(self, secrets: Iterable[str], server: str = "") -> None:
+        """Adds secrets of a server."""
+        before = self._known[0]
         forms = [form for secret in secrets for form in _forms(secret) if len(form) >= MIN_SECRET_CHARS]
-        new = {form: self._servers.get(form, frozenset()) | {server} for form in forms}
-        # Another mapping each time: threads look through the one that was there.
-        kept = [(form, servers) for form, servers in self._servers.items() if form not in new]
-        self._servers = dict([*kept, *new.items()][-MAX_FORMS:])
+        new = {form: before.get(form, frozenset()) | {server} for form in forms}
+        kept = [(form, servers) for form, servers in before.items() if form not in new]
+        servers, alike = dict([*kept, *new.items()][-self._most :]), dict[str, list[str]]()
+        for form in servers:
+            alike.setdefault(form[:MIN_SECRET_CHARS], []).append(form)
+        # Others each time: threads look through those that were there.
+        self._known = servers, alike
 
-    def text(self, text: str, besides: str | None = None) -> str:
-        """Returns the text with `[redacted]` in place of each secret, but those of one server."""
-        found = [form for form, servers in self._servers.items() if form in text and besides not in servers]
-        for form in sorted(found, key=len, reverse=True):
-            text = text.replace(form, REDACTED)
-        return text
+    def __contains__(self, secret: str) -> bool:
+        return secret in self._known[0]
+
+    def found(self, text: str, besides: str | None = None) -> list[str]:
+        """Returns the forms that stand in a text, but those of one server."""
+        servers, alike = self._known
+        forms: Iterable[str] = servers
+        if len(servers) > FEW_FORMS:
+            begun = {text[at : at + MIN_SECRET_CHARS] for at in range(len(text))}
+            forms = chain.from_iterable(alike[start] for start in begun & alike.keys())
+        return [form for form in forms if form in text and besides not in servers[form]]
+
+
+def redacted(text: str, known: Iterable[SecretForms], besides: str | None = None) -> str:
+    """Returns the text with `[redacted]` in place of each secret, but those of one server."""
+    found = [form for forms in known for form in forms.found(text, besides)]
+    # The longest first: one secret may be a part of another.
+    for form in sorted(found, key=len, reverse=True):
+        text = text.replace(form, REDACTED)
+    return text
 
 
 class Redactor:
@@ -102,48 +131,32 @@ class Redactor:
         self, config: ServerConfig, tell: Callable[[Iterable[str]], object] = lambda _: None
     ) -> None:
         self._tell = tell
-        self._known = list(secrets_of(config))
-        self._later: list[str] = []
-        self._pattern = self._compiled()
+        self._later = SecretForms(MAX_LATER)
+        self._known = SecretForms(), self._later
+        self._known[0].add(secrets_of(config))
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Adds more secrets, such as a renewed token; of those the last `MAX_LATER` are known."""
+        """Adds more secrets, such as a renewed token; of those the last `MAX_LATER` forms are known."""
         new = [secret for secret in secrets if secret not in self._later]
         if new:
             self._tell(new)
-            self._later = [*self._later, *new][-MAX_LATER:]
-            self._pattern = self._compiled()
-
-    def _compiled(self) -> re.Pattern[str] | None:
-        return pattern_of([*self._known, *self._later])
+            self._later.add(new)
 
     def text(self, text: str) -> str:
         """Returns the text with `[redacted]` in place of each secret."""
-        return self._pattern.sub(REDACTED, text) if self._pattern else text
+        return redacted(text, self._known)
 
     def tree(self, value: Any) -> Any:
         """Returns JSON data with every string and key treated as by `text`."""
         return mapped(value, self.text, keys=True)
 
 
-def pattern_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """Returns what matches any of these secrets, in all forms; None where there is none."""
-    found = {form for secret in secrets for form in _forms(secret)}
-    # The longest first: one secret may begin with another.
-    ordered = sorted((text for text in found if len(text) >= MIN_SECRET_CHARS), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
-
-
 def redacting(servers: Iterable[ServerConfig]) -> Callable[[Any], Any]:
     """Returns what gives JSON data without the secrets of all these servers."""
-    redactors = [Redactor(server) for server in servers]
-
-    def redacted(value: Any) -> Any:
-        for redactor in redactors:
-            value = redactor.tree(value)
-        return value
-
-    return redacted
+    forms = SecretForms()
+    for server in servers:
+        forms.add(secrets_of(server))
+    return lambda value: mapped(value, lambda text: redacted(text, [forms]), keys=True)
 
 
 class BareUrls(logging.Filter):

@@ -41,7 +41,7 @@ _HEAD: Final = (
     *("seed", "events", "logs", "used_ms", "ended", "exact", "principal", "grants"),
     "script_name",
 )
-_HINT: Final = "Give a file that `cellblock record` has made."
+_HINT: Final = "Give a file that `cellblock record` has made; `cellblock save` takes a script with --input."
 
 
 def write(recording: Recording) -> str:

@@ -28,6 +28,7 @@ from cellblock.run.call_results import Unwrapped, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import WAITS, CallFacts
 from cellblock.run.failed_calls import fit_hint
+from cellblock.run.flows.run_flow import RunFlow
 from cellblock.run.hook import Facts
 from cellblock.run.lending import Lender
 from cellblock.run.questions import Questions
@@ -109,6 +110,7 @@ class ToolCalls:
         self.failures: dict[str, str] = {}
         """Holds what each tool said when it failed last."""
 
+        self._flow = None if context.rules is None else context.rules.flow
         self._questions = questions
         self.context = self._context = context
         self.lender: Final = lender
@@ -127,9 +129,6 @@ class ToolCalls:
         self._waiting_since = self._waited = 0.0
         self.under_way = 0
         """Counts the calls that have no answer yet."""
-
-        self._is_plain = context.secrets is None and (context.rules is None or context.rules.flow is None)
-        """Says whether nobody looks at what comes of a call before its script."""
 
         self._abandoned = False
         self._noted: list[tuple[str, ToolEntry, Unwrapped]] = []
@@ -253,11 +252,13 @@ class ToolCalls:
             arguments = await self._inputs.read(server, tool, body)
             if context.secrets is not None:
                 arguments = await context.secrets.for_call(server.config_name, tool, arguments)
-            origin = self._origin
-            if questions is not None or server.is_scripts:
+            origin, is_script = self._origin, server.is_scripts
+            # Of what a kept script has seen, its run tells.
+            flow = None if is_script else self._flow
+            if questions is not None or is_script:
                 origin = self._origin_of(call_id, call, body)
-            if context.rules is not None and context.rules.flow is not None:
-                origin = context.rules.flow.origin(origin, server, tool)
+            if flow is not None and (questions is not None or context.requester is not None):
+                origin = flow.origin(origin, server, tool)
             function = context.upstreams.caller(server, tool, origin)
             body = b""
             if context.rules is not None:
@@ -265,7 +266,9 @@ class ToolCalls:
                 await context.rules.admit(server, tool, arguments, self._clock, call_id, parking)
             if questions is not None:
                 questions.check_login(call_id, call.server, tool)
-            result = await self._made(call_id, call, server, tool, arguments, function)
+            result = await self._made(call_id, call, server, tool, arguments, function, flow)
+            if context.secrets is not None:
+                result = await context.secrets.incoming(result)
             found = await result_of(result, call.server, tool, context.max_message_bytes)
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
@@ -275,6 +278,8 @@ class ToolCalls:
             if tool is not server.reads:
                 self._note(server, tool, found)
         except ScriptError as error:
+            if context.secrets is not None:
+                context.secrets.told(error)
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             if tool is not None and isinstance(error, ToolCallError):
                 fit_hint(error, tool)
@@ -323,8 +328,10 @@ class ToolCalls:
         tool: ToolEntry,
         arguments: Any,
         function: Callable[[Any], Awaitable[Any]],
+        flow: RunFlow | None,
     ) -> Any:
-        """Makes a call in its turn, and once more after a login that the call was refused for."""
+        """Makes a call in its turn, and once more after a login that the call was refused for. The run's flow hears of
+        what comes of it before anything of that goes on."""
         while True:
             try:
                 async with self._turns:
@@ -334,35 +341,20 @@ class ToolCalls:
                         await self._context.kept.before_call(call_id)
                     call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                     self._context.watch.call_sent(call)
-                    work = function(arguments)
-                    return await (work if self._is_plain else self._labelled(call, server, tool, work))
+                    result: Any = None
+                    try:
+                        result = await function(arguments)
+                    finally:
+                        # An error, too, may have the server's words.
+                        if flow is not None:
+                            call.label = flow.answered(server, tool, result).pack()
+                    return result
             except AuthenticationFailed as error:
                 if self._questions is None or self._came is not None:
                     raise
                 # It was refused, so whoever goes on with the run makes it.
                 call.error, call.certainty = None, Certainty.NOT_STARTED
                 await self._questions.until_logged_in(call_id, call.server, tool, arguments, error)
-
-    async def _labelled(
-        self, call: CallFacts, server: ServerEntry, tool: ToolEntry, work: Awaitable[Any]
-    ) -> Any:
-        """Waits for what comes of a call, of which the run's flow hears before anything of it goes on; of an error,
-        too: it may have the server's words."""
-        # Of what a script has seen, its run tells.
-        flow = None if self._context.rules is None or server.is_scripts else self._context.rules.flow
-        secrets = self._context.secrets
-        try:
-            result = await work
-        except BaseException as error:
-            # Of one that is cancelled, too: its server may have said something meanwhile.
-            if flow is not None:
-                call.label = flow.answered(server, tool, None).pack()
-            if secrets is not None and isinstance(error, ScriptError):
-                secrets.told(error)
-            raise
-        if flow is not None:
-            call.label = flow.answered(server, tool, result).pack()
-        return result if secrets is None else await secrets.incoming(result)
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
         origin = replace(self._origin, caller=OuterCall(self, call))

@@ -63,7 +63,7 @@ async def call_directly(
         value = await inputs.read(server, tool, body)
         if secrets is not None:
             value = await secrets.for_call(server.config_name, tool, value)
-        if rules is not None and rules.flow is not None:
+        if rules is not None and rules.flow is not None and origin.can_be_asked:
             origin = rules.flow.origin(origin, server, tool)
         function = upstreams.caller(server, tool, origin)
         if rules is not None:

@@ -499,14 +499,13 @@ class Executor:
             if typecheck != "off":
                 self._types.begin(side)
             response = await self._watched(run, generation, run.outcome(queue_ms), job.watch)
-            if flow is not None:
-                response = response.model_copy(update={"label": flow.label})
             if typecheck != "off":
                 # Before the wait for its own check: what that finds late is for the next one.
                 found += side.late()
                 response = await self._types.after(response, request, side, is_last=principal == COMMAND_LINE)
             told = [*response.diagnostics, *job.warnings(catalog, servers), *found]
-            return response.model_copy(update={"diagnostics": told, "servers": tuple(sorted(servers))})
+            about = {"servers": tuple(sorted(servers)), "label": None if flow is None else flow.label}
+            return response.model_copy(update={"diagnostics": told, **about})
 
     def _goes_on(self, job: _Job, response: RunResponse) -> bool:
         """Prepares a run whose process was lost to go on in another one; says whether it can: where it is written down

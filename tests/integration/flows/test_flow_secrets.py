@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cellblock import tool
-from cellblock.base.redaction import LaterSecrets
+from cellblock.base.redaction import SecretForms, redacted
 from cellblock.run.flows.secrets import Secrets
 from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.tools.upstream.wire.results import ToolResult
@@ -123,9 +123,9 @@ def granted_at(place: World) -> float:
 
 
 def test_a_secret_is_found_however_json_writes_it() -> None:
-    later = LaterSecrets()
+    later = SecretForms()
     secrets = Secrets("mask", {}, ["abc/def+ghi"], later)
-    later.add("notes", ["tok/en+123456", "short"])
+    later.add(["tok/en+123456", "short"], "notes")
     for text in (r'"abc\/def+ghi"', r'"\u0061bc/def+ghi"', r'"tok\/en+123456"', '"tok%2Fen%2B123456"'):
         masked = asyncio.run(
             secrets.incoming(ToolResult(b'{"content":[{"type":"text","text":%s}]}' % text.encode()))
@@ -133,4 +133,4 @@ def test_a_secret_is_found_however_json_writes_it() -> None:
         assert b"[redacted]" in masked.body and b"123456" not in masked.body, text
     body = b'{"content":[{"type":"text","text":"short \\/ of it"}]}'
     assert asyncio.run(secrets.incoming(ToolResult(body))).body == body
-    assert later.text("tok/en+123456", "notes") == "tok/en+123456"
+    assert redacted("tok/en+123456", [later], "notes") == "tok/en+123456"

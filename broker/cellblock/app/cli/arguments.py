@@ -163,7 +163,9 @@ def _refuse(command: argparse.ArgumentParser, word: str) -> NoReturn:
     from cellblock.base.suggest import did_you_mean, nearest_names
 
     is_option = word.startswith("-")
-    known = command._option_string_actions if is_option else ()  # pyright: ignore[reportPrivateUsage]
-    hint = did_you_mean(nearest_names(word, known, 1), f"`{command.prog} --help` shows what there is.")
+    known = command._option_string_actions  # pyright: ignore[reportPrivateUsage]
+    is_file = word.endswith((".json", ".toml")) and "--config" in known
+    near = [f"--config {word}"] if is_file else nearest_names(word, known if is_option else (), 1)
+    hint = did_you_mean(near, f"`{command.prog} --help` shows what there is.")
     kind = "option" if is_option else "argument"
     command.exit(EXIT_USAGE, f"{command.prog}: there is no {kind} {word} here. {hint}\n")

@@ -199,6 +199,8 @@ class Answers:
             show=(lambda text: send(line=text)) if asked["shows"] else None,
             decide=questions.ask if asked["decides"] else None,
         )
+        for warning in await self.warnings() if what == "status" else ():
+            send(say=f"warning: {warning}")
         wanted = {**asked["wanted"], "certificate": self._parsed.tls_cert}
         work = asyncio.ensure_future(_answer(self._broker, what, wanted, person))
         async with in_background(_hear(reader, questions, work)):
@@ -217,7 +219,7 @@ class Answers:
             return None
         if asked["version"] != __version__:
             return f"it is of version {__version__}, and this command of {asked['version']}"
-        if (behind := await self._why_behind()) is not None:
+        if what != "status" and (behind := await self._why_behind()) is not None:
             return f"it has not taken over the configuration file as it is now: {behind}"
         if self._broker.settings.cellblock.frontend.profile == "proxy":
             return "its profile is `proxy`"
@@ -228,7 +230,10 @@ class Answers:
 
 
 def _not_asked(address: str, why: str) -> DaemonUnavailable:
-    return DaemonUnavailable(f"The daemon at {address} is not asked: {why}.", hint="Start it anew.")
+    return DaemonUnavailable(
+        f"The daemon at {address} is not asked: {why}.",
+        hint="End it with `cellblock stop`, and start it anew.",
+    )
 
 
 def _mark(parsed: argparse.Namespace) -> str:

@@ -40,8 +40,10 @@ from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
+from cellblock.record.journal import Journal
 from cellblock.run.flows.overview import overview
 from cellblock.run.policy.policy import idle_patterns
+from cellblock.run.request import request_of
 from cellblock.serve.http.address import Address
 from cellblock.serve.stdio.daemon import is_taken
 from cellblock.tools.catalog.naming import module_paths
@@ -215,7 +217,8 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
     warnings += [f"{fault.text(str(fault.file))} {fault.hint}" for fault in faults]
     for fault in idle_patterns(section.policy, broker.catalog):
         warnings.append(f"{dotted(('cellblock', 'policy', *fault.path))}: {fault.message}. {fault.hint}")
-    response = await broker.run(PROBE)
+    # A journal of its own: the user's runs are kept beside it.
+    response = await broker.run_request(request_of(PROBE), journal=Journal())
     if response.result != PROBE_RESULT:
         found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
         problems.append(f"A script that only computes does not run: {found}")

@@ -130,7 +130,7 @@ def warn(*sentences: str | None) -> None:
 
 
 async def settled(broker: Broker, names: Collection[str] | None, tell: Callable[[str], object]) -> None:
-    """Waits for servers, and as long as it takes for those that are being installed; tells of each that takes a second.
+    """Waits for servers as long as they take; tells of each that takes a second.
 
     Args:
         broker: Has them.
@@ -138,8 +138,7 @@ async def settled(broker: Broker, names: Collection[str] | None, tell: Callable[
         tell: Is given the sentences.
     """
     async with in_background(tell_starting(broker, names, tell)):
-        await broker.installed(tell, None if names is None else " ".join(names))
-        await broker.settled(names)
+        await broker.installed(tell, names)
 
 
 async def tell_starting(broker: Broker, names: Collection[str] | None, tell: Callable[[str], object]) -> None:

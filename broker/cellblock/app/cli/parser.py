@@ -99,7 +99,7 @@ def _add_brokers(commands: Commands) -> None:
     missed = "with --script: ask about a call that has no recorded answer, and make it with the servers of --config"
     (
         _add(commands, "replay", "recordings:replay_file")
-        .value("recording", "FILE|RUN", "a recording, or the id of a run that is kept", type=Path)
+        .value("recording", "FILE|RUN", "a recording, or the id of a run that is kept")
         .flag("--trace", "list the script's calls, each with its line in the script")
         .flag("--values", "list them with their inputs and answers")
         .value("--until", "N", "stop before call N, from 1", type=_from_1)

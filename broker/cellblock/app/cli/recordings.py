@@ -98,9 +98,7 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         UsageError: One of them cannot be read.
         ConfigError: No run of this id is kept with a recording, or it cannot be read.
     """
-    file: Path = parsed.recording
-    is_kept = RUN_ID.fullmatch(str(file)) and not file.exists()
-    recording = kept_recording(parsed, str(file)) if is_kept else read_recording(file)
+    recording, is_kept = recording_of(parsed, parsed.recording)
     script = None if parsed.script is None else read_script(parsed.script)
     if parsed.live_on_miss and script is None:
         raise UsageError("--live-on-miss is for another script; name one with --script")
@@ -121,12 +119,15 @@ def replay_file(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     return _replay(parsed, recording, script, redacting(settings.servers.values()), live, settings)
 
 
-def read_recording(file: Path) -> Recording:
-    """Reads a recording. Raises UsageError."""
+def recording_of(parsed: argparse.Namespace, source: str) -> tuple[Recording, bool]:
+    """Reads the recording of a run that is kept, which the second value says, or of a file. Raises UsageError."""
+    if RUN_ID.fullmatch(source) and not Path(source).exists():
+        return kept_recording(parsed, source), True
     try:
-        return read_file(file)
+        return read_file(Path(source)), False
     except OSError as error:
-        raise UsageError(f"cannot read the recording {file}: {error.strerror}; name a file") from None
+        known = "name a file, or the id of a run that `cellblock runs list` shows"
+        raise UsageError(f"cannot read the recording {source}: {error.strerror}; {known}") from None
     except UnreadableRecording as error:
         raise UsageError(str(error)) from None
 

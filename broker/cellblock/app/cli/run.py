@@ -31,7 +31,7 @@ from cellblock.observe.logs import logging_as_configured
 from cellblock.run.policy.asking import COMMAND_LINE, Caller, Grantee
 from cellblock.run.request import read_request, request_of
 from cellblock.tools.catalog.model import Catalog, JsonSchema
-from cellblock.tools.catalog.modules import SERVERS_PREFIX
+from cellblock.tools.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX
 from cellblock.tools.schemas.validation import InputValidator
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ async def run_in(
         if progress and person.show
         else contextlib.nullcontext(),
     ):
-        await broker.installed(person.tell, " ".join([request["code"], *used]))
-        await broker.settled(required)
+        await broker.installed(person.tell, None if DISCOVERY_SPECIFIER in request["code"] else used)
         _require(broker.catalog, required, wanted["config"])
         try:
             response = await broker.run_request(

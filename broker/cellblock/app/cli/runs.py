@@ -16,7 +16,7 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import opened, with_state_dir
 from cellblock.app.cli.run_page import parts, title
-from cellblock.app.cli.streams import agreed, asks, write_data, write_json
+from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
 from cellblock.base import payload
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
@@ -276,7 +276,7 @@ async def _resumed(run_id: str, settings: Settings) -> int:
     section = settings.cellblock
     with logging_as_configured(section.log, settings.servers.values()):
         async with Broker(settings) as broker:
-            await broker.settled()
+            await broker.installed(say)
             try:
                 await broker.parked_runs.answer(run_id, {})
                 response = await broker.parked_runs.outcome(run_id)

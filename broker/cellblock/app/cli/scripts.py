@@ -8,23 +8,20 @@ import json
 import sys
 import time
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import catalog_of, store_to_read, with_state_dir
-from cellblock.app.cli.recordings import RUN_ID, read_recording
+from cellblock.app.cli.recordings import recording_of
 from cellblock.app.cli.run import read_object, read_script, run_script
-from cellblock.app.cli.runs import kept_recording
 from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
 from cellblock.app.saving import save as keep
 from cellblock.base.errors import counted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import cell, harmless, spelled_out
 from cellblock.record.journal import Journal
-from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Approval, Library
 from cellblock.record.scripts.saving import input_schema
 from cellblock.record.scripts.script_file import (
@@ -148,7 +145,7 @@ async def save(parsed: argparse.Namespace) -> int:
     parameters = dict(map(_parameter, parsed.param))
     written: tuple[str, dict[str, Any]] | None = None
     if parsed.input is None:
-        recording = _recording_of(parsed)
+        recording, _ = recording_of(parsed, parsed.source)
     elif parameters:
         raise UsageError("--param is for literals of a run; a script with --input has its parameters already")
     else:
@@ -177,11 +174,6 @@ async def save(parsed: argparse.Namespace) -> int:
     said = f"kept {script.name}: {counted(len(script.header.tools), 'tool')}, in {library.folder}"
     say(f"{said}. It runs when it is approved: cellblock scripts approve {script.name}")
     return EXIT_OK
-
-
-def _recording_of(parsed: argparse.Namespace) -> Recording:
-    is_run = RUN_ID.fullmatch(parsed.source) and not Path(parsed.source).exists()
-    return kept_recording(parsed, parsed.source) if is_run else read_recording(Path(parsed.source))
 
 
 NO_OPTIONS: Final[dict[str, Any]] = {

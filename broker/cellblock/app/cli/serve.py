@@ -247,7 +247,7 @@ class _Watch:
             say(f"the configuration is not taken over, and the old one stays in force: {error}")
             return
         # What needs a restart has its old value.
-        self._why = None if self._broker.settings == settings else "some of it needs a restart"
+        self._why = None if self._broker.settings == settings else "; ".join(changes)
         if settings.files != self._files:
             self._files = settings.files
             self._seen = self._stamp()

@@ -19,9 +19,8 @@ REFUSED: Final = types.ErrorData(
 
 
 def guarded(origin: CallOrigin, may_know: Callable[[], bool]) -> CallOrigin:
-    """Returns the origin of a call whose server has answers of the client's model only while it may know them."""
-    if not origin.can_be_asked:
-        return origin
+    """Returns the origin of a call that can be asked: its server has answers of the client's model only while it may
+    know them."""
     requester = None if origin.requester is None else _Guarded(origin.requester, may_know)
     asked = _guarded_later(origin.asked, may_know)
     # Who asks is the same as before.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from cellblock.base.kept import Newest
@@ -31,9 +31,6 @@ from cellblock.run.flows.labels import (
 from cellblock.run.policy.grants import effect_of, fits
 from cellblock.tools.catalog.model import RequestEntry, ServerEntry, ToolEntry
 from cellblock.tools.upstream.definitions import shown
-
-if TYPE_CHECKING:
-    from cellblock.run.flows.rules import Judging
 
 T = TypeVar("T")
 
@@ -162,13 +159,9 @@ class ToolFlow:
     destructive: bool
     said_by: str
     name: str
-    judging: dict[Label, Judging] = field(default_factory=dict[Label, "Judging"], compare=False, repr=False)
-    """Keeps what is judged of it without arguments."""
 
     def result(self, by_server: Stated = UNSAID) -> Label:
         """Returns the label of a result, of which its server has said something, too."""
-        if by_server is UNSAID:
-            return self.plain
         found = self.stated.or_else(by_server) if self.loosens else self.stated
         label = found.label(self.otherwise)
         return label | by_server.label(label)
@@ -176,7 +169,7 @@ class ToolFlow:
     @cached_property
     def plain(self) -> Label:
         """Gives the label of a result of which its server says nothing."""
-        return self.stated.label(self.otherwise)
+        return self.result()
 
 
 class KnownTools:
@@ -201,10 +194,6 @@ class KnownTools:
         if held is None or held[0] is not tool:
             held = self._tools[key] = tool, self._made(server, tool)
         return held[1]
-
-    def forget(self) -> None:
-        """Forgets what was judged of tools."""
-        self._tools.clear()
 
     def _made(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
         name = f"{server.server_id}.{shown(tool.tool_name)}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import Secrecy
@@ -16,6 +16,10 @@ Audience = frozenset[str] | None
 
 EVERYBODY: Final[Audience] = None
 THE_PERSON: Final[Audience] = frozenset()
+
+
+KEPT_LABELS: Final = 64
+"""Bounds the labels of which it is kept how they are written: each call of a tool that is recorded has one."""
 
 
 def audience_of(secrecy: Secrecy) -> Audience:
@@ -42,8 +46,7 @@ def secrecy_of(audience: Audience) -> str | list[str]:
     return "public" if audience is None else sorted(audience) or "private"
 
 
-@dataclass(frozen=True)
-class Label:
+class Label(NamedTuple):
     """Says what is known of data.
 
     Args:
@@ -64,12 +67,9 @@ class Label:
         """Says whether the other label allows no more than this one."""
         return may_see(other.secrecy, self.secrecy) and (self.trusted or not other.trusted)
 
+    @lru_cache(KEPT_LABELS)  # noqa: B019 - labels are small
     def pack(self) -> str:
         """Encodes the label for a store."""
-        return self._packed
-
-    @cached_property
-    def _packed(self) -> str:
         return json.dumps([secrecy_of(self.secrecy), "trusted" if self.trusted else "untrusted"])
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 MIN_CHARS: Final = 12
 """Takes shorter texts for chance."""
@@ -19,24 +19,18 @@ MAX_MARKS: Final = 5
 MAX_MARK_CHARS: Final = 200
 
 
-class Seen(NamedTuple):
-    """Holds the beginning of a result, as JSON, and whose it is."""
-
-    source: str
-    body: bytes
-
-
-async def marks(arguments: Any, seen: Sequence[Seen]) -> tuple[str, ...]:
-    """Returns texts of results that stand in an input, the longest first. Found in a thread: others have their turn."""
+async def marks(arguments: Any, seen: Sequence[bytes]) -> tuple[str, ...]:
+    """Returns texts of results, whose beginnings are given as JSON, that stand in an input, the longest first. Found in
+    a thread: others have their turn."""
     return await asyncio.to_thread(_marks, arguments, seen) if seen else ()
 
 
-def _marks(arguments: Any, seen: Sequence[Seen]) -> tuple[str, ...]:
+def _marks(arguments: Any, seen: Sequence[bytes]) -> tuple[str, ...]:
     text = _beginning(arguments)
     starts = {text[at : at + MIN_CHARS]: at for at in range(len(text) - MIN_CHARS, -1, -1)}
     found = set[str]()
-    for one in seen:
-        result = one.body.decode("utf-8", "replace")
+    for body in seen:
+        result = body.decode("utf-8", "replace")
         at = 0
         while at <= len(result) - MIN_CHARS:
             start = starts.get(result[at : at + MIN_CHARS])

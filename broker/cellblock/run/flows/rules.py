@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
+from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import FlowRule, PolicySettings, Secrecy
 from cellblock.base.settings.server import ServerConfig
 from cellblock.run.flows.known import KnownTools, ToolFlow
@@ -25,8 +26,8 @@ from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import InputValidator
 
-KEPT_LABELS: Final = 64
-"""Bounds the labels of runs of which it is kept what happens to calls of one tool."""
+KEPT_JUDGINGS: Final = 4_096
+"""Bounds the tools and labels of which it is kept what happens to calls."""
 
 OnAlways = Callable[[dict[str, Any]], None]
 
@@ -52,10 +53,6 @@ class Judged(NamedTuple):
     why: str = ""
 
 
-Judging = tuple[Sequence["_Rule"], Judged]
-"""Holds the rules that are for calls with some arguments, in their order, and what happens to all others."""
-
-
 class FlowRules:
     """Knows what tools are, and judges calls.
 
@@ -78,8 +75,10 @@ class FlowRules:
         self.is_on = settings.flows != "off"
         self.guards = "guard" in settings.flows
         self._rules = [_Rule(rule, index) for index, rule in settings.flow_rules.items()]
-        self._tools = KnownTools(settings, servers)
-        self.of: Final = self._tools.of
+        self.of: Final = KnownTools(settings, servers).of
+        self._judgings = Newest[tuple[str, int, Label], tuple[ToolEntry, Sequence[_Rule], Judged]](
+            KEPT_JUDGINGS
+        )
 
     def may_know(self, server: ServerEntry, tool: ToolEntry, label: Label) -> bool:
         """Says whether those who see a call of a tool may know what has this label."""
@@ -88,20 +87,20 @@ class FlowRules:
     def allow_always(self, rule: str) -> None:
         """Puts a rule, as JSON, before all others, here at once and for good where there is a file."""
         self._rules.insert(0, _Rule(FlowRule.model_validate_json(rule), 0))
-        self._tools.forget()
+        self._judgings.clear()
         if self._on_always is not None:
             self._on_always(json.loads(rule))
 
     def judge(self, server: ServerEntry, tool: ToolEntry, arguments: Any, label: Label) -> Judged:
         """Says what happens to a call of a run that knows what has this label."""
-        judging = self.of(server, tool).judging
-        held = judging.get(label)
-        if held is None:
-            if len(judging) >= KEPT_LABELS:
-                judging.clear()
-            held = judging[label] = self._judging(server, tool, label)
-        rules, otherwise = held
-        return next((rule.judged for rule in rules if rule.has_values(arguments)), otherwise)
+        key = server.server_id, id(tool), label
+        held = self._judgings.get(key)
+        if held is None or held[0] is not tool:
+            held = self._judgings[key] = tool, *self._judging(server, tool, label)
+        for rule in held[1]:
+            if rule.has_values(arguments):
+                return rule.judged
+        return held[2]
 
     def _judging(self, server: ServerEntry, tool: ToolEntry, label: Label) -> tuple[Sequence[_Rule], Judged]:
         """Returns the rules that are for calls with some arguments, in their order, and what happens to all others."""

@@ -6,15 +6,15 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from cellblock.base.json import is_object
+from cellblock.base.raw_json import RawJson
 from cellblock.run.flows.asked import guarded
 from cellblock.run.flows.labels import NOTHING, UNSAID, Label, Stated, stated_by_server
-from cellblock.run.flows.marks import Seen, marks
+from cellblock.run.flows.marks import marks
 from cellblock.run.flows.question import FlowQuestion
 from cellblock.run.flows.rules import FlowRules, Judged, rule_for
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -61,6 +61,7 @@ class RunFlow:
         risen: Told the label each time that the run has seen what was not in it before; None: nobody is.
 
     Attributes:
+        rules: The policy's.
         label: Of all that the run knows.
         has_risen: Whether that is more than it knew at its start.
     """
@@ -72,13 +73,13 @@ class RunFlow:
         catalog: Catalog | None = None,
         risen: Callable[[Label], object] | None = None,
     ) -> None:
-        self._rules = rules
+        self.rules = rules
         self._risen = risen
         if catalog is not None and any(server.unpinned for server in catalog.servers.values()):
-            label |= replace(NOTHING, trusted=False)
+            label |= Label(trusted=False)
         self.label, self.has_risen = label, False
         self._sources = dict[str, Label]()
-        self._seen = deque[Seen](maxlen=KEPT_RESULTS)
+        self._seen = deque[bytes](maxlen=KEPT_RESULTS)
 
     def takes(self, label: Label, source: str = "") -> None:
         """Joins what the run is about to see. Call it before anything of that goes on to the script."""
@@ -92,12 +93,13 @@ class RunFlow:
 
     def answered(self, server: ServerEntry, tool: ToolEntry, result: object) -> Label:
         """Takes what a call of a tool came to: a result, or an error with words of its server. Returns its label."""
-        flow = self._rules.of(server, tool)
-        label, source = flow.result(_said_by_server(result)), flow.name
-        self.takes(label, source)
-        body = result.body if isinstance(result, ToolResult | ResourceResult) else b""
+        flow, body = self.rules.of(server, tool), _body_of(result)
+        is_said = b'"ifc"' in body and not isinstance(result, RawJson)
+        label = flow.result(_said_by_server(body)) if is_said else flow.plain
+        if self._sources.get(flow.name) is not label:
+            self.takes(label, flow.name)
         if body:
-            self._seen.append(Seen(source, body[:KEPT_BYTES]))
+            self._seen.append(body[:KEPT_BYTES])
         return label
 
     def recorded(self, server: ServerEntry | None, tool: ToolEntry | None, packed: str) -> None:
@@ -105,19 +107,11 @@ class RunFlow:
         if packed or server is None or tool is None:
             self.takes(Label.unpack(packed))
         else:
-            self.takes(self._rules.of(server, tool).result())
-
-    def judge(self, server: ServerEntry, tool: ToolEntry, arguments: Any) -> Judged:
-        """Says what happens to a call that is about to be made."""
-        return self._rules.judge(server, tool, arguments, self.label)
+            self.takes(self.rules.of(server, tool).result())
 
     def origin(self, origin: CallOrigin, server: ServerEntry, tool: ToolEntry) -> CallOrigin:
         """Returns what a call comes from, whose server is told nothing that it may not know by the client's model."""
-        return guarded(origin, lambda: self._rules.may_know(server, tool, self.label))
-
-    def allow_always(self, rule: str) -> None:
-        """Puts a rule that a question has shown before all others."""
-        self._rules.allow_always(rule)
+        return guarded(origin, lambda: self.rules.may_know(server, tool, self.label))
 
     async def question(
         self, server: ServerEntry, tool: ToolEntry, arguments: Any, judged: Judged
@@ -133,16 +127,21 @@ class RunFlow:
         return FlowQuestion(said=said, found=found, rule=rule, label=label.pack())
 
 
-def _said_by_server(result: object) -> Stated:
-    """Reads the label that a server has put on a result."""
+def _body_of(result: object) -> bytes:
+    """Returns the JSON of what a call has come to, or that of a result which is passed on as it is."""
+    if isinstance(result, RawJson):
+        return result.raw
+    if isinstance(result, (ToolResult, ResourceResult)):
+        return result.body
     meta: object = getattr(result, "meta", None)
-    body = result.body if isinstance(result, ToolResult | ResourceResult) else carried(meta)
-    if isinstance(body, bytes):
-        if b'"ifc"' not in body:
-            return UNSAID
-        raw = bytes(fields_of(body).get("_meta", b"{}"))
-        try:
-            meta = msgspec.json.decode(raw) if len(raw) <= MAX_META_BYTES else {"ifc": None}
-        except (msgspec.DecodeError, RecursionError):
-            meta = {"ifc": None}
+    return carried(meta) or (msgspec.json.encode({"_meta": meta}) if is_object(meta) else b"")
+
+
+def _said_by_server(body: bytes) -> Stated:
+    """Reads the label that a server has put on a result."""
+    raw = bytes(fields_of(body).get("_meta", b"{}"))
+    try:
+        meta: object = msgspec.json.decode(raw) if len(raw) <= MAX_META_BYTES else {"ifc": None}
+    except (msgspec.DecodeError, RecursionError):
+        meta = {"ifc": None}
     return stated_by_server(meta) if is_object(meta) else UNSAID

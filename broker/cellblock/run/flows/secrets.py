@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from cellblock.base.errors import CallDenied, CellblockError, Fault
 from cellblock.base.json import mapped
 from cellblock.base.payload import encode
 from cellblock.base.raw_json import LIGHT_BYTES, RawJson, is_small
-from cellblock.base.redaction import REDACTED, LaterSecrets, pattern_of
+from cellblock.base.redaction import SecretForms, redacted
 from cellblock.base.secret_values import secrets_of
 from cellblock.base.settings.server import ServerConfig
 from cellblock.tools.catalog.model import ToolEntry
@@ -43,19 +44,18 @@ class Secrets:
         mode: Literal["mask", "deny"],
         servers: Mapping[str, ServerConfig],
         others: Iterable[str] = (),
-        later: LaterSecrets | None = None,
+        later: SecretForms | None = None,
     ) -> None:
-        own = {name: frozenset(secrets_of(config)) for name, config in servers.items()}
-        every = frozenset(others).union(*own.values())
-        self._denies, self._later = mode == "deny", later or LaterSecrets()
-        self._every = pattern_of(every)
-        self._clean = self._cleaner(self._every)
-        self._of_others = {name: pattern_of(every - secrets) for name, secrets in own.items()}
+        self._denies, configured = mode == "deny", SecretForms()
+        configured.add(others)
+        for name, config in servers.items():
+            configured.add(secrets_of(config), name)
+        self._known = configured, later or SecretForms()
 
     async def for_call(self, server: str, tool: ToolEntry, arguments: Any) -> Any:
         """Returns the input of a call of a server, by its name in the configuration, without others' secrets. Raises
         CallDenied: It has one, and is not to be made."""
-        masked = await _masked(arguments, self._cleaner(self._of_others.get(server, self._every), server))
+        masked = await _masked(arguments, partial(self._clean, besides=server))
         if self._denies and masked != arguments:
             raise CallDenied(
                 f"{tool.export_name} was not called: a secret of the configuration or of a login is in its input.",
@@ -83,12 +83,8 @@ class Secrets:
         """Takes the secrets out of what an error says."""
         error.message, error.hint = self._clean(error.message), self._clean(error.hint)
 
-    def _cleaner(self, pattern: re.Pattern[str] | None, besides: str | None = None) -> Clean:
-        """Makes what takes secrets out of texts, but those of logins to one server."""
-        later = self._later
-        if pattern is None:
-            return lambda text: later.text(text, besides)
-        return lambda text: later.text(pattern.sub(REDACTED, text), besides)
+    def _clean(self, text: str, besides: str | None = None) -> str:
+        return redacted(text, self._known, besides)
 
 
 async def _masked(value: Any, clean: Clean) -> Any:

@@ -188,14 +188,18 @@ class RunRules:
             self._take_budget(server_id, tool)
         if self._quotas is not None and call_id not in self._waited_before:
             await self._quotas.take(server_id, tool)
-        judged = None if self.flow is None else self.flow.judge(server, tool, arguments)
-        if judged is not None and judged.then == "deny":
-            hint = "Do without this call, or make it in a script that reads nothing else."
-            raise _denied("FLOW_DENIED", tool, f"the policy does not let data go there: {judged.why}", hint)
-        if judged is not None and judged.then == "ask":
+        judged, flow = None, self.flow
+        if flow is not None:
+            judged = flow.rules.judge(server, tool, arguments, flow.label)
+            if judged.then == "deny":
+                why = f"the policy does not let data go there: {judged.why}"
+                hint = "Do without this call, or make it in a script that reads nothing else."
+                raise _denied("FLOW_DENIED", tool, why, hint)
+            judged = judged if judged.then == "ask" else None
+        # Most runs have no grants: not even asked, as each call passes here.
+        may_ask = self._stops or tool.asked or self._grants.layers
+        if judged is not None or (may_ask and self._is_asked(server_id, tool)):
             await self._ask(call_id, server, tool, arguments, clock, parking, judged)
-        elif self._is_asked(server_id, tool):
-            await self._ask(call_id, server, tool, arguments, clock, parking)
 
     def recount(self, server: ServerEntry, tool: ToolEntry) -> None:
         """Counts a call for its budgets that was made before the run was parked."""
@@ -311,7 +315,7 @@ class RunRules:
                 if verdict is Verdict.ALWAYS:
                     verdict = Verdict.ACCEPTED
                     if flow is not None and self.flow is not None:
-                        self.flow.allow_always(flow.rule)
+                        self.flow.rules.allow_always(flow.rule)
                 # Where nobody is, another question would hold the run for as long again.
                 self._nobody = self._approver is not None and verdict in (
                     Verdict.CANNOT_ASK,

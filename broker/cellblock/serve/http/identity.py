@@ -9,25 +9,16 @@ import time
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx2
-from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata
-from pydantic import ValidationError
 
 from cellblock.base.settings.policy import PROVEN
 from cellblock.base.settings.sections import OAuthSettings, secret_of
 from cellblock.base.store import Store
 from cellblock.serve.http.oauth import JwtVerifier
 from cellblock.tools.upstream.auth.asserted import identity_in
+from cellblock.tools.upstream.auth.authority import metadata_of
 from cellblock.tools.upstream.auth.errors import LoginError, Refused
-from cellblock.tools.upstream.auth.exchange import (
-    TOKEN_SECONDS,
-    check_endpoints,
-    exchange,
-    http_client,
-    is_safe,
-    send,
-)
+from cellblock.tools.upstream.auth.exchange import exchange
 from cellblock.tools.upstream.auth.flow import BEGUN_SECONDS, BegunLogin, leading
 from cellblock.tools.upstream.auth.record import LoginRecord
 
@@ -106,20 +97,7 @@ class Identity:
 
     async def _metadata(self) -> OAuthMetadata:
         issuer = self._settings.issuer
-        url = issuer.rstrip("/") + "/.well-known/openid-configuration"
-        if not is_safe(url):
-            raise LoginError(f"{issuer} is reached without TLS.", hint="Check http.oauth.issuer.")
-        async with http_client(TOKEN_SECONDS) as http:
-            response = await send(http, httpx2.Request("GET", url), TOKEN_SECONDS, issuer)
-        try:
-            metadata = OAuthMetadata.model_validate_json(response.content)
-        except ValidationError:
-            raise LoginError(
-                f"{issuer} has no metadata of OpenID Connect.", hint="Check http.oauth.issuer."
-            ) from None
-        if not issuers_match(str(metadata.issuer), issuer):
-            raise LoginError(
-                f"The metadata of {issuer} is another issuer's.", hint="Check http.oauth.issuer."
-            )
-        await check_endpoints(metadata, issuer)
+        metadata = await metadata_of(issuer, issuer)
+        if metadata is None:
+            raise LoginError(f"{issuer} has no metadata.", hint="Check http.oauth.issuer.")
         return metadata

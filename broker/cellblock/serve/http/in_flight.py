@@ -12,7 +12,6 @@ from typing import Final, TypeVar, cast
 import anyio
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.context import CallNext, HandlerResult
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -53,10 +52,6 @@ class Exchange:
         self._ended = self._ended or why
         if self._cancel is not None:
             self._cancel()
-
-    async def carry(self, context: Context, call_next: CallNext) -> HandlerResult:
-        """Runs a handler, and cancels it when the exchange ends before it."""
-        return await self.within(call_next(context))
 
     async def within(self, handling: Awaitable[T]) -> T:
         """Waits for what answers, and cancels it when the exchange ends before it. Raises MCPError."""

@@ -167,11 +167,7 @@ class LoginPages:
         refused = await challenge_of(target, TOKEN_SECONDS)
         oauth = self._settings().cellblock.http.oauth
         login = kept_logins(target.auth, self._store, oauth)(server, target.config, person)
-        if (
-            refused is not None
-            and login is not None
-            and await login.renewed(None, refused.request, refused) is None
-        ):
+        if refused is not None and login is not None and await login.renewed(None, refused) is None:
             why, _ = login.trouble()
             raise LoginError(f"{person} has no access to {server}: {why}.", hint="Ask who runs it.")
         logger.info("%s has logged in to %s", person, server)
@@ -243,10 +239,11 @@ class LoginPages:
         return self._cookie(request) or secrets.token_urlsafe(32)
 
     def _redirect(self, url: str, secret: str, base: str) -> Response:
-        secure = "; Secure" if base.startswith("https:") else ""
+        response = Response(None, HTTPStatus.SEE_OTHER, {**_HEADERS, "location": url})
+        secure, seconds = base.startswith("https:"), int(BEGUN_SECONDS)
         # Lax: the authorization server's redirect comes from another site.
-        cookie = f"{_cookie_name(base)}={secret}; HttpOnly; SameSite=Lax; Path=/; Max-Age={BEGUN_SECONDS:.0f}{secure}"
-        return Response(None, HTTPStatus.SEE_OTHER, {**_HEADERS, "location": url, "set-cookie": cookie})
+        response.set_cookie(_cookie_name(base), secret, seconds, secure=secure, httponly=True, samesite="lax")
+        return response
 
 
 def origin_in(url: str) -> str:

@@ -52,16 +52,10 @@ class Logins:
     """Keeps the codes and the logins, in memory and bounded.
 
     Args:
-        path: Where browsers send the cookie.
-        secure: Whether they reach us over TLS.
         clock: Seconds on a clock that never goes back.
     """
 
-    def __init__(
-        self, path: str, *, secure: bool = False, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._path = path
-        self._secure = secure
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._codes = Newest[str, float](MAX_CODES)
         self._logins = Newest[str, Login](MAX_COOKIES)
@@ -81,14 +75,6 @@ class Logins:
         login = Login(self._clock() + COOKIE_SECONDS)
         self._logins[login.cookie] = login
         return login
-
-    def set_cookie(self, login: Login) -> bytes:
-        """Returns the header that gives a browser its cookie."""
-        secure = "; Secure" if self._secure else ""
-        return (
-            f"{COOKIE}={login.cookie}; HttpOnly; SameSite=Strict; Path={self._path}; "
-            f"Max-Age={COOKIE_SECONDS}{secure}"
-        ).encode()
 
     def knows(self, cookies: bytes) -> bool:
         """Says whether a `Cookie` header is that of a login."""

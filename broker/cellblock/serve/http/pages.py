@@ -35,7 +35,7 @@ from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import Authenticator, caller_with
 from cellblock.serve.http.guards import Guard
 from cellblock.serve.http.in_flight import RETRY_SECONDS, InFlight
-from cellblock.serve.http.logins import CODE_SECONDS, LOGIN_PATH, Logins
+from cellblock.serve.http.logins import CODE_SECONDS, COOKIE, COOKIE_SECONDS, LOGIN_PATH, Logins
 from cellblock.serve.http.oauth import metadata_path, resource_metadata
 from cellblock.serve.http.refusal import Refused, header
 from cellblock.serve.http.token import SUBJECT
@@ -145,7 +145,7 @@ class Pages:
         self._restart = restart
         self._parked, self._save = parked, save
         self._clock = clock
-        self._logins = Logins(DASHBOARD_PATH, secure=secure, clock=clock)
+        self._logins, self._secure = Logins(clock), secure
         self._state: tuple[float, Response] | None = None
 
     def routes(
@@ -260,7 +260,15 @@ class Pages:
         # A fragment is not sent to any server. No redirect: from another site's page or a file it would have no cookie.
         page = page_of(f'<!doctype html><a href="{DASHBOARD_PATH}#key={login.key}">Dashboard</a>', HTML)
         page.headers["refresh"] = f"0; url={DASHBOARD_PATH}#key={login.key}"
-        page.headers["set-cookie"] = self._logins.set_cookie(login).decode()
+        page.set_cookie(
+            COOKIE,
+            login.cookie,
+            COOKIE_SECONDS,
+            path=DASHBOARD_PATH,
+            secure=self._secure,
+            httponly=True,
+            samesite="strict",
+        )
         return page
 
 

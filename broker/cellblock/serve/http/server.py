@@ -319,7 +319,7 @@ class HttpFrontend:
                 raise MCPError(types.INTERNAL_ERROR, "The daemon is stopping. Call again in a few seconds.")
             if ctx.method == LISTEN:
                 self._in_flight.await_no_longer(Exchange.from_context(ctx))
-            return await Exchange.from_context(ctx).carry(ctx, call_next)
+            return await Exchange.from_context(ctx).within(call_next(ctx))
 
         server.middleware.append(bound_to_its_request)
         config = service.front_config

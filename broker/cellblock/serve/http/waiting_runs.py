@@ -10,7 +10,9 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_array, is_object
@@ -47,6 +49,14 @@ Redacted = Callable[[Any], Any]
 
 Form = dict[str, Any]
 """Holds the fields of a form with which a server asks."""
+
+
+class _Decision(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    calls: Annotated[list[int | str], Field(min_length=1)] = []
+    form: Form | None = None
+    always: bool = False
 
 
 class NotAnswered(Exception):
@@ -103,7 +113,13 @@ class WaitingRuns:
         run_id, _, word = path.partition("/")
         if not run_id or (word not in ANSWERS and word != CANCEL):
             raise Refused(HTTPStatus.NOT_FOUND)
-        calls, form, always = _decision_in(body)
+        try:
+            given = _Decision.model_validate_json(body.strip() or b"{}")
+            # A number is a call that waits to be allowed.
+            calls = [QuestionId.parse(str(name)) for name in given.calls] or None
+        except ValueError:
+            raise Refused(HTTPStatus.BAD_REQUEST) from None
+        form = given.form
         if word == CANCEL and (calls is not None or form is not None):
             # It would end the other calls as well.
             raise Refused(HTTPStatus.BAD_REQUEST)
@@ -111,7 +127,7 @@ class WaitingRuns:
             if word == CANCEL:
                 done = {"id": run_id} if await self.cancel(run_id, by) else None
             else:
-                answer: Answer = "always" if always and word == "approve" else ANSWERS[word]
+                answer: Answer = "always" if given.always and word == "approve" else ANSWERS[word]
                 done = await self.answer(run_id, answer, calls, by, form)
         except StoreError as error:
             logger.warning("a parked run cannot be reached: %s", error)
@@ -249,27 +265,3 @@ def _input(question: ParkedQuestion, redacted: Redacted) -> dict[str, Any]:
     except (ValueError, RecursionError):
         pass
     return {"input": spelled_out(text), "whole": True}
-
-
-def _decision_in(body: bytes) -> tuple[list[QuestionId] | None, Form | None, bool]:
-    """Returns the questions that a decision names, and the form that is filled in, None where it has none; and whether
-    it is for always. Raises Refused."""
-    try:
-        given: Any = json.loads(body) if body.strip() else {}
-        if not is_object(given) or not given.keys() <= {"calls", "form", "always"}:
-            raise ValueError("no object with calls")
-        form: Any = given.get("form")
-        if form is not None and not is_object(form):
-            raise ValueError("a form is an object")
-        always: Any = given.get("always", False)
-        if not isinstance(always, bool):
-            raise ValueError("always is true or false")  # noqa: TRY004 - of a request, not of an argument
-        if "calls" not in given:
-            return None, form, always
-        calls: Any = given["calls"]
-        # A number is a call that waits to be allowed.
-        if not is_array(calls) or not calls or any(type(name) not in (int, str) for name in calls):
-            raise ValueError("calls are no list of names")
-        return [QuestionId.parse(str(name)) for name in calls], form, always
-    except (ValueError, RecursionError):
-        raise Refused(HTTPStatus.BAD_REQUEST) from None

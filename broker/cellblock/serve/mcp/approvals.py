@@ -54,36 +54,52 @@ _ANSWERS: Final[dict[str, Answer]] = {"accept": "accepted", "decline": "declined
 
 def question_text(question: Question) -> str:
     """Words the question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
-    if question.login is not None:
-        return _login_text(question.server_id, question.tool_name, question.login.said)
-    flow = question.flow
-    shown = _visible(compact(question.arguments), MAX_INPUT_CHARS if flow is None else MAX_FLOW_CHARS)
-    asked = _text(question.server_id, question.tool_name, shown, destructive=question.destructive)
-    return asked if flow is None else _with_flow(asked, flow)
+    said = None if question.login is None else question.login.said
+    asked, flow = compact(question.arguments), question.flow
+    return _text(question.server_id, question.tool_name, asked, said, flow, destructive=question.destructive)
 
 
 def parked_text(question: ParkedQuestion) -> str:
     """Words the question of a parked run for people."""
-    if question.kind == "login":
-        return _login_text(question.server, question.tool, question.said)
-    flow = flow_of(question)
-    shown = _visible(question.input, MAX_INPUT_CHARS if flow is None else MAX_FLOW_CHARS)
-    if question.bytes > len(question.input.encode("utf-8", "surrogatepass")):
-        shown += f"… ({question.bytes:,} bytes in all)"
-    asked = _text(question.server, question.tool, shown, destructive=question.destructive)
-    return asked if flow is None else _with_flow(asked, flow)
+    is_cut = question.bytes > len(question.input.encode("utf-8", "surrogatepass"))
+    more = f"… ({question.bytes:,} bytes in all)" if is_cut else ""
+    said = question.said if question.kind == "login" else None
+    asked, flow, destroys = question.input, flow_of(question), question.destructive
+    return _text(question.server, question.tool, asked, said, flow, more, destructive=destroys)
 
 
-def _with_flow(asked: str, flow: FlowQuestion) -> str:
-    """Adds to a question what would go where. The input is folded, and what was found of results in it is marked."""
-    head, _, shown = asked.partition("\nIts input: ")
+def _text(
+    server: str,
+    name: str,
+    asked: str,
+    said: str | None,
+    flow: FlowQuestion | None,
+    more: str = "",
+    *,
+    destructive: bool,
+) -> str:
+    tool = f"{server}.{_visible(name, MAX_NAME_CHARS)}"
+    if said is not None:
+        return (
+            f"A script's call of {tool} needs a login: {_visible(said, MAX_INPUT_CHARS)}\n"
+            "Accept when you have logged in."
+        )
+    destroys = ", which can destroy data" if destructive else ""
+    lines = [f"A script wants to call {tool}{destroys}. Allow this call?"]
+    shown = _visible(asked, MAX_INPUT_CHARS if flow is None else MAX_FLOW_CHARS) + more
+    lines += [f"Its input: {shown}"] if flow is None else _with_flow(shown, flow)
+    return "\n".join(lines)
+
+
+def _with_flow(shown: str, flow: FlowQuestion) -> list[str]:
+    """Says what would go where. The input is folded, and what was found of results in it is marked."""
     # What a fold begins with is no line of ours.
     folded = "\n  ".join(shown[at : at + FOLD_CHARS] for at in range(0, len(shown), FOLD_CHARS))
     for text in flow.found:
         # A mark that a fold has cut in two is told below.
         marked = spelled_out(text)
         folded = folded.replace(marked, f"⟦{marked}⟧")
-    lines = [head, _visible(flow.said, MAX_INPUT_CHARS), f"Its input: {folded}"]
+    lines = [_visible(flow.said, MAX_INPUT_CHARS), f"Its input: {folded}"]
     if flow.found:
         quoted = ", ".join(f"“{_visible(text, MAX_NAME_CHARS)}”" for text in flow.found)
         lines.append(f"Found in it of what this run has read: {quoted}")
@@ -91,7 +107,7 @@ def _with_flow(asked: str, flow: FlowQuestion) -> str:
         lines.append(
             f"To allow this always, cellblock.policy.flows has: {_visible(flow.rule, MAX_FLOW_CHARS)}"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def parked_requests(
@@ -149,20 +165,6 @@ def _asking(
         if can_answer(request := types.ElicitRequest(params=params)):
             return request
     return types.ElicitRequest(params=types.ElicitRequestFormParams(message=text, requested_schema=fields))
-
-
-def _text(server_id: str, tool_name: str, shown: str, *, destructive: bool) -> str:
-    destroys = ", which can destroy data" if destructive else ""
-    tool = f"{server_id}.{_visible(tool_name, MAX_NAME_CHARS)}"
-    return f"A script wants to call {tool}{destroys}. Allow this call?\nIts input: {shown}"
-
-
-def _login_text(server_id: str, tool_name: str, said: str) -> str:
-    tool = f"{server_id}.{_visible(tool_name, MAX_NAME_CHARS)}"
-    return (
-        f"A script's call of {tool} needs a login: {_visible(said, MAX_INPUT_CHARS)}\n"
-        "Accept when you have logged in."
-    )
 
 
 def _visible(text: str, most: int) -> str:

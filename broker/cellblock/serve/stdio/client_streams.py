@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final
 
 import anyio
 import mcp_types as types
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
@@ -27,45 +27,11 @@ from cellblock.serve.misread import (
     misread_line,
     misread_message,
 )
+from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.lines import ClientLines, LineTooLong
-
-
-class ClosingStream:
-    """A closing stream is closed when it is left, as `mcp.shared._stream_protocols` has it."""
-
-    async def aclose(self) -> None:
-        """Closes the stream; nothing is to be done unless a subclass says so."""
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        await self.aclose()
-        return None
-
 
 LONG: Final = ("tools/call", "subscriptions/listen")
 """Names the requests that take as long as they like, and end with stdin."""
-
-
-class Output(Protocol):
-    """Takes lines for the client."""
-
-    def write(self, line: bytes) -> None:
-        """Takes a line, without its end."""
-        ...
-
-    async def flush(self) -> None:
-        """Waits until all lines are taken, or nobody reads any more."""
-        ...
 
 
 async def _plain(message: types.JSONRPCMessage) -> SessionMessage:
@@ -93,23 +59,27 @@ def message_of(line: bytes) -> types.JSONRPCMessage | Misread | None:
     return misread_line(text, first["msg"])
 
 
-class ToClient(ClosingStream):
+class ToClient(ObjectSendStream[SessionMessage]):
     """The stream to the client writes one message at a time, and knows which requests of the client wait for an
     answer.
 
     Args:
-        output: Takes its lines.
+        put: Takes pieces of lines.
+        flush: Waits until all are taken, or nobody reads any more.
+        splices: Puts large results into what is written.
         sent: Returns a message as the client gets it.
         answered: Called with the id of a request that is answered.
     """
 
     def __init__(
         self,
-        output: Output,
+        put: Callable[[bytes], object],
+        flush: Callable[[], Awaitable[None]],
+        splices: Splices,
         sent: Callable[[types.JSONRPCMessage], types.JSONRPCMessage] = lambda message: message,
         answered: Callable[[types.RequestId], object] = lambda _: None,
     ) -> None:
-        self._output = output
+        self._put, self._flush, self._splices = put, flush, splices
         self._sent, self._answered = sent, answered
         self._turn = asyncio.Lock()
         self._due: set[types.RequestId] = set()
@@ -129,7 +99,7 @@ class ToClient(ClosingStream):
             self._changed.clear()
             await self._changed.wait()
 
-    async def send(self, item: SessionMessage, /) -> None:
+    async def send(self, item: SessionMessage) -> None:
         """Writes a message, as soon as those before it are in the pipe."""
         message = self._sent(item.message)
         try:
@@ -140,14 +110,19 @@ class ToClient(ClosingStream):
                 if message.id is not None:
                     self._answered(message.id)
 
+    async def aclose(self) -> None:
+        """Does nothing: who has opened what is written to closes it."""
+
     async def refuse(self, found: Misread) -> None:
         """Answers a line that is no message."""
         await self._write(json.dumps(found.answer(), separators=(",", ":")).encode())
 
     async def _write(self, line: bytes) -> None:
         async with self._turn:
-            await self._output.flush()
-            self._output.write(line)
+            await self._flush()
+            # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
+            for piece in (*self._splices.spliced(line), b"\n"):
+                self._put(piece)
 
     def _settle(self, request_id: object) -> None:
         if isinstance(request_id, int | str):
@@ -155,7 +130,7 @@ class ToClient(ClosingStream):
             self._changed.set()
 
 
-class FromClient(ClosingStream):
+class FromClient(ObjectReceiveStream[SessionMessage | Exception]):
     """The stream from the client gives its messages, and ends when all that it has asked is answered.
 
     Args:
@@ -179,12 +154,6 @@ class FromClient(ClosingStream):
 
     async def receive(self) -> SessionMessage | Exception:
         """Gives the client's next message. Raises anyio.EndOfStream."""
-        try:
-            return await anext(self)
-        except StopAsyncIteration:
-            raise anyio.EndOfStream from None
-
-    async def __anext__(self) -> SessionMessage | Exception:
         while True:
             try:
                 line = await self._lines.line()
@@ -192,7 +161,7 @@ class FromClient(ClosingStream):
                     # What waits for an answer may wait for the broker.
                     await self._opened()
                     await self._answers.none_due()
-                    raise StopAsyncIteration
+                    raise anyio.EndOfStream
                 if len(line) > AS_IT_IS_BYTES:
                     # Not before: its import would put off the first answer.
                     from cellblock.serve.intake import take
@@ -208,3 +177,6 @@ class FromClient(ClosingStream):
             elif found is not None:
                 self._answers.expect(found)
                 return await self._taken(found)
+
+    async def aclose(self) -> None:
+        """Does nothing: who has opened what is read closes it."""

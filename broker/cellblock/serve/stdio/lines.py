@@ -14,12 +14,9 @@ import os
 import stat
 import sys
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 from cellblock.serve.misread import id_at_the_end, id_at_the_start
-
-if TYPE_CHECKING:
-    from cellblock.serve.splices import Splices
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -116,34 +113,18 @@ class StdoutLines:
     """Writes lines to stdout. Owns a copy of fd 1; until `close`, fd 1 itself is stderr, so that no `print` of a tool
     gets between the messages. Use `open`."""
 
-    def __init__(
-        self,
-        fd: int,
-        pipe: IO[bytes],
-        writer: asyncio.StreamWriter | None,
-        splices: Splices | None,
-        on_written: Callable[[], None],
-    ) -> None:
+    def __init__(self, fd: int, pipe: IO[bytes], writer: asyncio.StreamWriter | None) -> None:
         self._fd = fd
         self._pipe = pipe
-        self._on_written = on_written
-        self._splices = splices
         self._writer = writer
         self._farewell: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def open(
-        cls,
-        on_lost: Callable[[], None],
-        splices: Splices | None = None,
-        on_written: Callable[[], None] = lambda: None,
-    ) -> StdoutLines:
+    async def open(cls, on_lost: Callable[[], None]) -> StdoutLines:
         """Takes over stdout. A file, a terminal or a device is written to at once: that never waits long.
 
         Args:
             on_lost: Called when nobody can read stdout any more.
-            splices: Puts large results into what is written; None where there are none.
-            on_written: Called when a message is written.
         """
         sys.stdout.flush()
         fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -152,25 +133,26 @@ class StdoutLines:
         pipe = os.fdopen(os.dup(fd), "wb", buffering=0)
         mode = os.fstat(fd).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-            return cls(fd, pipe, None, splices, on_written)
+            return cls(fd, pipe, None)
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.connect_write_pipe(lambda: _Reported(on_lost), pipe)
         # `flush` is over when everything is in the pipe, so nothing is left to be lost at the end.
         transport.set_write_buffer_limits(high=0)
         writer = asyncio.StreamWriter(transport, protocol, None, loop)
-        return cls(fd, pipe, writer, splices, on_written)
+        return cls(fd, pipe, writer)
 
-    def write(self, line: bytes) -> None:
-        """Gives a line to the loop. What nobody can read is dropped."""
-        # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
-        for piece in [line] if self._splices is None else self._splices.spliced(line):
-            self._put(piece)
-        self._put(b"\n")
-        self._on_written()
+    def put(self, piece: bytes) -> None:
+        """Gives a piece of a line to the loop. What nobody can read is dropped."""
+        if self._writer is not None:
+            if not self._writer.is_closing():
+                self._writer.write(piece)
+            return
+        while piece:
+            piece = piece[self._pipe.write(piece) :]
 
     async def copy(self, data: bytes) -> None:
         """Writes data as it is, and waits until stdout has taken it, or nobody reads any more."""
-        self._put(data)
+        self.put(data)
         await self.flush()
 
     async def flush(self) -> None:
@@ -192,14 +174,6 @@ class StdoutLines:
         os.set_blocking(self._fd, True)
         os.dup2(self._fd, 1)
         os.close(self._fd)
-
-    def _put(self, piece: bytes) -> None:
-        if self._writer is not None:
-            if not self._writer.is_closing():
-                self._writer.write(piece)
-            return
-        while piece:
-            piece = piece[self._pipe.write(piece) :]
 
     def _drop(self) -> None:
         if self._writer is None:

@@ -33,7 +33,7 @@ async def stdio_front(service: RunService, *, version: str) -> AsyncGenerator[Un
         version: Of Cellblock.
     """
     server, greeted = FrontServer(service, version=version, splices=Splices()), asyncio.Event()
-    serving = asyncio.create_task(_serve(server, greeted.set), name="stdio")
+    serving = asyncio.create_task(_serve(server, lambda _: greeted.set()), name="stdio")
     # Whoever waits for a greeting waits no longer when there will be none.
     serving.add_done_callback(lambda _: greeted.set())
 
@@ -61,11 +61,11 @@ async def stdio_front(service: RunService, *, version: str) -> AsyncGenerator[Un
         serving.result()
 
 
-async def _serve(server: FrontServer, on_written: Callable[[], None]) -> None:
+async def _serve(server: FrontServer, on_answered: Callable[[object], object]) -> None:
     lines = await ClientLines.of_stdin()
     # Who cannot be answered any more need not be listened to.
-    output = await StdoutLines.open(on_lost=lines.close, splices=server.splices, on_written=on_written)
-    answers = ToClient(output)
+    output = await StdoutLines.open(on_lost=lines.close)
+    answers = ToClient(output.put, output.flush, server.splices, answered=on_answered)
     try:
         messages = FromClient(lines, answers, server.opened)
         await server.run(messages, answers, server.create_initialization_options())

@@ -13,6 +13,7 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Protocol
 
@@ -41,7 +42,6 @@ from cellblock.serve.http.token import SUBJECT, OwnTokens
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.misread import as_id
 from cellblock.serve.service import Owner
-from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.client_streams import FromClient, ToClient
 from cellblock.serve.stdio.lines import MAX_LINE_BYTES, ClientLines, flushed
 
@@ -196,7 +196,8 @@ class SocketFront:
             return token is None or await self._principal(token) == principal
 
         session = _Session(self._in_flight, Owner(principal, client), is_let_in)
-        answers = ToClient(_Output(writer, self._server.splices), session.sent, session.answered)
+        splices = self._server.splices
+        answers = ToClient(writer.write, partial(flushed, writer), splices, session.sent, session.answered)
         messages = FromClient(
             ClientLines(reader, writer.transport),
             answers,
@@ -210,21 +211,6 @@ class SocketFront:
             )
         finally:
             session.end()
-
-
-class _Output:
-    """Writes lines to a client's connection."""
-
-    def __init__(self, writer: asyncio.StreamWriter, splices: Splices | None) -> None:
-        self._writer, self._splices = writer, splices
-
-    def write(self, line: bytes) -> None:
-        for piece in [line] if self._splices is None else self._splices.spliced(line):
-            self._writer.write(piece)
-        self._writer.write(b"\n")
-
-    async def flush(self) -> None:
-        await flushed(self._writer)
 
 
 class _Session:

@@ -356,12 +356,15 @@ class Registry:
         """Says whether a server of a principal's is in its first attempt to connect."""
         return any(session.starting for session in self.sessions_of(principal).values())
 
-    async def installed(self, tell: Callable[[str], object], code: str | None = None) -> None:
-        """Waits until those servers are connected that their programs install when they start (`npx`, `uvx`).
+    async def installed(
+        self, tell: Callable[[str], object], code: str | Collection[str] | None = None
+    ) -> None:
+        """Waits for the end of servers' first attempts to connect, and before it for what their programs install
+        (`npx`, `uvx`).
 
         Args:
-            tell: Told a sentence of each, after pauses that grow from `TELL_SECONDS`.
-            code: Only the servers that this script names are waited for; None: all.
+            tell: Told a sentence of each that is being installed, after pauses that grow from `TELL_SECONDS`.
+            code: Only the servers that this script names, or with these ids, are waited for; None: all.
         """
         named = {
             name: session
@@ -379,7 +382,7 @@ class Registry:
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
                     tell(f"server {name} is being installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
-        bounds = {name: self._settings.for_server(name).connect_timeout_ms / 1000 for name in began}
+        bounds = {name: self._settings.for_server(name).connect_timeout_ms / 1000 for name in named}
         await asyncio.gather(*(named[name].settled(inf, at_most=bound) for name, bound in bounds.items()))
 
     async def settled(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from cellblock.base.redaction import LaterSecrets, Redactor
+from cellblock.base.redaction import Redactor, SecretForms
 from cellblock.base.settings.sections import OAuthSettings
 from cellblock.base.settings.settings import AuthSettings, ServerConfig
 from cellblock.base.store import Store
@@ -22,14 +22,14 @@ def kept_logins(
     store: Store,
     oauth: OAuthSettings | None,
     pages: str | None = None,
-    later: LaterSecrets | None = None,
+    later: SecretForms | None = None,
 ) -> Callable[[str, ServerConfig, str], Login | None]:
     """Gives the kept logins of servers with a URL and without an `Authorization` header, of a person (`person_of`), who
     logs in at a page whose URL begins so; None: there are no pages. `oauth` knows identities; `later`
     hears of all tokens."""
 
     def login_of(server: str, config: ServerConfig, person: str) -> Login | None:
-        redactor = Redactor(config) if later is None else Redactor(config, partial(later.add, server))
+        redactor = Redactor(config) if later is None else Redactor(config, partial(later.add, server=server))
         if config.url is not None and config.own_headers:
             from cellblock.tools.upstream.auth.own_headers import OwnHeaders, OwnSecrets
 

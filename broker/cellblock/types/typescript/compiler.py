@@ -60,7 +60,7 @@ from cellblock.types.typescript.shapes import (
     Unknown,
     union,
 )
-from cellblock.types.typescript.text import pascal_case
+from cellblock.types.typescript.text import pascal_case, string_literal
 
 _WRAPPER_WORDS = ANNOTATIONS | {"$defs", "definitions"}
 _MAX_HOPS = 32
@@ -74,16 +74,37 @@ class _TooLarge(Exception):
 
 
 class Compiler:
-    """Compiles locations of one document; `definitions` holds everything a `Ref` can mean."""
+    """Compiles locations of one document.
 
-    def __init__(self, document: Document, budget: Budget, docs: Docs, *, exact: bool = False) -> None:
-        self.definitions: Definitions = {}
-        self.budget = budget
-        self.docs = docs
+    Args:
+        document: The schema.
+        definitions: Holds everything a `Ref` can mean, of all schemas of one text.
+        shared: Holds the `Ref` of each shape that is not recursive.
+        name: Hints at a name of the whole.
+        reading: Whether agents read the text: an object that may have any other key does not say so.
+        exact: Whether integers that numbers cannot have are bigints.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        definitions: Definitions,
+        shared: dict[Shape, Ref],
+        name: str,
+        *,
+        reading: bool,
+        exact: bool,
+    ) -> None:
+        self.budget = Budget()
+        self.docs = Docs(document)
+        self.reading = reading
+        self._definitions, self._shared, self._name = definitions, shared, name
         self._number: Shape = _EXACT if exact else Keyword("number")
         self._document = document
-        self._alternatives = Alternatives(document, budget)
-        self._open: set[tuple[object, ...]] = set()
+        self._alternatives = Alternatives(document, self.budget)
+        self._known: dict[tuple[object, ...], Shape] = {}
+        self._open: dict[tuple[object, ...], Ref] = {}
+        self._recursive: set[Ref] = set()
         self._same_value: set[tuple[object, ...]] = set()
         self._depth = 0
 
@@ -110,10 +131,10 @@ class Compiler:
             # A union that contains itself with nothing in between: no alias can say that, so it says nothing.
             return UNKNOWN
         if key in self._open:
-            return Ref(key)
-        known = self.definitions.get(key)
-        if known is not None:
-            return _by_reference(known.shape, key)
+            self._recursive.add(self._open[key])
+            return self._open[key]
+        if key in self._known:
+            return self._known[key]
         if self._depth >= MAX_DEPTH:
             self.budget.warn(
                 "The schema is nested too deeply; the type is unknown from here on.", locations[0]
@@ -123,7 +144,8 @@ class Compiler:
             self.budget.warn("The schema is too large; the rest of it is unknown.")
             return UNKNOWN
         chosen = list(distinct.values())
-        self._open.add(key)
+        ref = self._open[key] = Ref(len(self._definitions))
+        self._definitions[ref.key] = Definition(UNKNOWN, _name_hint(chosen) or self._name)
         self._same_value.add(key)
         self._depth += 1
         try:
@@ -134,15 +156,20 @@ class Compiler:
                 members = [self._compile([branch]) for branch in branches]
         finally:
             self._depth -= 1
-            self._open.discard(key)
+            del self._open[key]
         shape = union(members)
-        self.definitions[key] = Definition(shape, _name_hint(chosen))
-        return _by_reference(shape, key)
+        self._definitions[ref.key].shape = shape
+        if ref in self._recursive:
+            shape = ref
+        elif isinstance(shape, Object | Array | Union):
+            shape = self._shared.setdefault(shape, ref)
+        self._known[key] = shape
+        return shape
 
     def resolved(self, shape: Shape) -> Shape:
-        """Gives the shape itself where a `Ref` to a finished definition stands; else the argument."""
-        while isinstance(shape, Ref) and shape.key in self.definitions:
-            shape = self.definitions[shape.key].shape
+        """Gives the shape itself where a `Ref` stands; else the argument."""
+        while isinstance(shape, Ref):
+            shape = self._definitions[shape.key].shape
         return shape
 
     def _unwrapped(self, location: Location) -> Location:
@@ -225,7 +252,7 @@ class Compiler:
                 return NEVER if ("null", None) in excluded else Keyword(kind)
             case "boolean":
                 left = [value for value in (True, False) if ("boolean", value) not in excluded]
-                return Keyword(kind) if len(left) == 2 else union([Literal(value) for value in left])
+                return Keyword(kind) if len(left) == 2 else union([_scalar(value) for value in left])
             case _:
                 return Keyword(kind)
 
@@ -256,11 +283,15 @@ class Compiler:
             raise _TooLarge
         # JavaScript holds no other number past this size exactly, so nothing narrower is certain.
         inexact = kind == "number" and not abs(value) <= _MAX_EXACT
-        return self._widened(value) if kind == "null" or inexact else Literal(value)
+        return self._widened(value) if kind == "null" or inexact else _scalar(value)
 
 
-def _by_reference(shape: Shape, key: tuple[object, ...]) -> Shape:
-    return Ref(key) if isinstance(shape, Object | Array | Union) else shape
+def _scalar(value: str | float | bool) -> Literal:
+    if isinstance(value, str):
+        return Literal(string_literal(value), "string")
+    if isinstance(value, bool):
+        return Literal("true" if value else "false", "boolean")
+    return Literal(repr(int(value) if value == int(value) else value), "number")
 
 
 def _name_hint(locations: list[Location]) -> str:
@@ -289,9 +320,11 @@ def object_shape(groups: list[ObjectRules], compiler: Compiler) -> Shape:
     if isinstance(others, Never):
         # A key that may not be there needs saying only where an index signature would let it in.
         return Object(tuple(one for one in properties if not isinstance(one.shape, Never)))
+    if compiler.reading and isinstance(others, Unknown):
+        return Object(tuple(properties)) if properties else OPEN_OBJECT
     also = () if isinstance(others, Unknown) else tuple(properties)
-    unsaid = tuple(key for key in INHERITED if all(one.key != key for one in properties))
-    return Object(tuple(properties), (Index(others, also, unsaid),))
+    unsaid = () if compiler.reading else tuple(key for key in INHERITED if key not in declared)
+    return Object(tuple(properties), Index(others, also, unsaid))
 
 
 def _property(key: str, required: bool, groups: list[ObjectRules], compiler: Compiler) -> Property:

@@ -40,9 +40,7 @@ from cellblock.types.typescript.types import (
     META,
     RESULT,
     UNTYPED,
-    CompiledTypes,
     Later,
-    ReadTypes,
     Types,
     TypeText,
 )
@@ -182,13 +180,13 @@ def declare_server(
 
 def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
     """Declares the function of one tool, with the types that it needs, for the reply to one question."""
-    text = _planned(tool, 0, output, ReadTypes(), (), "export ")()
+    text = _planned(tool, 0, output, Types(reading=True), (), "export ")()
     return f"{HOW_TO_PARSE}\n{text}" if f"{JSON_TEXT}<" in text else text
 
 
 def bare(tool: ToolEntry, output: ToolOutput | None) -> list[str]:
     """Declares the function of one tool in a line, after a line for each type that it names, without comments."""
-    text = _COMMENT.sub("", _planned(tool, 0, output, ReadTypes(), (), "")())
+    text = _COMMENT.sub("", _planned(tool, 0, output, Types(reading=True), (), "")())
     return [" ".join(one.split()).replace("; }", " }") for one in _STATEMENT.split(text.strip())]
 
 
@@ -247,7 +245,7 @@ class ServerText:
         implied = reading and all(map(_is_binding, exported))
         self._export = "" if implied else "export "
         self._footer = "" if implied else "\nexport {};\n"
-        types = ReadTypes() if reading else CompiledTypes()
+        types = Types(reading=reading)
         # All are planned before the first is printed: only then is it known which types are shared.
         planned = [
             _planned(tool, number, outputs(server, tool), types, self._common, self._export)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Hashable, Iterable, Set
 
 from cellblock.types.typescript.limits import MAX_TEXT
 from cellblock.types.typescript.shapes import (
     INHERITED,
+    OPEN_OBJECT,
     Array,
     Definitions,
     Index,
@@ -40,29 +41,26 @@ class TooLong(Exception):
 
 
 class Printer:
-    """Prints the shapes of one schema, or those of all that agents read together.
+    """Prints the shapes of one text.
 
     Args:
         definitions: What a `Ref` means.
         taken: The type names in use; new aliases are added to it.
-        prefix: Names of aliases begin with it.
         reading: Whether agents read the text: comments are short, and no property is described twice in a row.
     """
 
-    def __init__(
-        self, definitions: Definitions, taken: set[str], *, prefix: str = "", reading: bool = False
-    ) -> None:
+    def __init__(self, definitions: Definitions, taken: set[str], *, reading: bool = False) -> None:
         self._definitions = definitions
-        self._prefix = prefix
         self._taken = taken
         self._reading = reading
         self._described: dict[str, tuple[str, ...]] = {}
         self._inherited_declared = False
-        self._uses: dict[tuple[object, ...], int] = {}
-        self._recursive: set[tuple[object, ...]] = set()
-        self._names: dict[tuple[object, ...], str] = {}
-        self._bodies: dict[tuple[object, ...], str] = {}
-        self._aliases: list[tuple[str, tuple[object, ...]]] = []
+        self._uses: dict[int, int] = {}
+        self._recursive: set[int] = set()
+        # By keys of references, and of texts that are no definition.
+        self._names: dict[Hashable, str] = {}
+        self._bodies: dict[Hashable, str] = {}
+        self._aliases: list[Hashable] = []
         self._numbers: dict[str, int] = {}
         self._length = 0
         self._nesting = 0
@@ -81,11 +79,12 @@ class Printer:
         try:
             text = self._text(shape)
             # Printing an alias may need further aliases: the list grows while it is read.
-            for name, key in self._aliases:
-                body = self._bodies.get(key) or self._text(self._definitions[key].shape)
-                aliases.append(f"type {name} = {body};")
+            for key in self._aliases:
+                if isinstance(key, int) and key not in self._bodies:
+                    self._bodies[key] = self._text(self._definitions[key].shape)
+                aliases.append(f"type {self._names[key]} = {self._bodies[key]};")
         except TooLong:
-            for _, key in self._aliases:
+            for key in self._aliases:
                 del self._names[key]
             # They may hold those names, and what was described in them is not to be read.
             for key in list(self._bodies)[held:]:
@@ -103,11 +102,11 @@ class Printer:
     def count(self, root: Shape) -> None:
         """Counts the uses of each definition and marks one on every cycle, without recursion of its own; before any
         shape is printed."""
-        path: set[tuple[object, ...]] = set()
-        stack: list[Shape | tuple[object, ...]] = [root]
+        path: set[int] = set()
+        stack: list[Shape | int] = [root]
         while stack:
             shape = stack.pop()
-            if isinstance(shape, tuple):
+            if isinstance(shape, int):
                 path.discard(shape)
             elif not isinstance(shape, Ref):
                 stack.extend(parts_of(shape))
@@ -134,7 +133,7 @@ class Printer:
             case Keyword():
                 return shape.word
             case Literal():
-                return self._spent(_literal(shape.value))
+                return self._spent(shape.text)
             case Union():
                 return self._union(shape)
             case Array():
@@ -142,7 +141,7 @@ class Printer:
             case Object():
                 return self._object(shape)
 
-    def _ref(self, key: tuple[object, ...]) -> str:
+    def _ref(self, key: int) -> str:
         if key in self._names:
             return self._names[key]
         if key not in self._recursive and self._nesting < _MAX_NESTING:
@@ -153,19 +152,18 @@ class Printer:
                 self._nesting -= 1
             if self._uses.get(key, 0) <= 1 or len(body) <= _INLINE:
                 return body
-        name = self._name(self._definitions[key].name_hint)
-        self._names[key] = name
-        self._aliases.append((name, key))
-        return name
+        return self._name(key, self._definitions[key].name_hint)
 
-    def _name(self, hint: str) -> str:
-        base = f"{self._prefix}_{hint}" if hint and self._prefix else hint or self._prefix or "Shape"
+    def _name(self, key: Hashable, hint: str) -> str:
+        base = hint or "Shape"
         # Types of very many tools may be called alike: from the last number on.
         name, number = base, self._numbers.get(base, 2)
         while name in self._taken:
             name, number = f"{base}_{number}", number + 1
         self._numbers[base] = number
         self._taken.add(name)
+        self._names[key] = name
+        self._aliases.append(key)
         return name
 
     def _array(self, shape: Array) -> str:
@@ -199,15 +197,18 @@ class Printer:
         return _joined(texts)
 
     def _object(self, shape: Object, described: Set[tuple[str, tuple[str, ...]]] = frozenset()) -> str:
-        if not shape.properties and not shape.indexes:
+        if shape == OPEN_OBJECT and self._reading:
+            return "object"
+        index = shape.index
+        if not shape.properties and index is None:
             return "{}" if self._reading else "{ [key: string]: never }"
         members = [
             ("" if (one.key, one.doc) in described else self._doc(one), self._property(one))
             for one in shape.properties
         ]
-        members.extend(("", self._index(index)) for index in shape.indexes)
+        members += [("", self._index(index))] if index is not None else []
         line = "{ " + "; ".join(text for _, text in members) + " }"
-        inherited = "".join(self._inherited_member(index) for index in shape.indexes)
+        inherited = self._inherited_member(index) if index is not None else ""
         if not any(doc for doc, _ in members) and "\n" not in line and len(line) <= _LINE:
             return line + inherited
         body = "".join(f"{doc}  {_indented(text)};\n" for doc, text in members)
@@ -217,9 +218,10 @@ class Printer:
         prose, facts = one.doc[: one.prose], one.doc[one.prose :]
         if not self._reading:
             return short_comment(prose, facts, "  ")
-        if isinstance(one.shape, Array):
+        shape = self._definitions[one.shape.key].shape if isinstance(one.shape, Ref) else one.shape
+        if isinstance(shape, Array):
             # A tuple says it itself.
-            facts = [fact for fact in facts if fact != f"@minItems {one.shape.required}"]
+            facts = [fact for fact in facts if fact != f"@minItems {shape.required}"]
         if prose and self._described.get(one.key) == prose:
             prose = ()
         elif prose:
@@ -263,13 +265,10 @@ class Printer:
             return text
         return self._alias(("values of", id(index)), "Value", text)
 
-    def _alias(self, key: tuple[object, ...], hint: str, body: str) -> str:
+    def _alias(self, key: Hashable, hint: str, body: str) -> str:
         """Gives the name of a text that is not a definition of the schema's own."""
-        if key not in self._names:
-            self._names[key] = self._name(hint)
-            self._bodies[key] = body
-            self._aliases.append((self._names[key], key))
-        return self._names[key]
+        self._bodies[key] = body
+        return self._names.get(key) or self._name(key, hint)
 
     def _index(self, index: Index) -> str:
         shape = _values_of(index)
@@ -286,16 +285,6 @@ def _values_of(index: Index) -> Shape:
 
 def _inherited(properties: Iterable[Property]) -> list[str]:
     return [f'Object["{one.key}"]' for one in properties if not one.required and one.key in INHERITED]
-
-
-def _literal(value: str | float | bool) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return string_literal(value)
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        value = int(value)
-    return repr(value)
 
 
 def _joined(texts: Iterable[str]) -> str:

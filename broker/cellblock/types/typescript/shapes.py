@@ -29,9 +29,10 @@ class Keyword:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """Stands for one string, number or boolean."""
+    """Stands for one string, number or boolean: its TypeScript text, and the keyword of its kind."""
 
-    value: str | float | bool
+    text: str
+    word: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,70 +91,54 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """Stands for an object; without an `Index` it is closed."""
+    """Stands for an object; without an index it is closed."""
 
     properties: tuple[Property, ...] = ()
-    indexes: tuple[Index, ...] = ()
+    index: Index | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
     """Refers to a shape that `Definitions` holds under `key`: shared or recursive."""
 
-    key: tuple[object, ...]
+    key: int
 
 
 Shape: TypeAlias = Unknown | Never | Keyword | Literal | Union | Array | Object | Ref
 
 UNKNOWN = Unknown()
 NEVER = Never()
-OPEN_OBJECT = Object(indexes=(Index(UNKNOWN),))
+OPEN_OBJECT = Object(index=Index(UNKNOWN))
 ANY_ARRAY = Array(rest=UNKNOWN)
 
 
 @dataclass(slots=True)
 class Definition:
-    """Holds a compiled schema location; `name_hint` is ASCII or empty."""
+    """Holds what a `Ref` means; `name_hint` is ASCII or empty."""
 
     shape: Shape
     name_hint: str
 
 
-Definitions: TypeAlias = dict[tuple[object, ...], Definition]
+Definitions: TypeAlias = dict[int, Definition]
 
 
 def union(members: list[Shape]) -> Shape:
-    """Gives the union of shapes, flat, without duplicates of scalars and without literals a keyword covers."""
+    """Gives the union of shapes, flat, without duplicates and without literals that a keyword covers."""
     flat: list[Shape] = []
     for member in members:
         flat.extend(member.members if isinstance(member, Union) else (member,))
+    if UNKNOWN in flat:
+        return UNKNOWN
     words = {member.word for member in flat if isinstance(member, Keyword)}
-    kept: list[Shape] = []
-    scalars: set[tuple[type, object]] = set()
-    for member in flat:
-        if isinstance(member, Unknown):
-            return UNKNOWN
-        if isinstance(member, Never):
-            continue
-        if isinstance(member, Keyword | Literal):
-            value = member.word if isinstance(member, Keyword) else member.value
-            identity = (Keyword if isinstance(member, Keyword) else type(value), value)
-            if identity in scalars or (isinstance(member, Literal) and word_of(member.value) in words):
-                continue
-            scalars.add(identity)
-        kept.append(member)
-    if not kept:
-        return NEVER
+    kept = [
+        member
+        for member in dict.fromkeys(flat)
+        if not (isinstance(member, Never) or (isinstance(member, Literal) and member.word in words))
+    ]
     if {"null", "boolean", "number", "string"} <= words and ANY_ARRAY in kept and OPEN_OBJECT in kept:
         return UNKNOWN
-    return kept[0] if len(kept) == 1 else Union(tuple(kept))
-
-
-def word_of(value: str | float | bool) -> str:
-    """Gives the TypeScript keyword of a literal's kind."""
-    if isinstance(value, bool):
-        return "boolean"
-    return "string" if isinstance(value, str) else "number"
+    return Union(tuple(kept)) if len(kept) > 1 else kept[0] if kept else NEVER
 
 
 def parts_of(shape: Shape) -> Iterable[Shape]:
@@ -165,8 +150,8 @@ def parts_of(shape: Shape) -> Iterable[Shape]:
             return shape.prefix if shape.rest is None else (*shape.prefix, shape.rest)
         case Object():
             inside = [one.shape for one in shape.properties]
-            for index in shape.indexes:
-                inside.extend((index.shape, *(one.shape for one in index.also)))
+            if shape.index is not None:
+                inside += [shape.index.shape, *(one.shape for one in shape.index.also)]
             return inside
         case _:
             return ()

@@ -8,35 +8,24 @@ clients show to Cellblock is neither kept nor sent.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
 import jwt
-from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
-from mcp.shared.auth import OAuthMetadata, OAuthToken
-from pydantic import ValidationError
+from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthClientInformationFull, OAuthToken
+from mcp.shared.auth_utils import resource_url_from_server_url
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.settings.policy import PROVEN
 from cellblock.base.store import Store
 from cellblock.base.tasks import TaskSet, at_most
+from cellblock.tools.upstream.auth.authority import metadata_of
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
-from cellblock.tools.upstream.auth.exchange import (
-    TOKEN_SECONDS,
-    Driven,
-    MemoryStorage,
-    ask,
-    is_safe,
-    object_in,
-    renew,
-    revoke,
-    words_of,
-)
+from cellblock.tools.upstream.auth.exchange import ask, object_in, revoke, words_of
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.sources import KeptLogin, OwnCredentials
 from cellblock.tools.upstream.auth.store import LoginStore
@@ -46,6 +35,7 @@ logger = logging.getLogger("cellblock.tools.upstream.auth")
 EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 _TYPES: Final = "urn:ietf:params:oauth:token-type:"
+ID_TOKEN: Final = f"{_TYPES}id_token"
 
 
 def place_of(store: Store, issuer: str, auth: AuthSettings, person: str) -> LoginStore:
@@ -56,6 +46,8 @@ def place_of(store: Store, issuer: str, auth: AuthSettings, person: str) -> Logi
 class KeptIdentity(KeptLogin):
     """Is a person's login at the identity provider, renewed while that gives new ID tokens."""
 
+    names_resource = False
+
     async def current(self) -> tuple[str, LoginRecord]:
         """Returns an ID token that is good for now, with the login. Raises LoginEnded."""
         token = await self.token()
@@ -64,15 +56,12 @@ class KeptIdentity(KeptLogin):
             raise LoginEnded(why, hint="Log in again.")
         return token, self._record
 
-    async def _again(self, record: LoginRecord) -> LoginRecord:
-        def told(response: httpx2.Response) -> OAuthToken:
-            tokens = identity_in(response)
-            # OpenID Connect Core, section 12.2: of nobody else than before.
-            if subject_of(tokens.access_token) != record.person:
-                raise LoginEnded("the identity provider has named somebody else", hint="Log in again.")
-            return tokens
-
-        return await renew(record, TOKEN_SECONDS, told, names_resource=False)
+    def _granted(self, response: httpx2.Response, record: LoginRecord) -> OAuthToken:
+        tokens = identity_in(response)
+        # OpenID Connect Core, section 12.2: of nobody else than before.
+        if subject_of(tokens.access_token) != record.person:
+            raise LoginEnded("the identity provider has named somebody else", hint="Log in again.")
+        return tokens
 
 
 class IdentityGrant(OwnCredentials):
@@ -132,85 +121,52 @@ class IdentityGrant(OwnCredentials):
             # Nobody but the authorization server of the configuration is shown a token, or the secret.
             return
         try:
-            revoked = await revoke(granted, TOKEN_SECONDS)
+            revoked = await revoke(granted)
             logger.info("upstream %s: a token was %s", self._server, "revoked" if revoked else "forgotten")
         except LoginError as error:
             logger.warning("upstream %s: a token could not be revoked: %s", self._server, error)
 
-    async def renewed(
-        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
-    ) -> str | None:
+    async def renewed(self, used: str | None, refused: httpx2.Response) -> str | None:
         """Returns another token than the one that was refused."""
         if await self.mark():
-            return await super().renewed(used, request, refused)
+            return await super().renewed(used, refused)
         self.problem = self._identity.problem
         return None
 
-    def _provider(self, storage: MemoryStorage, secret: str, scopes: list[str]) -> _Presenting:
-        own, scope, method = self._client, " ".join(scopes), self._client.client_auth_method
-        assert own.client_id is not None and own.issuer is not None and method != "private_key_jwt"
-        if not is_safe(own.issuer):
-            raise LoginError(f"{own.issuer} is reached without TLS", hint=self.hint)
-
-        async def presented(audience: str, resource: str) -> str:
-            id_token, identity = await self._identity.current()
-            if own.grant == "token_exchange":
-                return id_token
-            return await _assertion(identity, id_token, audience, resource, scope)
-
-        made = _Exchanging if own.grant == "token_exchange" else _Presenting
-        return made(self._url, storage, own.client_id, secret, own.issuer, presented, scope or None, method)
-
-
-class _Presenting(IdentityAssertionOAuthProvider, Driven):
-    """Presents an assertion to the authorization server of the configuration: the server itself names none."""
-
-    metadata: OAuthMetadata | None = None
-
-    @property
-    def led_by(self) -> str:
-        return self._issuer
-
-    def begun(self) -> LoginRecord:
-        return LoginRecord(server_url=self._issuer, client=self._client, server_metadata=self.metadata)
-
-    def heard(self, answer: httpx2.Response) -> None:
-        if self.metadata is None and answer.status_code == 200:
-            with contextlib.suppress(ValidationError):
-                self.metadata = OAuthMetadata.model_validate_json(answer.content)
-
-
-class _Exchanging(_Presenting):
-    """Presents an ID token for an exchange."""
-
-    def heard(self, answer: httpx2.Response) -> None:
-        super().heard(answer)
+    async def _asked(
+        self, refused: httpx2.Response, client: OAuthClientInformationFull, secret: str, scopes: list[str]
+    ) -> tuple[LoginRecord, httpx2.Response]:
+        """Asks the authorization server of the configuration: the server itself names none."""
+        issuer, is_exchange = self._client.issuer or "", self._client.grant == "token_exchange"
+        metadata = await metadata_of(issuer, issuer)
+        if metadata is None or not _is_of(str(metadata.token_endpoint), issuer):
+            raise Refused(f"{issuer} has no metadata, or its token endpoint is elsewhere", hint=self.hint)
         # What is not said is not offered (RFC 8414, section 2).
-        if self.metadata is not None and EXCHANGE not in (self.metadata.grant_types_supported or ()):
-            said = f"{self._issuer} does not offer token exchange (in grant_types_supported of its metadata)"
+        if is_exchange and EXCHANGE not in (metadata.grant_types_supported or ()):
+            said = f"{issuer} does not offer token exchange (in grant_types_supported of its metadata)"
             raise LoginError(said, hint="Use the grant identity_assertion, or ask who runs it.")
+        record = LoginRecord(server_url=issuer, client=client, server_metadata=metadata)
+        form = {"resource": resource_url_from_server_url(self._url)}
+        if scopes:
+            form["scope"] = " ".join(scopes)
+        id_token, identity = await self._identity.current()
+        if is_exchange:
+            form |= {"grant_type": EXCHANGE, "subject_token": id_token, "subject_token_type": ID_TOKEN}
+        else:
+            presented = await _assertion(identity, {**form, "subject_token": id_token, "audience": issuer})
+            form |= {"grant_type": JWT_BEARER_GRANT_TYPE, "assertion": presented}
+        return record, await ask(record, form)
 
-    def _build_token_request(self, scope: str | None, assertion: str) -> httpx2.Request:
-        request = super()._build_token_request(scope, assertion)
-        form = dict(parse_qsl(request.content.decode()))
-        form["grant_type"], form["subject_token"] = EXCHANGE, form.pop("assertion")
-        form["subject_token_type"] = f"{_TYPES}id_token"
-        kept = {name: value for name, value in request.headers.items() if name == "authorization"}
-        return httpx2.Request("POST", request.url, data=form, headers=kept)
 
-
-async def _assertion(identity: LoginRecord, id_token: str, audience: str, resource: str, scope: str) -> str:
+async def _assertion(identity: LoginRecord, asked: dict[str, str]) -> str:
     """Has the identity provider assert to an authorization server who somebody is. Raises LoginError."""
     form = {
         "grant_type": EXCHANGE,
         "requested_token_type": f"{_TYPES}id-jag",
-        "subject_token": id_token,
-        "subject_token_type": f"{_TYPES}id_token",
-        "audience": audience,
-        "resource": resource,
-        **({"scope": scope} if scope else {}),
+        "subject_token_type": ID_TOKEN,
+        **asked,
     }
-    response = await ask(identity, form, TOKEN_SECONDS)
+    response = await ask(identity, form)
     said = object_in(response.content)
     assertion: object = said.get("access_token")
     if response.status_code != 200 or said.get("issued_token_type") != form["requested_token_type"]:

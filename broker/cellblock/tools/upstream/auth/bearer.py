@@ -16,6 +16,7 @@ from cellblock.base.errors import CellblockError
 from cellblock.base.redaction import Redactor, safe_text
 from cellblock.tools.upstream.auth.errors import LoginEnded, Refused, login_hint
 from cellblock.tools.upstream.auth.exchange import shown_line
+from cellblock.tools.upstream.auth.record import LoginRecord
 
 logger = logging.getLogger("cellblock.tools.upstream.auth")
 
@@ -58,14 +59,25 @@ class Login(httpx2.Auth):
     # ---- where tokens come from ----------------------------------------------------------------------
 
     async def token(self) -> str | None:
-        """Returns a token that is good for now, or None."""
-        raise NotImplementedError
+        """Returns a token that is good for now, renewed before its end, or None."""
+        record = await self._current()
+        if record is None or record.tokens is None:
+            return None
+        used = record.tokens.access_token
+        if not record.is_stale():
+            return used
+        token = await self._once(lambda: self._renew(used))
+        # Near its end and not over it, the old one still does.
+        over = record.expires_at is not None and time.time() >= record.expires_at
+        return token or (None if over else used)
 
-    async def renewed(
-        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
-    ) -> str | None:
+    async def renewed(self, used: str | None, refused: httpx2.Response) -> str | None:
         """Returns a token to try instead of `used`, which the server has refused with 401; None when there is none."""
-        raise NotImplementedError
+        record = await self._current()
+        tokens = record.tokens if record is not None and not record.is_stale() else None
+        if tokens is not None and tokens.access_token != used:
+            return tokens.access_token
+        return await self._once(lambda: self._renew(used))
 
     async def widened(self, used: str, scopes: str | None) -> str | None:
         """Returns a token to try instead of `used`, which does not reach far enough; None when only a person could
@@ -120,7 +132,7 @@ class Login(httpx2.Auth):
             request.headers["Authorization"] = f"Bearer {token}"
         response = yield request
         if response.status_code == 401:
-            token = await self.renewed(token, request, response)
+            token = await self.renewed(token, response)
             if token is None:
                 return
             request.headers["Authorization"] = f"Bearer {token}"
@@ -139,6 +151,14 @@ class Login(httpx2.Auth):
             self.note_problem(None)
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    async def _current(self) -> LoginRecord | None:
+        """Returns the login as it is now."""
+        return None
+
+    async def _renew(self, used: str | None) -> str | None:
+        """Returns another token than `used`; None where there is none to be had. May raise."""
+        return None
 
     async def _once(self, work: Callable[[], Coroutine[Any, Any, str | None]]) -> str | None:
         if self._renewing is None:

@@ -17,23 +17,15 @@ from urllib.parse import urlencode, urljoin
 
 import httpx2
 from mcp.client.auth import OAuthFlowError, PKCEParameters
-from mcp.client.auth.utils import issuers_match, validate_authorization_response_iss
+from mcp.client.auth.utils import validate_authorization_response_iss
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.base.store import Shelf, Store
+from cellblock.tools.upstream.auth.authority import authority_of, client_of
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, Refused
-from cellblock.tools.upstream.auth.exchange import (
-    TOKEN_SECONDS,
-    CheckedProvider,
-    MemoryStorage,
-    drive,
-    exchange,
-    shown_line,
-    tokens_in,
-)
+from cellblock.tools.upstream.auth.exchange import exchange, shown_line, tokens_in
 from cellblock.tools.upstream.auth.record import LoginRecord
-from cellblock.tools.upstream.auth.sources import with_scopes
 from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS
 from cellblock.tools.upstream.auth.target import LoginTarget
 
@@ -105,21 +97,27 @@ async def begin(
     """
     own = target.auth.for_server(target.name)
     wanted = [*own.scopes, *((before.wanted_scope or "").split() if before is not None else ())]
-    provider = _Beginning(target, _client_for(target, before, redirect_uri, wanted), redirect_uri, refused)
+    asks = OAuthClientMetadata(
+        redirect_uris=[AnyUrl(redirect_uri)],
+        client_name=CLIENT_NAME,
+        token_endpoint_auth_method="none",
+        application_type="web" if redirect_uri.startswith("https:") else "native",
+    )
+    client = _client_for(target, before, redirect_uri, wanted)
     with _failing(target.name):
-        await drive(provider, with_scopes(refused, wanted), TOKEN_SECONDS)
-    context = provider.context
+        login, scope = await authority_of(target.url, refused, asks, client, own.issuer, wanted)
+    methods = login.server_metadata and login.server_metadata.code_challenge_methods_supported
+    if methods is not None and "S256" not in methods:
+        raise LoginError("The authorization server does not support PKCE.", hint="Do not log in there.")
     begun = BegunLogin(
         server=target.name,
-        login=provider.begun().model_copy(update={"person": target.person}),
+        login=login.model_copy(update={"person": target.person}),
         redirect_uri=redirect_uri,
-        scope=context.client_metadata.scope,
+        scope=scope,
         wanted=wanted,
     )
-    asked: dict[str, str] = {}
-    if context.should_include_resource_param(context.protocol_version):
-        asked["resource"] = context.get_resource_url()
-    if "offline_access" in (begun.scope or "").split():
+    asked = {"resource": login.context.get_resource_url()}
+    if "offline_access" in (scope or "").split():
         # OpenID Connect Core, section 11.
         asked["prompt"] = "consent"
     return await leading(target.kept, begun, bound_to, bound, asked)
@@ -209,47 +207,6 @@ async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> tuple[str
 # ---- inside --------------------------------------------------------------------------------------
 
 
-class _Beginning(CheckedProvider):
-    """Goes the SDK's way up to where a person is needed: there it sends the refused request again, which `drive` does
-    not do."""
-
-    def __init__(
-        self,
-        target: LoginTarget,
-        client: OAuthClientInformationFull | None,
-        redirect_uri: str,
-        refused: httpx2.Response,
-    ) -> None:
-        self.refused, self._name, self._own = refused, target.name, target.auth.for_server(target.name)
-        asks = OAuthClientMetadata(
-            redirect_uris=[AnyUrl(redirect_uri)],
-            client_name=CLIENT_NAME,
-            token_endpoint_auth_method="none",
-            application_type="web" if redirect_uri.startswith("https:") else "native",
-        )
-        super().__init__(target.url, asks, MemoryStorage(client))
-
-    def _select_authorization_server(self, advertised: list[str]) -> str:
-        issuer = self._own.issuer
-        wanted = [one for one in advertised if issuer is not None and issuers_match(one, issuer)]
-        return super()._select_authorization_server(wanted or advertised)
-
-    async def _perform_authorization_code_grant(self) -> tuple[str, str]:
-        metadata, issuer = self.context.oauth_metadata, self._own.issuer
-        if issuer is not None and (metadata is None or not issuers_match(str(metadata.issuer), issuer)):
-            raise LoginError(
-                f"{self._name} leads to another authorization server than {issuer}.",
-                hint=f"Correct cellblock.auth.servers.{self._name}.issuer, or do not log in.",
-            )
-        methods = metadata.code_challenge_methods_supported if metadata is not None else None
-        if methods is not None and "S256" not in methods:
-            raise LoginError("The authorization server does not support PKCE.", hint="Do not log in there.")
-        return "", ""
-
-    async def _exchange_token_authorization_code(self, auth_code: str, code_verifier: str) -> httpx2.Request:
-        return self.refused.request
-
-
 def _client_for(
     target: LoginTarget, before: LoginRecord | None, redirect_uri: str, wanted: list[str]
 ) -> OAuthClientInformationFull | None:
@@ -257,13 +214,7 @@ def _client_for(
     if it was registered for these scopes and this redirect."""
     own = target.auth.for_server(target.name)
     if own.client_id is not None:
-        secret = own.secret()
-        return OAuthClientInformationFull(
-            client_id=own.client_id,
-            client_secret=secret,
-            token_endpoint_auth_method=own.client_auth_method if secret else "none",
-            issuer=own.issuer,
-        )
+        return client_of(own, own.secret())
     if before is None:
         return None
     client = before.client

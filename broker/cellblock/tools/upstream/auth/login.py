@@ -54,7 +54,7 @@ async def log_in(
         return f"{target.name} asks for no login."
     if own.grant == "client_credentials":
         source = OwnCredentials(target.name, target.url, own, Redactor(target.config))
-        if await source.renewed(None, refused.request, refused) is None:
+        if await source.renewed(None, refused) is None:
             raise LoginError(f"{target.name}: {source.problem}.", hint=f"{source.hint}.")
         return f"{target.name}: a token was granted. Nothing is kept: the daemon gets its own."
     before, listener, bound_to = await target.before(), RedirectListener(), secrets.token_urlsafe(32)
@@ -96,7 +96,7 @@ async def log_out(store: LoginStore, whose: str) -> str:
             await store.delete()
             return f"There is no login of {whose}."
         try:
-            revoked = await revoke(record, TOKEN_SECONDS)
+            revoked = await revoke(record)
             how = (
                 "revoked and forgotten"
                 if revoked

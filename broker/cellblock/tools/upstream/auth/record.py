@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
 from urllib.parse import urljoin
 
-from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.client.auth.utils import union_scopes
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
 from pydantic import BaseModel, ConfigDict, Field
 
 MARGIN_SECONDS: Final = 30.0
@@ -17,11 +25,6 @@ MARGIN_SHARE: Final = 0.1
 
 MAX_WANTED_CHARS: Final = 2_000
 """Bounds the scopes that a server is remembered to want."""
-
-
-def union_scopes(*scopes: str | None) -> str:
-    """Returns all scopes of some lists, each once, in their order."""
-    return " ".join(dict.fromkeys(scope for one in scopes if one for scope in one.split()))
 
 
 class LoginRecord(BaseModel):
@@ -83,7 +86,7 @@ class LoginRecord(BaseModel):
     def wanting(self, scope: str) -> LoginRecord:
         """Returns the same login, of which the server wants these scopes, too."""
         granted = self.tokens.scope if self.tokens is not None else None
-        wanted = union_scopes(granted, self.wanted_scope, scope)
+        wanted = union_scopes(union_scopes(granted, self.wanted_scope), scope) or ""
         if len(wanted) > MAX_WANTED_CHARS:
             # A server that names others each time: what it has named last.
             wanted = union_scopes(granted, scope)
@@ -94,6 +97,15 @@ class LoginRecord(BaseModel):
         if self.tokens is None or self.expires_at is None or self.tokens.expires_in is None:
             return False
         return time.time() >= self.expires_at - min(MARGIN_SECONDS, self.tokens.expires_in * MARGIN_SHARE)
+
+    @property
+    def context(self) -> OAuthContext:
+        """Gives what the SDK makes requests of; it stores nothing."""
+        made = OAuthContext(
+            self.server_url, OAuthClientMetadata(redirect_uris=None), cast("Any", None), None, None
+        )
+        made.client_info, made.protected_resource_metadata = self.client, self.resource_metadata
+        return made
 
     @property
     def token_endpoint(self) -> str:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Final
 
 import httpx2
-from mcp.client.auth.utils import extract_resource_metadata_from_www_auth, extract_scope_from_www_auth
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.auth import ServerAuthSettings
 from cellblock.base.store import Stamp
+from cellblock.tools.upstream.auth.authority import authority_of, client_of
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
 from cellblock.tools.upstream.auth.exchange import (
     TOKEN_SECONDS,
-    Driven,
-    MemoryStorage,
-    drive,
+    ask,
+    error_code,
     is_safe,
-    renew,
+    tokens_in,
+    words_of,
 )
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
@@ -36,6 +36,9 @@ SCOPE_BOUND_SECONDS: Final = 5.0
 
 MAX_STEP_UP_SCOPES: Final = 32
 """Bounds the scopes that one server's refusals may add to a token: it could name others without end."""
+
+OVER: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
+"""Names errors of a renewal after which no renewal can succeed."""
 
 PASSING_ERRORS: Final = (None, "server_error", "temporarily_unavailable")
 """Lists the errors of an authorization server that may grant the same another time."""
@@ -52,6 +55,7 @@ class KeptLogin(Login):
     """
 
     is_given = True
+    names_resource = True
 
     def __init__(self, server: str, store: LoginStore, redactor: Redactor, page: str | None = None) -> None:
         super().__init__(server, redactor, page)
@@ -69,31 +73,14 @@ class KeptLogin(Login):
         record = await self._current()
         return "" if record is None or record.tokens is None else str(record.since)
 
-    async def token(self) -> str | None:
-        """Returns the access token, renewed before its end."""
-        record = await self._current()
-        if record is None or record.tokens is None:
-            return None
-        if record.is_stale():
-            used = record.tokens.access_token
-            token = await self._once(lambda: self._renew(used))
-            # Near its end and not over it, the old one still does.
-            over = record.expires_at is not None and time.time() >= record.expires_at
-            return token or (None if over else used)
-        return record.tokens.access_token
-
-    async def renewed(
-        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
-    ) -> str | None:
+    async def renewed(self, used: str | None, refused: httpx2.Response) -> str | None:
         """Returns another token than the one that was refused."""
         record = await self._current()
         if record is None or record.tokens is None:
             if record is not None and self.problem is None:
                 self.problem = "the login has ended"
             return None
-        if record.tokens.access_token != used and not record.is_stale():
-            return record.tokens.access_token
-        return await self._once(lambda: self._renew(used))
+        return await super().renewed(used, refused)
 
     async def lacks(self, scopes: str | None) -> None:
         """Has the next login ask for these scopes, too: only a person can grant more."""
@@ -157,7 +144,33 @@ class KeptLogin(Login):
         return record.tokens.access_token if record.tokens is not None else None
 
     async def _again(self, record: LoginRecord) -> LoginRecord:
-        return await renew(record, TOKEN_SECONDS)
+        """Renews a login (RFC 6749, section 6).
+
+        Raises:
+            LoginEnded: It cannot be renewed, now or later.
+            LoginError: The authorization server cannot be reached, or fails.
+        """
+        if record.tokens is None or not record.tokens.refresh_token:
+            why = "the login has expired, and there is nothing to renew it with"
+            raise LoginEnded(why, hint="Log in again.")
+        if not is_safe(record.token_endpoint):
+            why = "the token endpoint is neither https nor on this machine"
+            raise LoginEnded(why, hint="Log in again.")
+        form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
+        response = await ask(record, form, names_resource=self.names_resource)
+        if (code := error_code(response)) in OVER:
+            why = f"the authorization server has ended the login ({words_of(response)})"
+            ended = LoginEnded(why, hint="Log in again.")
+            ended.forgotten = code != "invalid_grant"
+            raise ended
+        try:
+            return record.with_tokens(self._granted(response, record))
+        except Refused as error:
+            why = f"the login could not be renewed ({error.message})"
+            raise LoginError(why, hint="It is tried again.") from None
+
+    def _granted(self, response: httpx2.Response, _record: LoginRecord) -> OAuthToken:
+        return tokens_in(response)
 
     async def _keep(self, record: LoginRecord) -> None:
         self._take(record)
@@ -211,32 +224,20 @@ class OwnCredentials(Login):
             f"have {self._client.issuer} grant {scopes or 'more'} to the client {self._client.client_id}"
         )
 
-    async def token(self) -> str | None:
-        """Returns the access token, renewed before its end."""
-        refused = self._challenge
-        if self._record is not None and self._record.is_stale() and refused is not None:
-            return await self._once(lambda: self._grant(refused))
-        return self._token
-
-    async def renewed(
-        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
-    ) -> str | None:
+    async def renewed(self, used: str | None, refused: httpx2.Response) -> str | None:
         """Returns another token than the one that was refused."""
-        # Not one that could not be renewed.
-        if self._record is not None and self._token != used and not self._record.is_stale():
-            return self._token
-        # Without its body and headers: only the place and the challenge matter.
-        place = httpx2.Request("POST", str(request.url), headers={"MCP-Protocol-Version": "2025-06-18"})
-        asked = {name: value for name, value in refused.headers.items() if name == "www-authenticate"}
-        challenge = self._challenge = httpx2.Response(401, headers=asked, request=place)
-        return await self._once(lambda: self._grant(challenge))
+        # Without its body: only the challenge matters.
+        self._challenge = httpx2.Response(401, headers=refused.headers)
+        return await super().renewed(used, refused)
+
+    async def _current(self) -> LoginRecord | None:
+        return self._record
 
     async def _step_up(self, more: list[str]) -> str | None:
-        assert self._challenge is not None
         before = self._more
         self._more = [*before, *more]
         try:
-            token = await self._grant(self._challenge)
+            token = await self._renew(None)
         except BaseException as error:
             self._more = before
             if not isinstance(error, Refused) or error.code in PASSING_ERRORS:
@@ -248,44 +249,38 @@ class OwnCredentials(Login):
         logger.info("upstream %s: a token with more scopes was granted", self._server)
         return token
 
-    async def _grant(self, refused: httpx2.Response) -> str | None:
+    async def _renew(self, used: str | None) -> str | None:
+        assert self._challenge is not None
         if not is_safe(self._url):
             raise LoginError("the server is reached without TLS, and no token is sent so", hint=self.hint)
         secret = self._client.secret()
         if secret is None:
             raise LoginError("the configuration holds no client credentials", hint=self.hint)
         self.redactor.add([secret])
-        storage, scopes = MemoryStorage(), [*self._client.scopes, *self._more]
-        provider = self._provider(storage, secret, scopes)
-        await drive(provider, with_scopes(refused, scopes), TOKEN_SECONDS)
-        if storage.tokens is None:
-            raise LoginError("no token was granted", hint=self.hint)
-        self._record = provider.begun().with_tokens(storage.tokens)
+        scopes = [*self._client.scopes, *self._more]
+        record, answer = await self._asked(self._challenge, client_of(self._client, secret), secret, scopes)
+        self._record = record.with_tokens(tokens_in(answer))
         self.redactor.add(self._record.secrets())
         self.problem = None
         return self._token
+
+    async def _asked(
+        self, refused: httpx2.Response, client: OAuthClientInformationFull, secret: str, scopes: list[str]
+    ) -> tuple[LoginRecord, httpx2.Response]:
+        """Asks for tokens; returns the login without them, and the answer."""
+        asks = OAuthClientMetadata(redirect_uris=None, grant_types=["client_credentials"])
+        issuer = self._client.issuer
+        record, scope = await authority_of(self._url, refused, asks, client, issuer, scopes)
+        form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
+        if self._client.client_auth_method == "private_key_jwt":
+            from cellblock.tools.upstream.auth.signed import assertion
+
+            form["client_assertion_type"] = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+            whom = record.issuer or ""
+            form["client_assertion"] = await assertion(client.client_id, secret, whom, self.hint)
+        return record, await ask(record, form, names_resource=True)
 
     @property
     def _token(self) -> str | None:
         tokens = self._record and self._record.tokens
         return tokens.access_token if tokens else None
-
-    def _provider(self, storage: MemoryStorage, secret: str, scopes: list[str]) -> Driven:
-        """Makes what asks for the tokens; these scopes are in the challenge that it goes by, too."""
-        from cellblock.tools.upstream.auth.own_client import own_provider
-
-        return own_provider(self._url, storage, self._client, secret, self.hint)
-
-
-def with_scopes(refused: httpx2.Response, scopes: list[str]) -> httpx2.Response:
-    """Returns a refusal whose challenge asks for these scopes, too: the SDK asks for those of the challenge."""
-    if not scopes:
-        return refused
-    asked = (extract_scope_from_www_auth(refused) or "").split()
-    parts = [f'scope="{" ".join(dict.fromkeys([*asked, *scopes]))}"']
-    metadata = extract_resource_metadata_from_www_auth(refused)
-    if metadata is not None:
-        parts.append(f'resource_metadata="{metadata}"')
-    return httpx2.Response(
-        401, headers={"WWW-Authenticate": f"Bearer {', '.join(parts)}"}, request=refused.request
-    )

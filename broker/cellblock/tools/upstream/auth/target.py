@@ -8,12 +8,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import httpx2
 from mcp import MCPError
 from mcp.client.session import ClientSession
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 
 from cellblock.base.budget import Budget
 from cellblock.base.errors import ConfigError
@@ -34,9 +32,6 @@ from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.registry import MESSAGE_BYTES
 from cellblock.tools.upstream.server_logins import can_log_in
 from cellblock.tools.upstream.wire.errors import HttpRefused
-
-PROBE_VERSION: Final = "2025-06-18"
-"""Names the revision that the flow of a login goes by; from this one on tokens name their resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +91,12 @@ def target_of(
 
 
 class _Asking(Login):
-    """Shows no token, and keeps the refusal: of it, only the place and the challenge matter."""
+    """Shows no token, and keeps the refusal: of it, only the challenge matters."""
 
     refused: httpx2.Response | None = None
 
-    async def token(self) -> str | None:
-        return None
-
-    async def renewed(
-        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
-    ) -> str | None:
-        place = httpx2.Request("POST", str(request.url), headers={MCP_PROTOCOL_VERSION_HEADER: PROBE_VERSION})
-        self.refused = self.refused or httpx2.Response(401, headers=refused.headers, request=place)
+    async def renewed(self, used: str | None, refused: httpx2.Response) -> str | None:
+        self.refused = self.refused or httpx2.Response(401, headers=refused.headers)
         return None
 
 

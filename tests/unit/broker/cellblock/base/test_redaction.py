@@ -7,11 +7,14 @@ import pytest
 
 from cellblock.app.config.load import parse_settings
 from cellblock.base.redaction import (
+    FEW_FORMS,
     MAX_CHARS,
     REDACTED,
     BareUrls,
     Redactor,
+    SecretForms,
     describe_exception,
+    redacted,
     safe_text,
     safe_traceback,
 )
@@ -235,3 +238,15 @@ def test_a_traceback_for_the_log_has_places_and_no_credential() -> None:
     except ValueError as error:
         made = safe_traceback(error, describe_exception(error))
     assert "test_redaction.py" in made and SECRET not in made
+
+
+def test_secrets_are_found_alike_whether_there_are_few_or_many() -> None:
+    few, many = SecretForms(), SecretForms(2 * FEW_FORMS)
+    many.add([f"other-secret-{number}" for number in range(4 * FEW_FORMS)])
+    for forms in (few, many):
+        forms.add(["abcdef", "abcdef-and-more"], "notes")
+        assert (
+            redacted("no abcdef-and-more, xabcdefx: abcde", [forms]) == f"no {REDACTED}, x{REDACTED}x: abcde"
+        )
+        assert redacted("abcdef-and-more", [forms], "notes") == "abcdef-and-more"
+    assert redacted("other-secret-255 other-secret-0", [many]) == f"{REDACTED} other-secret-0"

@@ -119,12 +119,12 @@ async def test_draining_waits_for_what_is_in_flight_and_then_ends_it() -> None:
     entered = asyncio.Event()
 
     async def working(scope: Any, receive: Any, send: Any) -> None:
-        async def handled(_: Any) -> None:
+        async def handled() -> None:
             entered.set()
             await asyncio.Event().wait()
 
         with pytest.raises(MCPError, match="The daemon is stopping"):
-            await scope["cellblock.exchange"].carry(None, handled)
+            await scope["cellblock.exchange"].within(handled())
 
     in_flight = InFlight()
     request = asyncio.create_task(ask(Drained(working, in_flight), "POST"))

@@ -128,7 +128,7 @@ def test_a_code_logs_in_once(pages: Pages) -> None:
     status, headers = log_in(pages, code)
     assert status == 200
     cookie = headers["set-cookie"]
-    for flag in ("HttpOnly", "SameSite=Strict", "Path=/dashboard"):
+    for flag in ("HttpOnly", "SameSite=strict", "Path=/dashboard"):
         assert flag in cookie
     assert "Secure" not in cookie
     assert knows(pages, STATE_PATH, cookie.split(";")[0])

@@ -10,6 +10,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 
 from cellblock.serve.misread import Misread
+from cellblock.serve.splices import Splices
 from cellblock.serve.stdio import lines
 from cellblock.serve.stdio.client_streams import FromClient, ToClient, message_of
 from cellblock.serve.stdio.lines import ClientLines, LineTooLong, StdoutLines
@@ -76,7 +77,8 @@ class Client:
         reader.feed_eof()
         self._file = folder / "stdout"
         self._pipe = self._file.open("wb", buffering=0)
-        self.answers = ToClient(StdoutLines(-1, self._pipe, None, None, lambda: None))
+        output = StdoutLines(-1, self._pipe, None)
+        self.answers = ToClient(output.put, output.flush, Splices())
         self.opened = asyncio.Event()
         self.stream = FromClient(ClientLines(reader, None), self.answers, self._opened)
 

@@ -195,8 +195,8 @@ def test_recursive_definitions_are_named_after_the_tool_and_themselves() -> None
         {"$defs": {"tree node": node}, "type": "array", "items": {"$ref": "#/$defs/tree node"}},
         name="AddInput",
     )
-    assert made.text == "AddInput_TreeNode[]"
-    assert made.aliases == ("type AddInput_TreeNode = { next?: AddInput_TreeNode; [key: string]: unknown };",)
+    assert made.text == "TreeNode[]"
+    assert made.aliases == ("type TreeNode = { next?: TreeNode; [key: string]: unknown };",)
 
 
 def test_documentation_of_a_property() -> None:

@@ -37,8 +37,8 @@ CREATE = tool(
 )
 
 
-@pytest.mark.parametrize(("reading", "name"), [(False, "CreateTaskInput_Node"), (True, "Node")])
-def test_calls_type_check_as_the_schemas_say(check: Any, reading: bool, name: str) -> None:
+@pytest.mark.parametrize("reading", [False, True])
+def test_calls_type_check_as_the_schemas_say(check: Any, reading: bool) -> None:
     declarations = declare_server(server(CREATE), reading=reading)
     errors = check(
         "\n".join(
@@ -50,7 +50,7 @@ def test_calls_type_check_as_the_schemas_say(check: Any, reading: bool, name: st
                 'tracker.create_task({ titel: "x" });',
                 'tracker.create_task({ title: "x", parent: { up: 1 } });',
                 "made.name;",
-                f"tracker.{name};",
+                "tracker.Node;",
                 "void [meta];",
             ]
         ),
@@ -64,7 +64,7 @@ def test_calls_type_check_as_the_schemas_say(check: Any, reading: bool, name: st
         }
     )
     assert wrong == [4, 5, 6, 7, 8]
-    assert f"type {name} =" in declarations
+    assert "type Node =" in declarations
 
 
 def test_inputs_by_section_5_3_1(check: Any) -> None:

@@ -20,7 +20,7 @@ from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.login import log_in
-from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord, union_scopes
+from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord
 from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener
 from cellblock.tools.upstream.auth.target import target_of
 from support.http_server import serving
@@ -38,9 +38,7 @@ class Tokens(Login):
     async def token(self) -> str | None:
         return "secret"
 
-    async def renewed(
-        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
-    ) -> str | None:
+    async def renewed(self, used: str | None, refused: httpx2.Response) -> str | None:
         return None
 
     def note_problem(self, problem: str | None) -> None:
@@ -113,10 +111,6 @@ def wanting(granted: str | None) -> LoginRecord:
         client=OAuthClientInformationFull(client_id="c"),
         tokens=OAuthToken(access_token="secret", scope=granted),
     )
-
-
-def test_union() -> None:
-    assert union_scopes("a b", None, "", "b  c a") == "a b c"
 
 
 def test_what_was_granted_is_wanted_again() -> None:

@@ -21,8 +21,9 @@ from cellblock.base.loopback import is_nearer
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
+from cellblock.tools.upstream.auth.authority import authority_of
 from cellblock.tools.upstream.auth.errors import LoginError
-from cellblock.tools.upstream.auth.exchange import CheckedProvider, MemoryStorage, drive
+from cellblock.tools.upstream.auth.exchange import check_endpoints
 from cellblock.tools.upstream.auth.login import log_in, status_of
 from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from support.http_server import serving
@@ -245,23 +246,19 @@ async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> 
 
     authority = Authority(change)
     with serving(authority):
-        metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1:1/")])
-        provider = CheckedProvider("https://8.8.8.8/mcp", metadata, MemoryStorage())
-        request = httpx2.Request("POST", "https://8.8.8.8/mcp")
         if place == "resource":
             where = f'Bearer resource_metadata="{authority.base}/.well-known/oauth-protected-resource"'
-            refused = httpx2.Response(401, headers={"WWW-Authenticate": where}, request=request)
+            refused = httpx2.Response(401, headers={"WWW-Authenticate": where})
+            asks = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1:1/")])
             with pytest.raises(LoginError, match=r"private address: 127\.0\.0\.1"):
-                await within(drive(provider, refused, 10))
+                await within(authority_of("https://8.8.8.8/mcp", refused, asks, None, None, []))
         else:
             endpoints = {
                 f"{name}_endpoint": f"{authority.base}/{name}" for name in ("authorization", "token")
             }
-            provider.context.oauth_metadata = OAuthMetadata.model_validate(
-                {"issuer": "https://8.8.8.8", **endpoints}
-            )
+            metadata = OAuthMetadata.model_validate({"issuer": "https://8.8.8.8", **endpoints})
             with pytest.raises(LoginError, match="private address"):
-                await within(provider._perform_authorization())  # pyright: ignore[reportPrivateUsage]
+                await within(check_endpoints(metadata, "https://8.8.8.8/mcp"))
     assert asked == []
 
 
