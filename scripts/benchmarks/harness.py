@@ -72,7 +72,7 @@ def machine() -> dict[str, Any]:
         "deno_binary": Path(deno.find_deno_bin()).name,
         **{
             package: version(package)
-            for package in ("cellblock", "mcp", "pyzmq", "msgpack", "pydantic", "psutil")
+            for package in ("cellblock", "mcp", "pyzmq", "msgspec", "pydantic", "psutil")
         },
         "load_average_before": [round(value, 2) for value in os.getloadavg()],
     }

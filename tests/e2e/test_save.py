@@ -108,7 +108,7 @@ async def test_an_agent_and_a_page_only_propose(tmp_path: Path) -> None:
         assert [one["code"] for one in told] == ["SCRIPT_NOT_PROPOSED"]
         assert "evil" not in (tmp_path / "kept" / "by_agent.ts").read_text()
         refused = await run(served, code=CODE, propose="../x")
-        assert refused.is_error and "cannot be the name" in refused.content[0].text
+        assert refused.is_error and "Give `propose` as a name" in refused.content[0].text
 
         run_id = (await run(served, code=CODE)).structured_content["usage"]["runId"]
         for path, headers, status in [

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import yaml
-from mcp_types import TextResourceContents
 
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.store import LocalStore
-from cellblock.record.scripts.library import Approval, Library, entry_of
+from cellblock.record.scripts.approvals import Approval, entry_of
+from cellblock.record.scripts.library import Library
 from cellblock.record.scripts.script_file import CLOSING, OPENING, Header, format_script, read_script
-from cellblock.serve.mcp.skills import read_skill, skill_list
+from cellblock.serve.mcp.skills import skill_list, skill_text
 from cellblock.tools.catalog.model import Catalog
 from support.http_daemon import Daemon, daemon
 from support.waits import until_found
@@ -25,7 +25,9 @@ DESCRIPTION = 'Doubles: "a count" — no more \N{SLIGHTLY SMILING FACE}.\nThen e
 def approve(served: Daemon, name: str, **header: Any) -> None:
     state = served.folder / "s"
     library = Library(LocalStore(state), AuthSettings(keyring="off"), None, state)
-    library.approve(format_script(name, Header(description=DESCRIPTION, input=INPUT, **header), CODE))
+    library.approvals.approve(
+        format_script(name, Header(description=DESCRIPTION, input=INPUT, **header), CODE)
+    )
 
 
 async def test_a_real_client_finds_and_reads_skills(tmp_path: Path) -> None:
@@ -63,6 +65,5 @@ def test_a_description_is_one_text_to_yaml_and_to_json(hidden: str) -> None:
     script = read_script("odd", text.encode())
     catalog = Catalog(servers={"scripts": entry_of({"odd": Approval(script, "someone", 0.0)})})
     (listed,) = skill_list(catalog).skills
-    (read,) = read_skill(catalog, listed["uri"]).contents
-    assert isinstance(read, TextResourceContents)
-    assert yaml.safe_load(read.text.split("---\n")[1]) == listed["frontmatter"]
+    text = skill_text(catalog, listed["uri"])
+    assert yaml.safe_load(text.split("---\n")[1]) == listed["frontmatter"]

@@ -243,7 +243,7 @@ globalThis.__codemode_result__ = [text.length, await give({{ n: 2 }})];
     await until(lambda: calls_of(tmp_path, "hold") == 1, "it has begun")
 
     def fill(store: JournalStore) -> None:
-        connection = cast("SqliteDatabase", store._database).connection  # pyright: ignore[reportPrivateUsage]
+        connection = cast("SqliteDatabase", store.database).connection  # pyright: ignore[reportPrivateUsage]
         ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
         # Room for the call, and not for its answer; as long as the file is open, which it is until that fails.
         connection.execute(f"PRAGMA max_page_count = {pages + 8}")

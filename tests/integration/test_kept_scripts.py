@@ -111,7 +111,7 @@ SCRIPTS = [
 async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     given = settings(tmp_path_factory.mktemp("state"))
     for script in SCRIPTS:
-        library_of(given, Broker(given).store).approve(script)
+        library_of(given, Broker(given).store).approvals.approve(script)
     async with Broker(given, tools=[issues, close, meet]) as broker:
         yield broker
 
@@ -120,7 +120,7 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker
 async def broker(made: Broker) -> Broker:
     CALLS.clear()
     MET.clear()
-    library(made).approve(SCRIPTS[0])
+    library(made).approvals.approve(SCRIPTS[0])
     return made
 
 
@@ -301,7 +301,7 @@ def test_no_child_and_caller_hold_more_than_the_cap_together(
     async def one() -> RunResponse:
         given = settings(tmp_path_factory.mktemp("state"))
         script = next(one for one in SCRIPTS if one.name == "holds")
-        library_of(given, Broker(given).store).approve(script)
+        library_of(given, Broker(given).store).approvals.approve(script)
         async with Broker(given, tools=[meet]) as broker:
             return await tried(broker, before, child, during)
 
@@ -327,7 +327,7 @@ async def test_a_recording_with_a_child_replays_without_it(broker: Broker) -> No
 
 
 async def test_only_what_is_approved_runs(broker: Broker) -> None:
-    assert library(broker).remove("weekly_report")
+    library(broker).approvals.remove("weekly_report")
     assert "not approved any more" in failure(await broker.run(CALL)).message
     catalog = lambda: broker.catalog.servers["scripts"].by_export  # noqa: E731
     await until(lambda: "weekly_report" not in catalog(), "it is not offered any more")
@@ -347,7 +347,7 @@ async def test_a_changed_byte_does_not_run(broker: Broker) -> None:
 async def test_callers_leave_their_children_a_place(tmp_path: Path) -> None:
     CALLS.clear()
     given = settings(tmp_path / "state", pool={"capacity": 2, "queue_wait_ms": 20_000})
-    library_of(given, Broker(given).store).approve(SCRIPTS[0])
+    library_of(given, Broker(given).store).approvals.approve(SCRIPTS[0])
     async with Broker(given, tools=[issues, close]) as broker:
         runs = [broker.run(CALL, client=f"client {number % 3}") for number in range(6)]
         for response in await asyncio.wait_for(asyncio.gather(*runs), 40):
@@ -372,7 +372,7 @@ THEN_CLOSES = CALL.replace("globalThis", 'await close({ name: "x" }); globalThis
 async def test_labels_go_into_a_child_and_out_of_it(tmp_path: Path) -> None:
     CALLS.clear()
     given = settings(tmp_path / "state", policy=LABELLED)
-    store = library_of(given, Broker(given).store)
+    store = library_of(given, Broker(given).store).approvals
     store.approve(SCRIPTS[0])
     store.approve(kept("closes", CLOSES, ("local.close",)))
     closes = CALL.replace("weekly_report", "closes").replace("2026-11-02", "y")
@@ -425,7 +425,7 @@ def test_a_child_never_passes_its_callers_grants_and_caps(
         script = kept(
             "greedy", GREEDY, tuple(own), grants=Grant(read_only=read_only), input={"type": "object"}
         )
-        library_of(given, Broker(given).store).approve(script)
+        library_of(given, Broker(given).store).approvals.approve(script)
         code = (
             'import { greedy } from "@codemode/scripts"; await greedy({}).catch(() => 0); await greedy({});'
         )
@@ -455,7 +455,7 @@ async def test_a_program_keeps_the_script_of_a_run(tmp_path: Path) -> None:
         digest = await broker.save(response.usage.run_id, "report", parameters={"since": "2026-11-02"})
         script = library(broker).file("report")
         assert (script.digest, script.code) == (digest, REPORT)
-        assert library(broker).approved("report") is None
+        assert library(broker).approvals.get("report") is None
         # What it imports and did not call is its own, too; what a comment imports is not.
         both = code.replace("{ issues }", "{ close as shut, issues }")
         for name, more in (
@@ -475,7 +475,7 @@ async def test_an_approval_in_a_child_is_not_waited_for_and_one_of_the_script_is
     for asked in ("local.close", "scripts.closes"):
         policy = {"default": {"approve": [asked]}}
         given = settings(tmp_path / asked, policy=policy, auth={"keyring": "off"})
-        library_of(given, Broker(given).store).approve(script)
+        library_of(given, Broker(given).store).approvals.approve(script)
         async with Broker(given, tools=[issues, close]) as broker:
             response = await broker.run(CALL.replace("weekly_report", "closes"), durable=True)
             codes = [one.code for one in response.diagnostics]
@@ -503,7 +503,9 @@ async def test_cpu_time_of_children_counts_for_a_caller_that_was_parked(tmp_path
     given = settings(
         tmp_path / "state", policy={"default": {"approve": ["local.close"]}}, auth={"keyring": "off"}
     )
-    library_of(given, Broker(given).store).approve(next(one for one in SCRIPTS if one.name == "burns"))
+    library_of(given, Broker(given).store).approvals.approve(
+        next(one for one in SCRIPTS if one.name == "burns")
+    )
     async with Broker(given, tools=[issues, close]) as broker:
         limits = {"maxCpuMs": 1000, "timeoutMs": 30_000}
         parked = await broker.run(code, durable=True, limits=limits)

@@ -48,7 +48,7 @@ async def brokers(postgres_url: str, tmp_path: Path) -> AsyncIterator[tuple[Brok
 
 def running(library: Library) -> int | None:
     """The version that is approved, as it is known here."""
-    approval = library.approved("report")
+    approval = library.approvals.get("report")
     return None if approval is None else int(approval.script.code.split("=")[1].rstrip(";\n "))
 
 
@@ -58,15 +58,15 @@ async def results(brokers: tuple[Broker, Broker]) -> list[Any]:
 
 async def test_what_one_lets_in_runs_at_both_until_one_takes_it_back(brokers: tuple[Broker, Broker]) -> None:
     one, other = brokers
-    await asyncio.to_thread(library(one).approve, version(1))
+    await asyncio.to_thread(library(one).approvals.approve, version(1))
 
     async def both(wanted: list[Any]) -> bool:
         return await results(brokers) == wanted
 
     await until_found(lambda: both([1, 1]), "both run it", 30)
-    await asyncio.to_thread(library(other).approve, version(2))
+    await asyncio.to_thread(library(other).approvals.approve, version(2))
     await until_found(lambda: both([2, 2]), "both run the next version", 30)
-    assert await asyncio.to_thread(library(other).remove, "report")
+    await asyncio.to_thread(library(other).approvals.remove, "report")
     await until_found(lambda: both([None, None]), "neither runs it", 30)
 
 
@@ -75,7 +75,8 @@ async def test_of_approvals_at_once_one_counts_at_both(brokers: tuple[Broker, Br
     said: list[Any] = []
     for number in range(10):
         work = [
-            asyncio.to_thread(each.approve, version(2 * number + at)) for at, each in enumerate(libraries)
+            asyncio.to_thread(each.approvals.approve, version(2 * number + at))
+            for at, each in enumerate(libraries)
         ]
         said += await asyncio.gather(*work, return_exceptions=True)
         await until(lambda: running(libraries[0]) == running(libraries[1]), "both know the same", 30)
@@ -118,8 +119,8 @@ async def test_saves_at_once_mix_none(brokers: tuple[Broker, Broker]) -> None:
 
 
 async def test_a_changed_byte_runs_at_none(brokers: tuple[Broker, Broker], postgres_url: str) -> None:
-    await asyncio.to_thread(library(brokers[0]).approve, version(1))
-    await until(lambda: library(brokers[1]).approved("report") is not None, "the other knows it", 30)
+    await asyncio.to_thread(library(brokers[0]).approvals.approve, version(1))
+    await until(lambda: library(brokers[1]).approvals.get("report") is not None, "the other knows it", 30)
     for at in (5, 60):
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             changed = connection.execute(
@@ -130,7 +131,7 @@ async def test_a_changed_byte_runs_at_none(brokers: tuple[Broker, Broker], postg
             assert changed.rowcount == 1
         # By a write of a broker, all see that there is something new.
         other = format_script(f"other_{at}", Header(description="x"), "1")
-        await asyncio.to_thread(library(brokers[1]).approve, other)
+        await asyncio.to_thread(library(brokers[1]).approvals.approve, other)
         for each in map(library, brokers):
-            await until(lambda each=each: each.approved("report") is None, "it is seen", 30)
+            await until(lambda each=each: each.approvals.get("report") is None, "it is seen", 30)
         assert await results(brokers) == [None, None]

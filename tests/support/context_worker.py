@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+import msgpack
+
 from cellblock_worker.confinement import confinement
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameDecoder, encode_frame
@@ -136,5 +138,5 @@ class ContextWorker:
     def _read(self) -> Iterator[tuple[dict[str, Any], bytes]]:
         decoder = FrameDecoder(MOST_BYTES, lambda _header, _size: True)
         while data := os.read(self._process.stdout.fileno(), READ_BYTES):
-            for frame in decoder.feed(data):
-                yield frame.header, frame.body
+            for raw_header, body in decoder.feed(data):
+                yield msgpack.unpackb(raw_header), body

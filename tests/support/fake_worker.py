@@ -22,7 +22,9 @@ SITE_FOLDERS: Final = [
 
 PRELUDE: Final = """
 import os, sys, time
+from types import SimpleNamespace
 sys.path[:0] = {folders!r}
+from msgpack import unpackb
 from cellblock_worker.wire.frames import FrameDecoder, encode_frame, pack_header
 
 decoder = FrameDecoder(1 << 30)
@@ -45,7 +47,8 @@ def read():
             data = os.read(0, 1 << 16)
             if not data:
                 time.sleep(600)
-            waiting.extend(decoder.feed(data))
+            found = decoder.feed(data)
+            waiting.extend(SimpleNamespace(header=unpackb(raw), body=body) for raw, body in found)
         frame = waiting.pop(0)
         # The first frame of every worker, which has nothing to warm up here.
         if frame.header["t"] != "warm":

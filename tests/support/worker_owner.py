@@ -5,12 +5,12 @@ import base64
 import json
 from typing import Any
 
+import msgpack
 import msgspec
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import unpack_header
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 
@@ -37,7 +37,7 @@ class Owner:
         self._note("ready")
 
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
-        self.said.append((unpack_header(raw_header), body))
+        self.said.append((msgpack.unpackb(raw_header), body))
         self._note("says")
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:

@@ -588,7 +588,7 @@ class Broker:
         executor = _running(self._executor)
         self._check_loop()
         if journal is None and is_object(request) and request.get("propose") is not None:
-            from cellblock.app.saving import proposed
+            from cellblock.record.scripts.saving import proposed
 
             may = self._settings.cellblock.scripts.propose
             return await proposed(
@@ -695,10 +695,11 @@ class Broker:
             )
 
     async def _saved(self, recording: Recording, name: str, **told: Any) -> str:
-        from cellblock.app.saving import save
+        from cellblock.record.scripts.saving import save
 
         library = library_of(self._settings, self.store)
-        return (await save(library, self._settings, self.catalog, recording, name, **told)).digest
+        script = await asyncio.to_thread(save, library, self._settings, self.catalog, recording, name, **told)
+        return script.digest
 
     def _forget(self) -> None:
         """Lets go of the parts of a broker that has ended, which is then not taken for running; what it has learnt of
@@ -724,10 +725,16 @@ class Broker:
         executor = self._executor = await start_executor(
             self._settings, reach, self.policy, self.events, stack, self.store
         )
-        from cellblock.app.kept_scripts import ServedScripts
         from cellblock.record.parked_runs import ParkedRuns
+        from cellblock.record.scripts.approvals import Approvals, serve_scripts
 
-        await ServedScripts(library_of(self._settings, self.store), reach.registry, executor).start(stack)
+        await serve_scripts(
+            Approvals(self.store),
+            reach.registry,
+            executor.run,
+            lambda: executor.places,
+            stack,
+        )
         parked = self._parked = ParkedRuns(
             reach.journals, reach.keeper, reach.owner, executor, reach.registry
         )

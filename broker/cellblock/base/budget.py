@@ -32,7 +32,7 @@ class Budget:
     """
 
     def __init__(self, each: int, whole: int, of: str, what: str = "large messages") -> None:
-        self._each = each
+        self.each: Final = each
         self._whole = whole
         self._of = of
         self._what = what
@@ -56,8 +56,8 @@ class Budget:
             OverBudget: That would be too many. Nothing is counted then.
         """
         held = self.held_for(key)
-        if held + size > self._each:
-            raise OverBudget(f"the {self._what} of {self._of} have over {self._each} bytes in all")
+        if held + size > self.each:
+            raise OverBudget(f"the {self._what} of {self._of} have over {self.each} bytes in all")
         if self.total + size > self._whole:
             raise OverBudget(f"the {self._what} of all together have over {self._whole} bytes")
         self._held[key] = held + size

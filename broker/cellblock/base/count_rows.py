@@ -56,7 +56,7 @@ class CountRows:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database, self._now = database, database.now_ms
+        self.database, self._now = database, database.now_ms
 
     def take(self, name: str, period_ms: int, most: int) -> tuple[bool, Counted]:
         """Counts one more under a name where that is not too much, and says whether it did. Raises StoreError.
@@ -66,7 +66,7 @@ class CountRows:
             period_ms: How long a period is.
             most: What may be counted in one.
         """
-        with self._database.transaction(f"count {name}"):
+        with self.database.transaction(f"count {name}"):
             counted = self._read(name, period_ms)
             if counted.used >= most:
                 return False, counted
@@ -83,27 +83,23 @@ class CountRows:
         """
         if not more:
             return self._read(name, period_ms)
-        with self._database.transaction(f"count {name}"):
+        with self.database.transaction(f"count {name}"):
             counted = self._read(name, period_ms)
             self._write(name, period_ms, counted, counted.used + more)
         return Counted(counted.period, counted.used + more, counted.now_ms)
 
-    def came_through(self) -> bool:
-        """Says whether the statement that has raised `Away` was done all the same. Raises Away. See `Database`."""
-        return self._database.came_through()
-
     def close(self) -> None:
-        self._database.close()
+        self.database.close()
 
     def tidy(self) -> None:
         """Removes counts of periods that are over. Raises StoreError."""
-        with self._database.transaction("counts"):
-            self._database.execute(f"DELETE FROM counts WHERE until < {self._now}")
+        with self.database.transaction("counts"):
+            self.database.execute(f"DELETE FROM counts WHERE until < {self._now}")
 
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _read(self, name: str, period_ms: int) -> Counted:
-        ((now, period, used),) = self._database.rows(
+        ((now, period, used),) = self.database.rows(
             f"SELECT {self._now}, period, used FROM (SELECT 1) AS one LEFT JOIN counts ON name = ?", name
         )
         current = now // period_ms if period_ms else 0
@@ -115,7 +111,7 @@ class CountRows:
 
     def _write(self, name: str, period_ms: int, counted: Counted, used: int) -> None:
         ends = (counted.period + 1) * period_ms if period_ms else counted.now_ms + ENDLESS_KEPT_MS
-        self._database.execute(
+        self.database.execute(
             "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (name) "
             "DO UPDATE SET period = excluded.period, used = excluded.used, until = excluded.until",
             *(name, counted.period, used, ends),

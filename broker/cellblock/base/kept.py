@@ -34,8 +34,7 @@ class KeptByIdentity(Generic[_K, _V]):
 
     def __init__(self, make: Callable[Concatenate[_K, ...], _V], maximum: int) -> None:
         self._make = make
-        self._maximum = maximum
-        self._held = OrderedDict[int, tuple[_K, _V]]()
+        self._held = Newest[int, tuple[_K, _V]](maximum)
 
     @property
     def size(self) -> int:
@@ -46,6 +45,4 @@ class KeptByIdentity(Generic[_K, _V]):
         # An entry holds its object: a freed object's id would be given to another.
         held = self._held.pop(id(item), None) or (item, self._make(item, *about))
         self._held[id(item)] = held
-        if len(self._held) > self._maximum:
-            self._held.popitem(last=False)
         return held[1]

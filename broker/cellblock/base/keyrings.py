@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections.abc import Callable
-from typing import Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.threads import start_daemon
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
 
 SERVICE: Final = "cellblock"
 """Names the service under which entries stand in the keyring."""
@@ -30,14 +33,6 @@ class KeyringError(CellblockError):
 
 class NoKeyring(KeyringError):
     """Tells that there is no keyring that keeps secrets."""
-
-
-class _Backend(Protocol):
-    def get_password(self, service: str, username: str) -> str | None: ...
-
-    def set_password(self, service: str, username: str, password: str) -> None: ...
-
-    def delete_password(self, service: str, username: str) -> None: ...
 
 
 class Keyring:
@@ -63,7 +58,7 @@ class Keyring:
         Raises:
             KeyringError: No keyring, or it is locked or hangs.
         """
-        return self._asked(_get, entry)
+        return self._asked(lambda: _needed().get_password(SERVICE, entry))
 
     def set(self, entry: str, text: str) -> None:
         """Writes an entry and reads it back. Raises as `get`."""
@@ -91,17 +86,17 @@ class Keyring:
             ) from None
 
 
-def _backend() -> _Backend | None:
+def _backend() -> KeyringBackend | None:
     import keyring
 
     found = keyring.get_keyring()
     # A chain is as good as the first member, which is the one that is written to.
     members = cast("list[object]", getattr(found, "backends", None) or [found])
     module = type(members[0]).__module__
-    return None if f"{module}.".startswith(_KEEPS_NOTHING) else cast("_Backend", found)
+    return None if f"{module}.".startswith(_KEEPS_NOTHING) else found
 
 
-def _needed() -> _Backend:
+def _needed() -> KeyringBackend:
     backend = _backend()
     if backend is None:
         raise NoKeyring(
@@ -117,13 +112,9 @@ def _name() -> str | None:
     return None if backend is None else type(backend).__module__.removeprefix("keyring.backends.")
 
 
-def _get(entry: str) -> str | None:
-    return _needed().get_password(SERVICE, entry)
-
-
 def _set(entry: str, text: str) -> None:
     backend = _needed()
-    backend.set_password(SERVICE, entry, text)
+    backend.set_password(SERVICE, entry, text)  # pyright: ignore[reportUnknownMemberType]
     if backend.get_password(SERVICE, entry) != text:
         raise KeyringError("The keyring has not kept what it was given.", hint="Check the keyring.")
 

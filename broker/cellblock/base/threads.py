@@ -12,19 +12,15 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from cellblock.base.tasks import at_most
 
 T = TypeVar("T")
 
 
-class _Job(NamedTuple):
-    work: Callable[[], Any]
-    future: Future[Any]
-
-
-_Inbox = queue.SimpleQueue[_Job | None]
+_Inbox = queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]
+"""Has pieces of work, each with what waits for it; None is the end."""
 
 
 class DaemonThread:
@@ -48,7 +44,7 @@ class DaemonThread:
             threading.Thread(target=_serve, args=(self._inbox,), name=self._name, daemon=True).start()
             self._started = True
         future: Future[T] = Future()
-        self._inbox.put(_Job(lambda: work(*args), future))
+        self._inbox.put((lambda: work(*args), future))
         return future
 
     def end(self) -> None:
@@ -68,7 +64,7 @@ class DaemonThread:
         """
         with contextlib.suppress(queue.Empty):
             while (waiting := self._inbox.get_nowait()) is not None:
-                waiting.future.cancel()
+                waiting[1].cancel()
         try:
             done = self.submit(last)
         except RuntimeError:
@@ -114,13 +110,14 @@ def _serve(inbox: _Inbox) -> None:
         job = inbox.get()
         if job is None:
             return
-        if job.future.set_running_or_notify_cancel():
+        work, future = job
+        if future.set_running_or_notify_cancel():
             try:
-                result = job.work()
+                result = work()
             except BaseException as error:  # noqa: BLE001 - work's SystemExit must not end the thread either
-                job.future.set_exception(error)
+                future.set_exception(error)
             else:
-                job.future.set_result(result)
+                future.set_result(result)
                 del result
         # Held while the thread is idle otherwise, and with it what the work has returned.
-        del job
+        del job, work, future

@@ -103,9 +103,9 @@ def visible_tree(value: Any) -> Any:
     return value
 
 
-_TEXTS: Final = frozenset(("title", "description", "$comment"))
-_DATA: Final = frozenset(("default", "const", "enum", "examples", "example"))
-_MAPS: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+TEXTS: Final = frozenset(("title", "description", "$comment"))
+DATA: Final = frozenset(("default", "const", "enum", "examples", "example"))
+MAPS: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 
 
 def visible_schema(schema: Any) -> Any:
@@ -121,13 +121,13 @@ def visible_schema(schema: Any) -> Any:
 
 
 def _visible_member(key: str, value: Any) -> Any:
-    if key in _DATA:
+    if key in DATA:
         return value
     if isinstance(value, str):
-        return visible(value, keep="\n\t") if key in _TEXTS else value
+        return visible(value, keep="\n\t") if key in TEXTS else value
     if key == "enumNames" and is_array(value):
         return [visible(one) if isinstance(one, str) else one for one in value]
-    if key in _MAPS and is_object(value):
+    if key in MAPS and is_object(value):
         return _visible_map(value)
     return visible_schema(value)
 

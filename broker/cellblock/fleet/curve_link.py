@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
 import zmq
 
 from cellblock.base.kept import Newest
 from cellblock.pool.router import LinkEvents, read_parts
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import FrameError, unpack_header
+from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError
 from cellblock_worker.wire.keys import ZAP_DOMAIN, KeyPair, prepare_listener
 from cellblock_worker.wire.loop_socket import LoopSocket, Watch, explain
 
@@ -238,11 +239,15 @@ def _short(host: bytes) -> str:
 def _version_said(parts: list[bytes]) -> int | None:
     """Returns the protocol version in a greeting that this broker cannot read otherwise."""
     try:
-        header = unpack_header(parts[2])
-    except (FrameError, IndexError):
+        return msgspec.msgpack.decode(parts[2][:MAX_HEADER_BYTES], type=_Greeting).protocol
+    except (ValueError, RecursionError, IndexError):
         return None
-    version = header.get("protocol")
-    return version if header.get("t") == "hello" and isinstance(version, int) else None
+
+
+class _Greeting(msgspec.Struct, tag_field="t", tag="hello"):
+    """Is what the `Hello` of any version has."""
+
+    protocol: int
 
 
 ENDPOINT = "inproc://zeromq.zap.01"

@@ -31,20 +31,36 @@ KEY_MIGRATIONS: Final[Sequence[str]] = (
 OTHER: Final = "state.key is another one than that of the brokers before, and is not accepted by them"
 
 
-def claim_key(connection: Connection, ids: Sequence[str]) -> None:
-    """Says that this broker writes with the first of its keys, where that is accepted: where nobody has written yet, or
-    with one that this broker accepts, too."""
-    connection.execute(b"INSERT INTO cellblock.state (key) VALUES (%s) ON CONFLICT DO NOTHING", (ids[0],))
-    connection.execute(b"UPDATE cellblock.state SET key = %s WHERE key = ANY(%s)", (ids[0], list(ids)))
+def prepare(
+    server: PostgresServer,
+    connection: Connection,
+    tables: Mapping[str, Sequence[str]],
+    ids: Sequence[str],
+    *,
+    claims: Sequence[str],
+) -> None:
+    """Makes tables, once, and returns where this broker accepts the key of whoever came last.
 
-
-def check_key(connection: Connection, ids: Sequence[str]) -> None:
-    """Returns where this broker accepts the key of whoever came last.
+    Args:
+        server: Where they are.
+        connection: To it.
+        tables: Their migrations, by kind.
+        ids: The keys of this broker; empty: it has none.
+        claims: Those with which others may have written, of which this broker writes with the first from now on, where
+            nobody has written with another; empty: it has said so already.
 
     Raises:
         Unusable: It does not, and so can read nothing of the others', nor they of it.
+        StoreError: That is not known.
     """
-    row = connection.execute(b"SELECT key FROM cellblock.state").fetchone()
+    for kind, migrations in tables.items():
+        server.migrate(kind, migrations)
+    connection.execute(b"SELECT 1")
+    if claims:
+        own = claims[0]
+        connection.execute(b"INSERT INTO cellblock.state (key) VALUES (%s) ON CONFLICT DO NOTHING", (own,))
+        connection.execute(b"UPDATE cellblock.state SET key = %s WHERE key = ANY(%s)", (own, list(claims)))
+    row = connection.execute(b"SELECT key FROM cellblock.state").fetchone() if ids else None
     if row is not None and row[0] not in ids:
         raise Unusable(OTHER)
 
@@ -218,15 +234,9 @@ class Presence:
         That is not known."""
         found = None
         try:
-            # Once: they are not looked at again.
-            for kind, migrations in self._tables.items():
-                self.server.migrate(kind, migrations)
-            connection.execute(b"SELECT 1")
-            if self._keys:
-                if not self._has_claimed:
-                    claim_key(connection, self._keys)
-                    self._has_claimed = True
-                check_key(connection, self._keys)
+            claims = () if self._has_claimed else self._keys
+            prepare(self.server, connection, self._tables, self._keys, claims=claims)
+            self._has_claimed = True
         except Unusable as error:
             found = error
         if found is not None and self.unusable is None:

@@ -16,7 +16,7 @@ from typing import Final
 from cellblock.base.database import Away, StoreError
 from cellblock.base.state_keys import StateKeys, WrongSeal
 from cellblock.base.store import NotShared, Stamp
-from cellblock.fleet.postgresql import Connection, PostgresDatabase, PostgresServer, lock_number, named_errors
+from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer, lock_number, named_errors
 from cellblock_worker.base.private_files import TooLarge
 
 KIND: Final = "shared"
@@ -57,7 +57,8 @@ class SharedRows:
         self, server: PostgresServer, keys: StateKeys, hold: Callable[[], object] = lambda: None
     ) -> None:
         self.server: Final = server
-        self._keys, self._hold = keys, hold
+        self.keys: Final = keys
+        self._hold = hold
         self._rows: dict[Row, tuple[int, bytes]] = {}
         self._seen = 0
         self._turn = threading.Lock()
@@ -97,15 +98,9 @@ class SharedRows:
     def names(self, kind: str) -> list[str]:
         return sorted(name for of, name in self._rows.copy() if of == kind)
 
-    def version(self, kind: str, name: str) -> int | None:
-        """Returns the version of a row, another number after each write; None where there is no such row."""
-        found = self._rows.get((kind, name))
-        return None if found is None else found[0]
-
-    def body(self, kind: str, name: str) -> bytes | None:
-        """Returns the opened bytes of a row; None where there is no such row. Raises WrongSeal."""
-        found = self._rows.get((kind, name))
-        return None if found is None else self._keys.opened((kind, name), found[1])
+    def held(self, kind: str, name: str) -> tuple[int, bytes] | None:
+        """Returns the version of a row, another number after each write, and its sealed bytes; None without one."""
+        return self._rows.get((kind, name))
 
     # ---- what blocks -------------------------------------------------------------------------------------
 
@@ -127,7 +122,7 @@ class SharedRows:
         Raises:
             StoreError: Nothing was written.
         """
-        sealed = self._keys.sealed((kind, name), body)
+        sealed = self.keys.sealed((kind, name), body)
         with self._writing() as (database, version):
             found = database.rows("SELECT version FROM shared WHERE kind = ? AND name = ?", kind, name)
             is_fit = replace and only in (None, found[0][0]) if found else only is None
@@ -150,25 +145,22 @@ class SharedRows:
         self._wrote((kind, name), None)
         return found > 0
 
-    def lock(self, name: str, bound: float) -> Connection:
-        """Waits until nobody else has the lock of a name, and returns the connection that holds it until its end.
+    @contextlib.contextmanager
+    def lock(self, name: str, bound: float) -> Generator[None]:
+        """Waits until nobody else has the lock of a name, and holds it in a session of its own.
 
         Raises:
             StoreError: Somebody has held it for `bound` seconds, or PostgreSQL is away.
         """
         self._hold()
-        connection = self.server.connect()
-        connection.silence += bound
-        try:
+        with contextlib.closing(self.server.connect()) as connection:
+            connection.silence += bound
             with named_errors(connection):
                 connection.execute(
                     f"SET statement_timeout = 0; SET lock_timeout = {int(bound * 1000)}".encode()
                 )
                 connection.execute(b"SELECT pg_advisory_lock(%s)", (lock_number(name),))
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+            yield
 
     def read(self) -> None:
         """Reads the rows that other brokers have written. Raises StoreError."""
@@ -231,9 +223,9 @@ class SharedRows:
         """Seals those rows anew that were sealed with the other key. Each broker does so once: two that change their
         key, one after the other, would go on undoing it. Raises StoreError."""
         for (kind, name), (version, sealed) in self._rows.copy().items():
-            if not self._keys.is_newest(sealed):
+            if not self.keys.is_newest(sealed):
                 with contextlib.suppress(WrongSeal):
-                    self.put(kind, name, self._keys.opened((kind, name), sealed), only=version)
+                    self.put(kind, name, self.keys.opened((kind, name), sealed), only=version)
 
 
 class SharedShelf:
@@ -285,16 +277,17 @@ class SharedShelf:
 
     def stamp(self, name: str) -> int | None:
         """Returns the version of a thing's row, as it is known here. See `Shelf`."""
-        return self._rows.version(self._kind, self._stem(name))
+        found = self._rows.held(self._kind, self._stem(name))
+        return None if found is None else found[0]
 
     def read(self, name: str) -> bytes:
         """Opens the sealed row of a thing, as it is known here. See `Shelf`."""
         self._know()
-        with _worded():
-            found = self._rows.body(self._kind, self._stem(name))
-        if found is None:
+        row = self._kind, self._stem(name)
+        if (found := self._rows.held(*row)) is None:
             raise FileNotFoundError
-        return found
+        with _worded():
+            return self._rows.keys.opened(row, found[1])
 
     def write(self, name: str, data: bytes, *, replace: bool, only: Stamp | None = None) -> bool:
         """Writes the row; blocks. See `Shelf`."""

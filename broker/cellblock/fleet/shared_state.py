@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from cellblock.base.state_keys import StateKeys
 from cellblock.base.store import Tables
 from cellblock.fleet import shared_rows
 from cellblock.fleet.postgresql import PostgresDatabase, PostgresServer, named_errors
-from cellblock.fleet.presence import KEY_KIND, KEY_MIGRATIONS, Presence, check_key, claim_key
+from cellblock.fleet.presence import KEY_KIND, KEY_MIGRATIONS, Presence, prepare
 from cellblock.fleet.shared_rows import SharedRows, SharedShelf
 
 TABLES: Final[Mapping[str, Sequence[str]]] = {
@@ -73,11 +73,9 @@ class SharedState:
         """Returns the shelf whose things are the rows of a kind. See `Store`."""
         return SharedShelf(self.rows, kind, max_bytes, stem=stem)
 
-    @contextlib.contextmanager
-    def lock(self, name: str, bound: float) -> Generator[None]:
+    def lock(self, name: str, bound: float) -> contextlib.AbstractContextManager[None]:
         """Holds the lock of a name in a session of its own. See `Store`."""
-        with contextlib.closing(self.rows.lock(name, bound)):
-            yield
+        return self.rows.lock(name, bound)
 
     def sealed(self, place: Sequence[str], body: bytes) -> bytes:
         """Seals bytes for a place. See `Store`."""
@@ -118,9 +116,6 @@ class SharedState:
         with self._turn:
             if self._checked:
                 return
-            for kind, migrations in TABLES.items():
-                self.server.migrate(kind, migrations)
             with self.server.connection() as connection, named_errors(connection):
-                claim_key(connection, self._seal.ids[:1])
-                check_key(connection, self._seal.ids)
+                prepare(self.server, connection, TABLES, self._seal.ids, claims=self._seal.ids[:1])
             self._checked = True

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cellblock.base.errors import Certainty, ConfigError
 from cellblock.base.raw_json import RawJson
@@ -49,13 +49,8 @@ _BEGIN: Final = b'{"time": '
 Line = dict[str, Any]
 
 
-class _Refusal(NamedTuple):
-    """Says what was refused why; no tool where there is none of that name."""
-
-    server: str
-    tool: str
-    error: str
-
+_Refusal = tuple[str, str, str]
+"""Says of which server which tool was refused, and why; no tool where there is none of that name."""
 
 _NO_REFUSALS: Final = Counter[_Refusal]()
 
@@ -104,7 +99,7 @@ class AuditLog(Watcher):
         for (server, tool, error), count in self._refused.pop(run.id, _NO_REFUSALS).items():
             if count > 1:
                 facts = {"server": server, "tool": tool, "error": error, "calls": count}
-                self._write(partial(_together, self._head("refused", run), facts))
+                self._write(partial(dict[str, Any], self._head("refused", run), **facts))
         facts = summary(run)
         value = run.response.result if "outputs" in self._values and run.response is not None else None
 
@@ -130,9 +125,9 @@ class AuditLog(Watcher):
         counts = self._refused.setdefault(run.id, Counter[_Refusal]())
         # Until the tool is found, its names are whatever the script has written.
         server, tool = ("", "") if call.export is None else (call.server, call.tool)
-        kind = _Refusal(server, tool, call.error or "")
+        kind = server, tool, call.error or ""
         if kind not in counts and len(counts) >= MAX_REFUSALS:
-            kind = _Refusal("", "", "of more kinds")
+            kind = "", "", "of more kinds"
         counts[kind] += 1
         return counts[kind] > 1
 
@@ -171,10 +166,6 @@ class AuditLog(Watcher):
             return {}
         cut: Line = {f"{name}_cut": len(body)} if len(body) > MAX_VALUE_BYTES else {}
         return {name: body[:MAX_VALUE_BYTES].decode("utf-8", "replace"), **cut}
-
-
-def _together(one: Line, other: Line) -> Line:
-    return one | other
 
 
 def outlasting(lines: list[bytes], most: int) -> list[bytes]:

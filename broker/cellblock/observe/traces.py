@@ -76,7 +76,7 @@ class Tracer(Watcher):
         self._spans[run.id] = self._tracer.start_span(
             "cellblock.run",
             kind=SpanKind.SERVER,
-            start_time=_unix_ns(run, run.accepted),
+            start_time=int(run.accepted_at * 1e9) or time.time_ns(),
             attributes={"cellblock.run.id": run.id, "cellblock.client": run.client[:MAX_NAME_CHARS]},
         )
 
@@ -145,7 +145,3 @@ def _finish(span: Span, outcome: str, why: str) -> None:
     if outcome != "ok":
         span.set_status(StatusCode.ERROR, why)
     span.end()
-
-
-def _unix_ns(run: RunFacts, at: float) -> int:
-    return int((run.accepted_at + (at - run.accepted)) * 1e9) or time.time_ns()

@@ -7,8 +7,7 @@ import secrets
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -37,7 +36,7 @@ class BudgetUsedUp(StoreError):
     """Tells that a run does not go on for now: what it holds has no place beside what others hold."""
 
 
-class JournalBudget:
+class JournalBudget(Budget):
     """Counts the bytes that journals hold in memory. Every thread may use it.
 
     Args:
@@ -46,32 +45,20 @@ class JournalBudget:
     """
 
     def __init__(self, each: int = CLIENT_BYTES, whole: int = ALL_BYTES) -> None:
-        self._each = each
-        self._budget = Budget(each, whole, "its client", "journals")
+        super().__init__(each, whole, "its client", "journals")
         self._returned: deque[tuple[str, int]] = deque()
         self._taking = threading.Lock()
 
-    def take(self, client: str, size: int) -> None:
+    def take(self, key: str, size: int) -> None:
         """Counts more bytes of a client, or fewer. Raises OverBudget: they do not fit, and are not counted."""
         with self._taking:
             while self._returned:
-                self._budget.give_back(*self._returned.popleft())
-            self._budget.take(client, size)
+                super().give_back(*self._returned.popleft())
+            super().take(key, size)
 
-    def give_back(self, client: str, size: int) -> None:
+    def give_back(self, key: str, size: int) -> None:
         """Takes bytes off the count. A collector may call it anywhere, also within `take`: so it takes no lock."""
-        self._returned.append((client, size))
-
-    @contextmanager
-    def holding(self, client: str, size: int) -> Generator[None]:
-        """Counts the bytes that a run has on disk while it is read. More than a client's share counts as that: an
-        earlier release may have written it. Raises OverBudget as `take`."""
-        size = min(size, self._each)
-        self.take(client, size)
-        try:
-            yield
-        finally:
-            self.give_back(client, size)
+        self._returned.append((key, size))
 
 
 BUDGET: Final = JournalBudget()

@@ -299,7 +299,7 @@ class Journals:
         """Waits until PostgreSQL is back, or the end, and says whether what has failed was done all the same."""
         while not self._closing.wait(AWAY_SECONDS):
             with contextlib.suppress(Away):
-                return self._store is not None and self._store.came_through()
+                return self._store is not None and self._store.database.came_through()
         return False
 
     def _failed(self, error: StoreError) -> None:

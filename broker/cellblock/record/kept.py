@@ -51,42 +51,9 @@ from cellblock.run.outcome import end_not_written
 from cellblock.run.policy.asking import EarlierQuestions, Verdict
 from cellblock.run.response import RunResponse
 
-
-class Steps:
-    """Holds the steps of one run that are not written yet, in their order. The loop adds them, and the journals' thread
-    takes them."""
-
-    def __init__(self) -> None:
-        self._unwritten: dict[int, tuple[Callable[[], Piece], int]] = {}
-        self.last = 0
-        """Numbers the last of all steps, written or not."""
-
-    def add(self, make: Callable[[], Piece], size: int) -> None:
-        """Takes a step that is to be written behind the earlier ones.
-
-        Args:
-            make: Makes its piece, in the journals' thread: packing a large input takes milliseconds.
-            size: About how many bytes it has.
-        """
-        self.last += 1
-        self._unwritten[self.last] = make, size
-
-    @property
-    def size(self) -> int:
-        """Returns the bytes of the steps that are not written."""
-        return sum(size for _, size in list(self._unwritten.values()))
-
-    def unwritten(self) -> tuple[int, list[Piece]]:
-        """Returns the number of the last step, and the steps that are not written."""
-        found = list(self._unwritten.items())
-        return found[-1][0] if found else 0, [make() for _, (make, _) in found]
-
-    def written(self, last: int) -> None:
-        """Hears that the steps up to this one are written."""
-        for number in list(self._unwritten):
-            if number <= last:
-                del self._unwritten[number]
-
+Step = tuple[Callable[[], Piece], int]
+"""What makes a piece, in the journals' thread, since packing a large input takes milliseconds; and about how many bytes
+it has."""
 
 logger = logging.getLogger("cellblock.journal")
 
@@ -118,7 +85,7 @@ class Kept(KeptRun):
         self._begun: Future[bool] | None = None
         self._writing: Future[bool] | None = None
         self._events = 0
-        self._steps = Steps()
+        self._steps = list[Step]()
 
     @property
     def journal(self) -> Journal:
@@ -157,7 +124,7 @@ class Kept(KeptRun):
     def run_ended(self, run: RunFacts) -> None:
         self.journal.on_change = None
         # What is still to be written of it has them; a large input would stay as long as anybody knows of the run.
-        self._steps = Steps()
+        self._steps = []
         is_parked = run.response is not None and run.response.parked
         is_kept = self.keeps == "all" or (self.keeps == "failed" and run.outcome != "ok")
         is_nothing = not self._is_written and (run.leased is None or not is_kept)
@@ -201,10 +168,16 @@ class Kept(KeptRun):
             # It holds too much to be recorded: it ends with its process from now on.
             self._end_journal()
             return
-        raise _not_written("the run is durable, and it could not be written down that the call is made")
+        raise ToolCallError(
+            "The call was not made: the run is durable, and it could not be written down that the call is made.",
+            hint="Look whether Cellblock's state directory is full or its PostgreSQL is away, or run the script "
+            "without durable.",
+            certainty=Certainty.NOT_STARTED,
+            summary="not written down",
+        )
 
     def _end_journal(self) -> None:
-        self.is_durable, self.journal.on_change, self._steps = False, None, Steps()
+        self.is_durable, self.journal.on_change, self._steps = False, None, []
 
     async def _is_given_up(self) -> bool:
         """Says whether no broker goes on with the run from its journal, in which it then counts as lost."""
@@ -311,25 +284,26 @@ class Kept(KeptRun):
         """Writes down the answer of a call, for which nobody need wait; a request is written with what comes of it."""
         events, self._events = self.journal.events_from(self._events)
         if call.ok is None:
-            self._steps.add(partial(request_piece, call, events), len(call.input) + len(events))
+            self._steps.append((partial(request_piece, call, events), len(call.input) + len(events)))
         else:
             self._write_steps(partial(answer_piece, call, events), len(call.answer) + len(events))
 
     def _write_steps(self, last: Callable[[], Piece], size: int = 0) -> None:
         """Writes a step of the run, behind the steps that are not written yet."""
         steps, taken = self._steps, 0
-        steps.add(last, size)
+        steps.append((last, size))
 
         def take() -> list[AnyPiece]:
             nonlocal taken
-            taken, found = steps.unwritten()
-            return [*found]
+            taken = len(steps)
+            return [make() for make, _ in steps[:taken]]
 
         def written(writing: Future[bool]) -> None:
+            # Told in the thread that writes, before the next write: no other step has gone meanwhile.
             if writing.result():
-                steps.written(taken)
+                del steps[:taken]
 
-        self._write(take, steps.size).add_done_callback(written)
+        self._write(take, sum(size for _, size in [*steps])).add_done_callback(written)
 
     def _write(self, make: Callable[[], list[AnyPiece]], size: int = 0) -> Future[bool]:
         assert self._head is not None
@@ -344,16 +318,6 @@ class Kept(KeptRun):
 
     async def _is_done(self) -> bool:
         return self._writing is not None and await self._journals.is_written(self._writing)
-
-
-def _not_written(why: str) -> ToolCallError:
-    return ToolCallError(
-        f"The call was not made: {why}.",
-        hint="Look whether Cellblock's state directory is full or its PostgreSQL is away, or run the script without "
-        "durable.",
-        certainty=Certainty.NOT_STARTED,
-        summary="not written down",
-    )
 
 
 def _of_ended(run: RunFacts, principal: str, journal: Journal) -> list[AnyPiece]:
@@ -454,7 +418,8 @@ class Keeper:
         parked = waiting_in(kept)[0] if kept else None
         client = (parked.client if parked is not None else "") or head.principal
         try:
-            with BUDGET.holding(client, head.bytes):
+            # One over a client's share counts as that: an earlier release may have written it.
+            with BUDGET.holding(client, min(head.bytes, BUDGET.each)):
                 self._refuse_without(needed_in(store.read(run_id, kinds=("recording",)), parked))
                 found = take(store)
                 if found is None:

@@ -159,7 +159,7 @@ class JournalStore:
     ) -> None:
         self.settings = settings
         self._keys, self._cipher = keys, Cipher(())
-        self._database = database
+        self.database = database
 
     def heads(
         self,
@@ -180,7 +180,7 @@ class JournalStore:
         """
         whose = plain(principal)
         turn = "row_number() OVER (PARTITION BY principal ORDER BY began DESC, id)"
-        rows = self._database.rows(
+        rows = self.database.rows(
             f"SELECT {SHOWN} FROM (SELECT *, {turn} AS in_turn FROM runs WHERE {OF_PRINCIPAL} "
             "AND (CAST(? AS TEXT) IS NULL OR state = ?)) AS found ORDER BY in_turn, began DESC, id LIMIT ?",
             *(whose, whose, state, state),
@@ -190,7 +190,7 @@ class JournalStore:
 
     def head(self, run_id: str, principal: str | None = None) -> Head | None:
         """Returns what lists show of one run; the rest is as for `read`."""
-        rows = self._database.rows(
+        rows = self.database.rows(
             f"SELECT {SHOWN} FROM runs WHERE id = ? AND {OF_PRINCIPAL}",
             *(run_id, plain(principal), plain(principal)),
         )
@@ -210,7 +210,7 @@ class JournalStore:
             WrongPiece: A piece is not as it was written; Foreign where it may be, for somebody else.
             StoreError: The file cannot be read.
         """
-        found = self._database.rows(
+        found = self.database.rows(
             f"SELECT {SHOWN}, key FROM runs WHERE id = ? AND {OF_PRINCIPAL}",
             *(run_id, plain(principal), plain(principal)),
         )
@@ -221,7 +221,7 @@ class JournalStore:
         head = _head(shown)
         if key not in cipher.key_ids:
             raise Foreign(f"run {run_id} was written with another key than the one in use")
-        rows = self._database.rows(
+        rows = self.database.rows(
             f"SELECT number, kind, body FROM pieces WHERE run = ? AND kind IN ({', '.join('?' * len(kinds))}) "
             "ORDER BY number",
             *(run_id, *kinds),
@@ -235,11 +235,7 @@ class JournalStore:
 
     def close(self) -> None:
         """Closes the database."""
-        self._database.close()
-
-    def came_through(self) -> bool:
-        """Says whether the statement that has raised `Away` was done all the same. Raises Away. See `Database`."""
-        return self._database.came_through()
+        self.database.close()
 
     def write(self, head: Head, pieces: Sequence[AnyPiece], owner: str | None = None) -> None:
         """Writes what is known of a run, in one transaction.
@@ -259,18 +255,18 @@ class JournalStore:
         """
         self._refuse_too_large(sum(piece.size for piece in pieces))
         state: RunState = "running" if head.ended is None else "ended"
-        with self._database.transaction(head.id):
+        with self.database.transaction(head.id):
             self._refuse_taken(head.id, owner)
             if head.ended is not None:
-                self._database.execute("DELETE FROM pieces WHERE run = ?", head.id)
-            elif all(piece.kind == "call" for piece in pieces) and not self._has(head.id):
+                self.database.execute("DELETE FROM pieces WHERE run = ?", head.id)
+            elif all(piece.kind == "call" for piece in pieces) and self.head(head.id) is None:
                 raise OneRunFailed(f"run {head.id} has been deleted")
             self._put(replace(head, state=state), pieces, owner)
 
     @property
     def version(self) -> int:
         """Returns a number that changes when another process has changed something. Raises StoreError."""
-        return self._database.changes()
+        return self.database.changes()
 
     def delete(self, run_id: str, principal: str | None = None) -> bool:
         """Deletes a run, and says whether there was one of this id that is this principal's.
@@ -279,13 +275,13 @@ class JournalStore:
             StoreError: Nothing was deleted.
         """
         statement = f"DELETE FROM runs WHERE id = ? AND {OF_PRINCIPAL}"
-        with self._database.transaction(run_id):
-            return self._database.execute(statement, run_id, plain(principal), plain(principal)) > 0
+        with self.database.transaction(run_id):
+            return self.database.execute(statement, run_id, plain(principal), plain(principal)) > 0
 
     def delete_all_of(self, principal: str) -> int:
         """Deletes all runs of a principal, and says how many there were. Raises StoreError: Nothing was deleted."""
-        with self._database.transaction(principal):
-            return self._database.execute("DELETE FROM runs WHERE principal = ?", plain(principal))
+        with self.database.transaction(principal):
+            return self.database.execute("DELETE FROM runs WHERE principal = ?", plain(principal))
 
     def tidy(self, now: float | None = None) -> bool:
         """Removes one page of what is too old or too much, and gives space back to the disk: what is too much, from the
@@ -305,22 +301,22 @@ class JournalStore:
         # One that goes on has an owner, and `adopt` judges that; one that is parked ends by its own bound.
         over = f"({IS_OVER})"
         page = "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE {} ORDER BY {} LIMIT ?)"
-        with self._database.transaction("tidy"):
+        with self.database.transaction("tidy"):
             unended = now - UNENDED_SECONDS
             old = f"coalesce(ended, began) < ? AND {over}"
-            removed = self._database.execute(page.format(old, "began"), oldest, unended, PAGE_RUNS)
+            removed = self.database.execute(page.format(old, "began"), oldest, unended, PAGE_RUNS)
             excess = self.used_bytes - self.settings.total_bytes
             if excess > 0 and removed < PAGE_RUNS:
                 count = self._oldest(excess, unended, PAGE_RUNS - removed)
-                removed += self._database.execute(page.format(over, BY_SHARE), unended, count)
-        self._database.give_back(PAGE_SPACE)
+                removed += self.database.execute(page.format(over, BY_SHARE), unended, count)
+        self.database.give_back(PAGE_SPACE)
         return removed > 0
 
     @property
     def is_over_now(self) -> bool:
         """Says whether all runs take more than they may, where that is known without counting them. Raises
         StoreError."""
-        used = self._database.used_bytes()
+        used = self.database.used_bytes()
         return used is not None and used > self.settings.total_bytes
 
     @property
@@ -330,9 +326,9 @@ class JournalStore:
         Raises:
             StoreError: The file cannot be read.
         """
-        used = self._database.used_bytes()
+        used = self.database.used_bytes()
         if used is None:
-            ((used,),) = self._database.rows("SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM runs")
+            ((used,),) = self.database.rows("SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM runs")
         return used
 
     # ---- what becomes of a run -----------------------------------------------------------------------
@@ -352,9 +348,9 @@ class JournalStore:
             StoreError: Nothing was written.
         """
         self._refuse_over_share(head, sum(piece.size for piece in pieces))
-        with self._database.transaction(head.id, safe=True):
+        with self.database.transaction(head.id, safe=True):
             self._refuse_taken(head.id, owner)
-            self._database.execute("DELETE FROM pieces WHERE run = ?", head.id)
+            self.database.execute("DELETE FROM pieces WHERE run = ?", head.id)
             self._put(replace(head, state="parked"), pieces, head.owner)
 
     def answer(
@@ -383,7 +379,7 @@ class JournalStore:
             WrongAnswer: One does not fit its question; nothing is written.
             WrongPiece, StoreError: As `read`.
         """
-        with self._database.transaction(run_id):
+        with self.database.transaction(run_id):
             found = self.read(run_id, principal, WAITING)
             if found is None or found[0].state != "parked" or turn not in (None, found[0].turn):
                 return None
@@ -408,14 +404,14 @@ class JournalStore:
             head = replace(head, is_answered=is_answered)
             if new or turn is not None:
                 self._put(head, [answers_piece(new)] if new else [], head.owner)
-                self._database.announce()
+                self.database.announce()
             return head, parked, known, {*new}
 
     def take(self, run_id: str, owner: str) -> tuple[Head, list[Piece]] | None:
         """Takes a parked run, to go on with it; of several that try, one gets it. What another broker has calls of is
         that one's. Returns the run as it is now, and its pieces; None when no such run is parked. Raises StoreError."""
-        with self._database.transaction(run_id):
-            moved = self._database.execute(
+        with self.database.transaction(run_id):
+            moved = self.database.execute(
                 "UPDATE runs SET state = 'running', owner = ?, changed = ?, resumed = resumed + 1, is_answered = 0 "
                 "WHERE id = ? AND state = 'parked' AND owner IS NULL",
                 *(owner, time.time(), run_id),
@@ -425,7 +421,7 @@ class JournalStore:
     def add_answers(self, run_id: str, resumed: int, owner: str, pieces: Sequence[Piece]) -> bool:
         """Writes answers of tools that this broker has waited for, or what their servers ask; says whether the run
         still waits for them."""
-        with self._database.transaction(run_id):
+        with self.database.transaction(run_id):
             head = self.head(run_id)
             if head is None or (head.state, head.resumed, head.owner) != ("parked", resumed, owner):
                 return False
@@ -442,7 +438,7 @@ class JournalStore:
             owner: The broker.
             is_lost: Whether the broker has died; its calls may have run, and whoever goes on is told so.
         """
-        with self._database.transaction(run_id):
+        with self.database.transaction(run_id):
             where = "id = ? AND state = 'parked' AND resumed = ? AND owner = ?"
             if is_lost and self._end(LOST, f"{where} AND adopted >= ?", run_id, resumed, owner, MAX_ADOPTED):
                 return False
@@ -451,7 +447,7 @@ class JournalStore:
                 return False
             head = replace(found[0], owner=None)
             is_answered = head.state == "parked" and not parked_questions(head, found[1])
-            moved = self._database.execute(
+            moved = self.database.execute(
                 f"UPDATE runs SET owner = NULL, is_answered = ?, adopted = adopted + ? WHERE {where}",
                 *(int(is_answered), int(is_lost), run_id, resumed, owner),
             )
@@ -464,14 +460,14 @@ class JournalStore:
             "UPDATE runs SET turn = turn + (CASE state WHEN 'parked' THEN 0 ELSE 1 END) "
             "WHERE id = ? AND turn = ? AND principal = ?"
         )
-        with self._database.transaction(run_id):
-            return self._database.execute(statement, run_id, turn, plain(principal)) > 0
+        with self.database.transaction(run_id):
+            return self.database.execute(statement, run_id, turn, plain(principal)) > 0
 
     def adopt(self, run_id: str, dead: str, owner: str) -> tuple[Head, list[Piece]] | None:
         """Takes a run whose broker has died, `MAX_ADOPTED` times at most: then it ends. One that was taken here without
         anybody's knowledge has lost no broker. The rest is as for `take`."""
-        with self._database.transaction(run_id):
-            moved = self._database.execute(
+        with self.database.transaction(run_id):
+            moved = self.database.execute(
                 "UPDATE runs SET owner = ?, changed = ?, resumed = resumed + 1, adopted = adopted + ? "
                 "WHERE id = ? AND state = 'running' AND owner = ? AND adopted < ?",
                 *(owner, time.time(), int(dead != owner), run_id, dead, MAX_ADOPTED),
@@ -492,7 +488,7 @@ class JournalStore:
             expired: Only if it may wait no longer than until this Unix time.
         """
         whose = plain(principal)
-        with self._database.transaction(run_id):
+        with self.database.transaction(run_id):
             return self._end(
                 outcome,
                 f"id = ? AND state = 'parked' AND {OF_PRINCIPAL} "
@@ -502,7 +498,7 @@ class JournalStore:
 
     def give_up(self, run_id: str, owner: str, outcome: str) -> bool:
         """Ends a run that this broker has taken and that cannot go on. Says whether nobody else goes on with it."""
-        with self._database.transaction(run_id):
+        with self.database.transaction(run_id):
             self._end(outcome, "id = ? AND state = 'running' AND owner = ?", run_id, owner)
             head = self.head(run_id)
             return head is None or head.state not in ("running", "parked")
@@ -510,17 +506,17 @@ class JournalStore:
     def ask_to_end(self, run_id: str, principal: str | None = None) -> bool:
         """Asks the broker that goes on with a run to end it; says whether there is one. `principal` is as for
         `heads`."""
-        with self._database.transaction(run_id):
+        with self.database.transaction(run_id):
             head = self.head(run_id, principal)
             if head is None or head.state != "running" or head.owner is None:
                 return False
             self._put(head, [Piece("cancel", b"")], head.owner)
-            self._database.announce()
+            self.database.announce()
             return True
 
     def asked_to_end(self, owner: str) -> list[str]:
         """Returns the runs that a broker goes on with and is to end. Raises StoreError."""
-        rows = self._database.rows(
+        rows = self.database.rows(
             "SELECT id FROM runs WHERE state = 'running' AND owner = ? "
             "AND EXISTS (SELECT 1 FROM pieces WHERE run = runs.id AND kind = 'cancel')",
             owner,
@@ -529,8 +525,8 @@ class JournalStore:
 
     def set_cpu(self, run_id: str, turn: int, cpu_ms: int) -> None:
         """Writes what CPU time a run had used by the time that it was parked."""
-        with self._database.transaction(run_id):
-            self._database.execute(
+        with self.database.transaction(run_id):
+            self.database.execute(
                 "UPDATE runs SET cpu_ms = ? WHERE id = ? AND turn = ?", cpu_ms, run_id, turn
             )
 
@@ -542,7 +538,7 @@ class JournalStore:
             besides: Runs that do not go on here, whatever their answers.
         """
         others = ", ".join(["''", *("?" * len(besides))])
-        rows = self._database.rows(
+        rows = self.database.rows(
             "SELECT id, is_answered FROM runs WHERE state = 'parked' AND (expires <= ? OR "
             f"(is_answered = 1 AND id NOT IN ({others}))) LIMIT ?",
             *(now, *besides, MAX_DUE),
@@ -552,13 +548,13 @@ class JournalStore:
 
     def count_parked(self) -> int:
         """Counts the parked runs. Raises StoreError."""
-        ((count,),) = self._database.rows("SELECT count(*) FROM runs WHERE state = 'parked'")
+        ((count,),) = self.database.rows("SELECT count(*) FROM runs WHERE state = 'parked'")
         return count
 
     def owned(self, *, before: float | None = None) -> list[tuple[str, str]]:
         """Returns the runs that go on, each with the broker that has it; with `before`, those of which nothing was
         written since that Unix time. Raises StoreError."""
-        rows = self._database.rows(
+        rows = self.database.rows(
             "SELECT id, owner FROM runs WHERE state = 'running' AND owner IS NOT NULL AND changed <= ?",
             9e18 if before is None else before,
         )
@@ -567,7 +563,7 @@ class JournalStore:
     def held(self) -> list[tuple[str, str, int]]:
         """Returns the parked runs of which brokers have calls: run, broker, how often it has gone on. Raises
         StoreError."""
-        rows = self._database.rows(
+        rows = self.database.rows(
             "SELECT id, owner, resumed FROM runs WHERE state = 'parked' AND owner IS NOT NULL"
         )
         return [(run, owner, resumed) for run, owner, resumed in rows]
@@ -577,7 +573,7 @@ class JournalStore:
     def _put(self, head: Head, pieces: Sequence[AnyPiece], owner: str | None) -> None:
         """Writes a run's row, and pieces behind those that it has."""
         cipher, principal = self._ready(), plain(head.principal)
-        ((first, key),) = self._database.rows(
+        ((first, key),) = self.database.rows(
             "SELECT (SELECT coalesce(max(number) + 1, 0) FROM pieces WHERE run = ?), "
             "(SELECT key FROM runs WHERE id = ?)",
             *(head.id, head.id),
@@ -616,12 +612,12 @@ class JournalStore:
         resumed = "CASE WHEN runs.resumed > excluded.resumed THEN runs.resumed ELSE excluded.resumed END"
         # The pieces that were there stay, but for those of a run that is written anew.
         size = "excluded.bytes + runs.bytes" if first else "excluded.bytes"
-        self._database.execute(
+        self.database.execute(
             f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) "
             f"ON CONFLICT (id) DO UPDATE SET {changed}, turn = {turn}, resumed = {resumed}, bytes = {size}",
             *row.values(),
         )
-        self._database.execute_many("INSERT INTO pieces VALUES (?, ?, ?, ?)", bodies)
+        self.database.execute_many("INSERT INTO pieces VALUES (?, ?, ?, ?)", bodies)
 
     def _refuse_too_large(self, size: int) -> None:
         if size > self.settings.total_bytes:
@@ -631,7 +627,7 @@ class JournalStore:
     def _refuse_over_share(self, head: Head, size: int) -> None:
         """Raises TooLarge where a principal would park more than half of what others leave."""
         held = {True: (0, 0), False: (0, 0)}
-        for is_own, count, taken in self._database.rows(
+        for is_own, count, taken in self.database.rows(
             "SELECT CASE WHEN principal = ? THEN 1 ELSE 0 END AS own, count(*), CAST(sum(bytes) AS BIGINT) "
             "FROM runs WHERE state = 'parked' AND id != ? GROUP BY own",
             *(plain(head.principal), head.id),
@@ -652,12 +648,9 @@ class JournalStore:
         """Raises TakenAway where a run is written down as parked, or as another broker's."""
         if owner is None:
             return
-        for state, has in self._database.rows("SELECT state, owner FROM runs WHERE id = ?", run_id):
+        for state, has in self.database.rows("SELECT state, owner FROM runs WHERE id = ?", run_id):
             if state == "parked" or has not in (None, owner):
                 raise TakenAway(f"another broker goes on with run {run_id}, or may")
-
-    def _has(self, run_id: str) -> bool:
-        return bool(self._database.rows("SELECT 1 FROM runs WHERE id = ?", run_id))
 
     def _ready(self) -> Cipher:
         if not self._cipher.key_ids:
@@ -668,13 +661,13 @@ class JournalStore:
         """Ends the runs that an SQL condition selects, in a transaction; says whether there was one."""
         now, change = time.time(), "state = 'ended', ended = ?, changed = ?, outcome = ?"
         return (
-            self._database.execute(f"UPDATE runs SET {change} WHERE {where}", now, now, outcome, *values) > 0
+            self.database.execute(f"UPDATE runs SET {change} WHERE {where}", now, now, outcome, *values) > 0
         )
 
     def _oldest(self, excess: int, unended: float, most: int) -> int:
         """Counts the oldest runs that take `excess` bytes together, up to `most`."""
         count = 0
-        for (size,) in self._database.rows(
+        for (size,) in self.database.rows(
             f"SELECT bytes FROM runs WHERE {IS_OVER} ORDER BY {BY_SHARE} LIMIT ?",
             *(unended, most),
         ):

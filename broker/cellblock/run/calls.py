@@ -23,7 +23,7 @@ from cellblock.base.errors import (
 )
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.call_inputs import CallInputs
-from cellblock.run.call_loads import CallLoads
+from cellblock.run.call_loads import CallLoads, Turns
 from cellblock.run.call_results import Unwrapped, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import WAITS, CallFacts
@@ -123,7 +123,7 @@ class ToolCalls:
         self._origin = CallOrigin(context.requester, clock.standing_still, account=context.account)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._came: Callable[[int, CallFacts, bool, bytes], None] | None = None
-        self._turns = asyncio.Semaphore(CONCURRENT_CALLS)
+        self._turns = Turns(CONCURRENT_CALLS)
         self._loads = CallLoads(context.max_message_bytes, context.account)
         self._inputs = CallInputs(context.schemas, context.account)
         self._waiting_since = self._waited = 0.0
@@ -172,8 +172,7 @@ class ToolCalls:
         rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
         if rules is None or call.certainty is Certainty.NOT_STARTED:
             return
-        found = (tool for tool in (_callable(server) if server else ()) if tool.tool_name == tool_name)
-        tool = next(found, None)
+        tool = None if server is None else server.tool(tool_name)
         if rules.flow is not None:
             rules.flow.recorded(server, tool, facts.label)
         if server is not None and tool is not None:
@@ -333,28 +332,32 @@ class ToolCalls:
         """Makes a call in its turn, and once more after a login that the call was refused for. The run's flow hears of
         what comes of it before anything of that goes on."""
         while True:
+            if not self._turns.enters(1):
+                await self._turns.enter(1)
             try:
-                async with self._turns:
-                    if (room := self._room()) is not None:
-                        await room
-                    if self._context.kept is not None:
-                        await self._context.kept.before_call(call_id)
-                    call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
-                    self._context.watch.call_sent(call)
-                    result: Any = None
-                    try:
-                        result = await function(arguments)
-                    finally:
-                        # An error, too, may have the server's words.
-                        if flow is not None:
-                            call.label = flow.answered(server, tool, result).pack()
-                    return result
+                if (room := self._room()) is not None:
+                    await room
+                if self._context.kept is not None:
+                    await self._context.kept.before_call(call_id)
+                call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
+                self._context.watch.call_sent(call)
+                result: Any = None
+                try:
+                    result = await function(arguments)
+                finally:
+                    # An error, too, may have the server's words.
+                    if flow is not None:
+                        call.label = flow.answered(server, tool, result).pack()
+                return result
             except AuthenticationFailed as error:
                 if self._questions is None or self._came is not None:
                     raise
                 # It was refused, so whoever goes on with the run makes it.
                 call.error, call.certainty = None, Certainty.NOT_STARTED
-                await self._questions.until_logged_in(call_id, call.server, tool, arguments, error)
+                refused = error
+            finally:
+                self._turns.leave(1)
+            await self._questions.until_logged_in(call_id, call.server, tool, arguments, refused)
 
     def _origin_of(self, call_id: int, call: CallFacts, body: bytes) -> CallOrigin:
         origin = replace(self._origin, caller=OuterCall(self, call))
@@ -381,9 +384,8 @@ class ToolCalls:
                 f"There is no server {call.server}.",
                 hint=did_you_mean(near, "Import a server from listServers()."),
             )
-        for tool in _callable(server):
-            if tool.tool_name == call.tool:
-                return server, tool
+        if (tool := server.tool(call.tool)) is not None:
+            return server, tool
         if call.tool == READ.tool_name:
             raise ToolNotFound(
                 f"Server {call.server} has no resources that scripts may read.",
@@ -458,11 +460,6 @@ class OuterCall(NamedTuple):
 
     calls: ToolCalls
     call: CallFacts
-
-
-def _callable(server: ServerEntry) -> tuple[ToolEntry, ...]:
-    """Gives what scripts may call of a server: its tools, and what reads its resources."""
-    return server.tools if server.reads is None else (*server.tools, server.reads)
 
 
 def _too_much(tool: str) -> ToolCallError:

@@ -8,15 +8,13 @@ has none: its own list of tools names no script.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from cellblock.base import payload
 from cellblock.base.errors import CellblockError, Certainty, Overloaded, ToolCallError, ToolNotFound
 from cellblock.base.raw_json import RawJson
-from cellblock.base.settings.policy import Grant
 from cellblock.run.calls import IN_FLIGHT, OuterCall
 from cellblock.run.flows.labels import NOTHING
 from cellblock.run.lending import Lender
@@ -24,27 +22,11 @@ from cellblock.run.policy.asking import Caller, Grantee
 from cellblock.run.response import RunResponse
 from cellblock.run.run import HOST_GRACE_SECONDS
 from cellblock.tools.catalog.model import JsonSchema, ToolEntry
-from cellblock.tools.schemas.cost import NotCheckable
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.tools.upstream.requester import CallOrigin
 
-
-class Callee(Protocol):
-    """A kept script that may be called; `record.scripts` has them."""
-
-    @property
-    def grant(self) -> Grant:
-        """Says what it may call."""
-        ...
-
-    @property
-    def output(self) -> JsonSchema:
-        """Gives the JSON Schema of its result."""
-        ...
-
-    def with_input(self, value: Mapping[str, Any], /) -> str:
-        """Gives the code that runs with an input. Raises CellblockError."""
-        ...
+Callee = tuple[str, Mapping[str, Any], JsonSchema]
+"""What runs for a kept script with an input, the grants of its request, and the JSON Schema of its result."""
 
 
 class Children:
@@ -52,14 +34,14 @@ class Children:
 
     Args:
         run: Runs a request for a caller, as a child where it has an `outer` call; `Executor.run` does.
-        find: Gives the approved version of a script, None without one; blocks.
+        find: Gives the approved version of a script for an input, None without one; blocks, and raises CellblockError.
         capacity: Gives the places of the pool.
     """
 
     def __init__(
         self,
         run: Callable[..., Awaitable[RunResponse]],
-        find: Callable[[str], Callee | None],
+        find: Callable[[str, Mapping[str, Any]], Callee | None],
         capacity: Callable[[], int],
     ) -> None:
         self._run, self._find, self._capacity = run, find, capacity
@@ -67,18 +49,18 @@ class Children:
     async def call(self, tool: ToolEntry, arguments: Any, origin: CallOrigin) -> RawJson:
         """Calls a script, as a tool is called: gives its result as JSON. Raises ScriptError."""
         name, caller = tool.tool_name, origin.caller
-        script = await asyncio.to_thread(self._find, name)
-        if script is None:
+        try:
+            found = await asyncio.to_thread(self._find, name, arguments)
+        except CellblockError as error:
+            raise _refusal(name, error.message, error.hint) from None
+        if found is None:
             raise ToolNotFound(
                 f"The kept script {name} is not approved any more.", hint="Ask the user, or do without it."
             )
-        try:
-            code = await asyncio.to_thread(script.with_input, arguments)
-        except CellblockError as error:
-            raise _refusal(name, error.message, error.hint) from None
+        code, grants, output = found
         request = {
             "code": code,
-            "grants": script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+            "grants": grants,
             "typecheck": "off",
             "reuse": False,
         }
@@ -91,7 +73,7 @@ class Children:
             response = await self._run(request, caller)
         if not response.ok:
             raise _failed(name, response)
-        return await asyncio.to_thread(_result, name, script.output, response)
+        return await asyncio.to_thread(_result, name, output, response)
 
     async def _within(
         self, name: str, request: dict[str, Any], outer: OuterCall, lender: Lender
@@ -144,55 +126,43 @@ class Callers:
     """
 
     def __init__(self, capacity: Callable[[], int]) -> None:
-        self._capacity = capacity
-        self._inside = 0
-        self._waiting = deque[asyncio.Future[None]]()
+        self._capacity, self._inside = capacity, 0
+        self._left = asyncio.Condition()
 
     @asynccontextmanager
     async def inside(self, wait_ms: int) -> AsyncGenerator[None]:
         """Counts a run inside the block; waits for its turn, at most `wait_ms`. Raises Overloaded."""
         try:
-            async with asyncio.timeout(wait_ms / 1000):
-                while self._inside >= max(1, self._capacity() - 1):
-                    turn = asyncio.get_running_loop().create_future()
-                    self._waiting.append(turn)
-                    await turn
+            async with asyncio.timeout(wait_ms / 1000), self._left:
+                await self._left.wait_for(lambda: self._inside < max(1, self._capacity() - 1))
+                self._inside += 1
         except TimeoutError:
             raise Overloaded(
                 f"Runs that call kept scripts hold all places that they may have for {wait_ms} ms (queue_wait_ms).",
                 hint="Try again in a moment, or raise pool.capacity.",
             ) from None
-        self._inside += 1
         try:
             yield
         finally:
             self._inside -= 1
-            while self._waiting:
-                if not (turn := self._waiting.popleft()).done():
-                    turn.set_result(None)
-                    break
+            async with self._left:
+                # All: one that has just given up must not be the one that is told.
+                self._left.notify_all()
 
 
 def _result(name: str, schema: JsonSchema, response: RunResponse) -> RawJson:
     given: Any = response.result
     result = given.decoded() if isinstance(given, RawJson) else given
-    try:
-        misfit = InputValidator(schema, label=name, subject="the result", strict=True).judge(result)
-    except NotCheckable as error:
-        raise _wrong(name, f"cannot be checked against its output schema: {error}") from None
+    misfit = InputValidator(schema, label=name, subject="the result", strict=True).check(result)
     if misfit is not None:
-        raise _wrong(name, f"does not fit its output schema: {misfit.sentence}")
+        raise ToolCallError(
+            f"The result of the kept script {name} does not fit its output schema: {misfit.sentence}.",
+            hint="Its calls were made. Let the user look: `cellblock test`.",
+            certainty=Certainty.COMPLETED,
+            summary="the script's result does not fit its output schema",
+        )
     # What is larger came as JSON.
     return given if isinstance(given, RawJson) else RawJson(payload.encode(given))
-
-
-def _wrong(name: str, why: str) -> ToolCallError:
-    return ToolCallError(
-        f"The result of the kept script {name} {why}.",
-        hint="Its calls were made. Let the user look: `cellblock test`.",
-        certainty=Certainty.COMPLETED,
-        summary="the script's result does not fit its output schema",
-    )
 
 
 def _failed(name: str, response: RunResponse) -> ToolCallError:

@@ -739,10 +739,8 @@ def _may_repeat(catalog: Catalog, goes_on: Collection[int], call: RecordedCall) 
     if call.id in goes_on:
         return True
     server = catalog.servers.get(call.server)
-    for tool in () if server is None else server.tools:
-        if tool.tool_name == call.tool:
-            return tool.given is not None and tool.given.retry
-    return False
+    tool = None if server is None else server.tool(call.tool)
+    return tool is not None and tool.given is not None and tool.given.retry
 
 
 def _not_started(code: str, message: str, hint: str) -> Diagnostic:

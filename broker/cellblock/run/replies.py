@@ -61,7 +61,7 @@ class Replies:
 
     def room(self) -> Awaitable[object] | None:
         """Gives an awaitable that ends when there is room for further answers; None where there is room."""
-        return None if self._room.is_set() else self._room.wait()
+        return self._room.wait() if self._waiting else None
 
     def reply(self, call_id: int, ok: bool, body: bytes) -> None:
         """Sends an answer in its turn."""

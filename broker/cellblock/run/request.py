@@ -15,6 +15,7 @@ from cellblock.base.settings.policy import Grant
 from cellblock.base.settings.sections import LimitRange, LimitSettings
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
 from cellblock.run.response import Diagnostic
+from cellblock.tools.catalog.naming import SCRIPT_NAME
 
 MAX_CODE_BYTES: Final = 1024 * 1024
 """Caps a script, in UTF-8."""
@@ -76,7 +77,7 @@ class RequestBody(BaseModel):
     """Adds to the specification whether the script may have the process of other runs; false: it has its own, whatever
     the configuration says."""
 
-    propose: str | None = None
+    propose: Annotated[str, Field(pattern=f"^{SCRIPT_NAME}$", max_length=64)] | None = None
     """Adds to the specification a name, by which the script is proposed to the user to be kept, if it ends well."""
 
     trace: Literal["full"] | None = None

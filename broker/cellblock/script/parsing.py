@@ -18,6 +18,7 @@ import msgspec
 from cellblock.base.admission import Admission, QueueBound, wait_turn
 from cellblock.base.budget import Account
 from cellblock.base.errors import HostUnavailable, Overloaded
+from cellblock.base.kept import Newest
 from cellblock.script import imports
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.parser_process import CPU_SECONDS, Parsed
@@ -38,6 +39,10 @@ RESERVED: Final = 1
 
 QUEUE_SIZE: Final = 256
 
+KNOWN_SCRIPTS: Final = 64
+"""Bounds the scripts of which it is known what parsing them gives: kept ones, and what is tried again or sent now and
+then."""
+
 WALL_SECONDS: Final = 30.0
 """Bounds the time of one process: its bound on CPU time, on a machine that is overloaded."""
 
@@ -53,6 +58,8 @@ class Parsers:
         self._queue: Admission[asyncio.Future[None]] = Admission(QUEUE_SIZE)
         self._queue_wait_ms = queue_wait_ms
         self._closed = False
+        # By client, so that none can find out by the time what others have sent.
+        self._known = Newest[tuple[str, bytes], Imports](KNOWN_SCRIPTS)
         self.free = AT_ONCE
         """Counts the processes that may start now."""
 
@@ -75,8 +82,10 @@ class Parsers:
             HostUnavailable: Cellblock stops meanwhile, or no process can be started.
         """
         if len(source) <= INLINE_BYTES:
+            of = account.client, source
             with contextlib.suppress(TooSlow):
-                return find_imports(source, INLINE_SECONDS)
+                found = self._known[of] = self._known.get(of) or find_imports(source, INLINE_SECONDS)
+                return found
         await self._turn(account.client, bound)
         try:
             found = await self._in_process(source)

@@ -181,7 +181,7 @@ async def test_a_kept_script_carries_labels_in_and_out(tmp_path: Path) -> None:
     }
     made = settings(tmp_path / "s", entries(tmp_path), policy=POLICY)
     for name, code in texts.items():
-        library_of(made, Broker(made).store).approve(format_script(name, header, code))
+        library_of(made, Broker(made).store).approvals.approve(format_script(name, header, code))
     runs = {
         "child reads, caller sends": "await reads({}); await tried(() => echo({ text: 1 }));",
         "caller reads, child sends": "await read({}); await computes({}); await tried(() => sends({ text: 1 }));",

@@ -18,8 +18,6 @@ import secrets
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import psutil
-
 from cellblock_worker.confinement import cgroup_files
 from cellblock_worker.confinement.cgroup_files import (
     CONTROLLERS,
@@ -305,6 +303,9 @@ def remove_stale(base: Path) -> None:
 
 def _family() -> set[int]:
     """Returns the pids of this process, the broker that started it, and all that the broker has started."""
+    # Not at the top: few hosts need it, and it takes two megabytes.
+    import psutil
+
     try:
         broker = psutil.Process(os.getppid())
         return {os.getpid(), broker.pid, *(child.pid for child in broker.children(recursive=True))}

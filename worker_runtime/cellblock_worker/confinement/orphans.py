@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap
 
@@ -48,7 +46,8 @@ def end_orphans() -> list[int]:
     """
     if not lifetime.LINUX:
         return []
-    return [pid for pid in psutil.pids() if lifetime.kill_if(pid, partial(_is_orphan, pid))]
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return [pid for pid in pids if lifetime.kill_if(pid, partial(_is_orphan, pid))]
 
 
 def _is_orphan(pid: int) -> bool:

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import zmq
@@ -39,6 +40,7 @@ class BrokerLink:
         on_wire: Told what becomes of the connection.
 
     Attributes:
+        socket: Sends and receives.
         dismissed: How the broker has sent this host away.
 
     Raises:
@@ -66,28 +68,23 @@ class BrokerLink:
         except ValueError:
             dealer.close()
             raise
-        self._wire = Watch(dealer, lambda event, value: on_wire(self, event, value))
-        self._socket = LoopSocket(
+        self._wire = Watch(dealer, partial(on_wire, self))
+        self.socket = LoopSocket(
             dealer,
             max_message_bytes=protocol.part_cap(max_message_bytes),
-            on_message=lambda parts: on_parts(self, parts),
+            on_message=partial(on_parts, self),
         )
 
     def dial(self) -> None:
         """Begins to connect to the broker. Raises zmq.ZMQError."""
-        self._socket.connect(self.endpoint)
-
-    def send(self, token: bytes, raw_header: bytes, body: bytes = b"") -> None:
-        """Sends one message, or drops it when the link is closed. Raises PeerUnreachable."""
-        if not self.closed:
-            self._socket.send((token, raw_header, body))
+        self.socket.connect(self.endpoint)
 
     def close(self, *, linger_ms: int = 0) -> None:
         """Closes the socket; what is not sent after `linger_ms` is lost."""
         if not self.closed:
             self.closed = True
             self._wire.close()
-            self._socket.close(linger_ms=linger_ms)
+            self.socket.close(linger_ms=linger_ms)
 
 
 logger = logging.getLogger("cellblock.host")
@@ -305,7 +302,8 @@ class Host:
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """Relays a message of a run as it is."""
         if (link := self._link_of.get(worker.token)) is not None:
-            self._drop_notice(worker.token)
+            if worker.token in self._lease_notices:
+                self._drop_notice(worker.token)
             self._relay(link, worker.token, raw_header, body)
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
@@ -599,8 +597,11 @@ class Host:
                 self.places.ended(link)
 
     def _relay(self, link: BrokerLink, token: bytes, raw_header: bytes, body: bytes = b"") -> None:
+        """Sends a broker one message, or drops it when the link is closed."""
+        if link.closed:
+            return
         try:
-            link.send(token, raw_header, body)
+            link.socket.send((token, raw_header, body))
         except PeerUnreachable as error:
             logger.error("the broker does not read: %s", error)
             self.lose(link, "it does not read")

@@ -15,16 +15,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final
 
-import msgpack
 import msgspec
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 """Caps one header: tool names and ids fit many times over."""
-
-MAX_HEADER_ITEMS: Final = 64
-"""Caps the entries of any map or array inside a header."""
 
 PREFIX_BYTES: Final = 6
 
@@ -33,14 +29,6 @@ _prefix = struct.Struct(">IH")
 
 class FrameError(ValueError):
     """Tells that the peer sent bytes that are no frame, or a frame over a cap. The stream cannot be continued."""
-
-
-class Frame(NamedTuple):
-    """A decoded frame has a `header`, which is a map with string keys, and an opaque `body`."""
-
-    header: dict[str, Any]
-    body: bytes
-    raw_header: bytes
 
 
 def pack_header(header: dict[str, Any] | msgspec.Struct) -> bytes:
@@ -56,32 +44,6 @@ def pack_header(header: dict[str, Any] | msgspec.Struct) -> bytes:
     if len(raw) > MAX_HEADER_BYTES:
         raise FrameError(f"header is over {MAX_HEADER_BYTES} bytes")
     return raw
-
-
-def unpack_header(raw: bytes | memoryview) -> dict[str, Any]:
-    """Decodes a header map under the caps.
-
-    Raises:
-        FrameError: Not one msgpack map with string keys, or over a cap.
-    """
-    if len(raw) > MAX_HEADER_BYTES:
-        raise FrameError(f"header of {len(raw)} bytes is over {MAX_HEADER_BYTES}")
-    try:
-        header: object = msgpack.unpackb(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            raw,
-            max_map_len=MAX_HEADER_ITEMS,
-            max_array_len=MAX_HEADER_ITEMS,
-            max_ext_len=0,
-            strict_map_key=True,
-        )
-    except Exception as error:  # noqa: BLE001 - msgpack raises many kinds, all mean the same here
-        raise FrameError(f"header is no msgpack map: {type(error).__name__}") from None
-    if not isinstance(header, dict):
-        raise FrameError("header is no msgpack map")
-    for key in cast("dict[object, Any]", header):
-        if not isinstance(key, str):
-            raise FrameError("header has a key that is no string")
-    return cast("dict[str, Any]", header)
 
 
 def encode_frame(raw_header: bytes, body: bytes = b"") -> bytes:
@@ -109,8 +71,8 @@ class FrameDecoder:
     def pending_bytes(self) -> int:
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Adds bytes and returns the frames that are now whole.
+    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
+        """Adds bytes and returns the frames that are now whole: the encoded header and the body of each.
 
         Raises:
             FrameError: Once raised, the stream is over and every further call raises.
@@ -118,35 +80,32 @@ class FrameDecoder:
         if self._failed:
             raise FrameError("stream already failed")
         self._buffer += data
+        frames: list[tuple[bytes, bytes]] = []
+        buffer, start = self._buffer, 0
         try:
-            return self._take()
+            while len(buffer) - start >= PREFIX_BYTES:
+                length, header_length = _prefix.unpack_from(buffer, start)
+                if length > self._max:
+                    raise FrameError(f"frame of {length} bytes is over the cap of {self._max}")
+                if header_length > MAX_HEADER_BYTES or header_length + 2 > length:
+                    raise FrameError("header length does not fit the frame")
+                end = start + 4 + length
+                body_start = start + PREFIX_BYTES + header_length
+                if len(buffer) < (end if self._admitted else body_start):
+                    break
+                raw_header = bytes(buffer[start + PREFIX_BYTES : body_start])
+                if not self._admitted:
+                    self._admits(raw_header, end - body_start)
+                    self._admitted = True
+                    if len(buffer) < end:
+                        break
+                frames.append((raw_header, bytes(buffer[body_start:end])))
+                self._admitted = False
+                start = end
         except FrameError:
             self._failed = True
-            self._buffer.clear()
+            buffer.clear()
             raise
-
-    def _take(self) -> list[Frame]:
-        frames: list[Frame] = []
-        buffer, start = self._buffer, 0
-        while len(buffer) - start >= PREFIX_BYTES:
-            length, header_length = _prefix.unpack_from(buffer, start)
-            if length > self._max:
-                raise FrameError(f"frame of {length} bytes is over the cap of {self._max}")
-            if header_length > MAX_HEADER_BYTES or header_length + 2 > length:
-                raise FrameError("header length does not fit the frame")
-            end = start + 4 + length
-            body_start = start + PREFIX_BYTES + header_length
-            if len(buffer) < (end if self._admitted else body_start):
-                break
-            raw_header = bytes(buffer[start + PREFIX_BYTES : body_start])
-            if not self._admitted:
-                self._admits(raw_header, end - body_start)
-                self._admitted = True
-                if len(buffer) < end:
-                    break
-            frames.append(Frame(unpack_header(raw_header), bytes(buffer[body_start:end]), raw_header))
-            self._admitted = False
-            start = end
         if start:
             del buffer[:start]
         return frames

@@ -11,6 +11,7 @@ Bodies are opaque to the host. What they hold is said with each message.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, Literal, cast, get_args
 
 import msgspec
@@ -409,6 +410,10 @@ def name_of(kind: type[Message]) -> str:
 REPLY_OPENING: Final = _opening(Reply)
 """Begins the header of each `Reply`, which a host passes on as it is: it need not be decoded for that."""
 
+LOG_OPENING: Final = _opening(Log)
+ERROR_OPENING: Final = Log(level="error", ms=0).packed()[: -len(pack_header({"ms": 0})) + 1]
+"""Begin the header of each entry, and of each error: those over a cap are not decoded as they come."""
+
 FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed | Noted | Live
 ToWorker = Warm | Start | Reply
 FromHost = (
@@ -416,26 +421,28 @@ FromHost = (
 )
 ToHost = Run | Reply | Pause | Resume | Lend | Repay | Last | Cancel | Granted | Demand | Keys | Shutdown
 
-_caps_by_opening: Final[dict[bytes, BodyCap]] = {
-    _opening(kind): kind.max_body for kind in get_args(FromWorker)
-}
-"""Maps how the header of each message of a worker begins to the message's cap."""
-
 
 def _parser(kinds: Any) -> Callable[[bytes], Any]:
-    """Returns what reads an encoded header as one of these kinds of message, or raises FrameError."""
-    decode = msgspec.msgpack.Decoder(kinds).decode
+    """Returns what reads an encoded header as one of these kinds of message, or raises FrameError.
+
+    A header has one form: its fields in their order, each value in its shortest encoding. What is not decoded is told
+    apart by its bytes.
+    """
+    decode, encode = msgspec.msgpack.Decoder(kinds).decode, msgspec.msgpack.Encoder().encode
 
     def parse(raw_header: bytes) -> Message:
         if len(raw_header) > MAX_HEADER_BYTES:
             raise FrameError(f"header of {len(raw_header)} bytes is over {MAX_HEADER_BYTES}")
         try:
-            return decode(raw_header)
+            message = decode(raw_header)
         except (ValueError, RecursionError) as error:
             # Its place, or what is wrong with all of it: the rest may repeat what the peer has sent.
             known = isinstance(error, msgspec.ValidationError)
             said = str(error).partition(" - at ")[2] or str(error).partition("`")[0].strip() if known else ""
             raise FrameError(f"unknown or malformed message ({said or type(error).__name__})") from None
+        if encode(message) != raw_header:
+            raise FrameError(f"the header of a {message.t} is not canonical")
+        return message
 
     return parse
 
@@ -464,6 +471,20 @@ def body_cap(cap: BodyCap, message_bytes: int, log_bytes: int) -> int:
     return log_bytes + LOG_SLACK_BYTES if cap == "log_bytes" else cap
 
 
+_CAPS: Final[dict[bytes, BodyCap]] = {_opening(kind): kind.max_body for kind in get_args(FromWorker)}
+
+
+@lru_cache(maxsize=16)
+def worker_caps(message_bytes: int, log_bytes: int) -> dict[bytes, int]:
+    """Maps how the header of each message of a worker begins to the cap of its body in bytes."""
+    return {opening: body_cap(cap, message_bytes, log_bytes) for opening, cap in _CAPS.items()}
+
+
+def opening_of(raw_header: bytes) -> bytes:
+    """Returns how an encoded header begins: with the number of its fields, and `t`."""
+    return raw_header[: 4 + (raw_header[3] & 0x1F)] if len(raw_header) > 3 else b""
+
+
 def check_body(message: Message, size: int, message_bytes: int) -> None:
     """Holds a body against its message's cap, where it is not known what its run may log. Raises FrameError."""
     most = message.max_body
@@ -471,24 +492,3 @@ def check_body(message: Message, size: int, message_bytes: int) -> None:
         most = message_bytes if most == "message_bytes" else body_cap(most, message_bytes, message_bytes)
     if size > most:
         raise FrameError(f"a body of {size} bytes is over {most}")
-
-
-def worker_body_cap(raw_header: bytes) -> BodyCap:
-    """Returns the cap of the body behind an encoded header of a worker, by how the header begins.
-
-    Raises:
-        FrameError: It does not begin as the canonical encoding of what a worker may say.
-    """
-    cap = _caps_by_opening.get(raw_header[: 4 + (raw_header[3] & 0x1F)]) if len(raw_header) > 3 else None
-    if cap is None:
-        raise FrameError("unknown or malformed message: its header is not canonical")
-    return cap
-
-
-def check_canonical(message: Message, raw_header: bytes) -> None:
-    """Refuses a header in another encoding than this side's: fields in their order, each value in its shortest form.
-
-    What is not decoded is told apart by its bytes, so each message must have one form. Raises FrameError.
-    """
-    if message.packed() != raw_header:
-        raise FrameError(f"the header of a {message.t} is not canonical")

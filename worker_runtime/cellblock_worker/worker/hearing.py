@@ -13,7 +13,7 @@ from time import monotonic, thread_time
 from typing import Final, cast
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import Frame, FrameDecoder, FrameError
+from cellblock_worker.wire.frames import FrameDecoder, FrameError
 
 HOST_SHARE: Final = 0.03
 """Caps the share of one core that hearing a run may take whose logs are dropped; its output waits in the pipe
@@ -28,6 +28,10 @@ LONGEST_REST_SECONDS: Final = 0.1
 
 TAIL_SHARE: Final = 4
 """Divides `maxLogBytes`, and the entries that a run may have: one part is for the last of them, and for errors."""
+
+
+_Entry = tuple[int, bytes, bytes]
+"""Numbers an entry, with its encoded header and its message."""
 
 
 class LogBudget:
@@ -45,7 +49,7 @@ class LogBudget:
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self._bytes, self._entries = max_bytes, protocol.MAX_LOG_ENTRIES
-        self._errors, self._others = deque[tuple[int, Frame]](), deque[tuple[int, Frame]]()
+        self._errors, self._others = deque[_Entry](), deque[_Entry]()
         self._held = self._held_bytes = self._ms = 0
         self._limit = ""
         self.dropped_bytes = 0
@@ -64,14 +68,14 @@ class LogBudget:
         """Leaves so many bytes of `room` to another run, or takes them back where that is negative."""
         self._bytes -= size
 
-    def take(self, message: protocol.Log, frame: Frame) -> bytes | None:
+    def take(self, message: protocol.Log, raw_header: bytes, body: bytes) -> bytes | None:
         """Accounts for an entry while none is held; returns the part to pass on at once (None: nothing)."""
-        self._ms, kept, end = message.ms, frame.body, b""
+        self._ms, kept, end = message.ms, body, b""
         room = self._bytes - self._max // TAIL_SHARE
         self.holds = len(kept) > room or self._entries <= protocol.MAX_LOG_ENTRIES // TAIL_SHARE
         if self.holds:
             if len(kept) <= self._bytes or room == 0:
-                self.hold(frame)
+                self.hold(raw_header, body)
                 return None
             # Larger than all that is left: its beginning goes on, and its end is held.
             end = kept[room - self._bytes :].decode("utf-8", "ignore").encode() if room < self._bytes else b""
@@ -80,34 +84,32 @@ class LogBudget:
         self._entries -= 1
         if end:
             self.dropped_bytes -= len(end)
-            self.hold(frame._replace(body=end))
+            self.hold(raw_header, end)
         return kept
 
-    def hold(self, frame: Frame) -> None:
+    def hold(self, raw_header: bytes, message: bytes) -> None:
         """Holds an entry, unread, and drops what it leaves no room for."""
-        body = self._cut(frame.body, self._bytes)
-        if frame.body and not body:
+        body = self._cut(message, self._bytes)
+        if message and not body:
             return
         self._held += 1
-        entries = self._errors if frame.header.get("level") == "error" else self._others
-        entries.append((self._held, frame._replace(body=body)))
+        entries = self._errors if raw_header.startswith(protocol.ERROR_OPENING) else self._others
+        entries.append((self._held, raw_header, body))
         self._held_bytes += len(body)
         while (over := self._held_bytes > self._bytes) or len(self._errors) + len(
             self._others
         ) > self._entries:
-            _, oldest = (self._others or self._errors).popleft()
-            self._held_bytes -= len(oldest.body)
-            self._drop(len(oldest.body), by_bytes=over)
+            _, _, oldest = (self._others or self._errors).popleft()
+            self._held_bytes -= len(oldest)
+            self._drop(len(oldest), by_bytes=over)
 
     def rest(self) -> Iterator[tuple[bytes, bytes]]:
         """Gives what is held, at the run's end, as it would have been passed on; then, if anything was dropped, the
         closing `warn` entry that names the limit (Code Mode specification, section 3.3.1)."""
-        for _, frame in sorted(self._errors + self._others):
+        for _, raw_header, body in sorted(self._errors + self._others):
             with contextlib.suppress(FrameError):
-                message = protocol.parse_from_worker(frame.raw_header)
-                protocol.check_canonical(message, frame.raw_header)
-                self._ms = cast("protocol.Log", message).ms
-                yield frame.raw_header, frame.body
+                self._ms = cast("protocol.Log", protocol.parse_from_worker(raw_header)).ms
+                yield raw_header, body
         if self._limit:
             left_out = f"{self.dropped_bytes} bytes before the last entries are left out"
             note = f"[logs truncated: over {self._limit}; {left_out}]"
@@ -140,7 +142,7 @@ class Hearing:
 
     def __init__(self, max_message_bytes: int) -> None:
         self._decoder = FrameDecoder(protocol.part_cap(max_message_bytes), self._admits)
-        self._run: protocol.Run | None = None
+        self._caps = protocol.worker_caps(0, 0)
         self._since = 0.0
         self._notices = 0
         self.logs = LogBudget(0)
@@ -148,12 +150,12 @@ class Hearing:
 
     def begin(self, run: protocol.Run, now: float) -> None:
         """Puts the caps of the worker's run in force, from this monotonic time on."""
-        self._run, self._since = run, now
+        self._caps, self._since = protocol.worker_caps(run.message_bytes, run.log_bytes), now
         self._notices, self.cost_seconds = 0, 0.0
         self.logs = LogBudget(run.log_bytes)
 
-    def hear(self, data: bytes, accept: Callable[[protocol.FromWorker, Frame], None]) -> float:
-        """Takes output of the worker in.
+    def hear(self, data: bytes, accept: Callable[[protocol.FromWorker, bytes, bytes], None]) -> float:
+        """Takes output of the worker in: `accept` gets each message, with its encoded header and its body.
 
         Returns:
             Seconds for which no more of it should be read: it has cost this process more than its share.
@@ -163,31 +165,26 @@ class Hearing:
         """
         before = thread_time()
         try:
-            for frame in self._decoder.feed(data):
-                if self.logs.holds and frame.header.get("t") == "log":
-                    self.logs.hold(frame)
+            for raw_header, body in self._decoder.feed(data):
+                if self.logs.holds and raw_header.startswith(protocol.LOG_OPENING):
+                    self.logs.hold(raw_header, body)
                     continue
-                message = protocol.parse_from_worker(frame.raw_header)
-                protocol.check_canonical(message, frame.raw_header)
+                message = protocol.parse_from_worker(raw_header)
                 if isinstance(message, protocol.Notice):
                     self._notices += 1
                     if self._notices > protocol.MAX_NOTICES:
                         raise FrameError(f"over {protocol.MAX_NOTICES} notices")
-                accept(message, frame)
+                accept(message, raw_header, body)
         finally:
             self.cost_seconds += thread_time() - before
-        return self._rest()
-
-    def _admits(self, raw_header: bytes, body_bytes: int) -> None:
-        most = protocol.worker_body_cap(raw_header)
-        if not isinstance(most, int):
-            message_bytes, log_bytes = (self._run.message_bytes, self._run.log_bytes) if self._run else (0, 0)
-            most = protocol.body_cap(most, message_bytes=message_bytes, log_bytes=log_bytes)
-        if body_bytes > most:
-            raise FrameError(f"a body of {body_bytes} bytes is over {most}")
-
-    def _rest(self) -> float:
         over = self.cost_seconds - HOST_ALLOWANCE_SECONDS
         if over <= 0 or not self.logs.truncated:
             return 0.0
         return min(over / HOST_SHARE - (monotonic() - self._since), LONGEST_REST_SECONDS)
+
+    def _admits(self, raw_header: bytes, body_bytes: int) -> None:
+        most = self._caps.get(protocol.opening_of(raw_header))
+        if most is None:
+            raise FrameError("unknown or malformed message: its header is not canonical")
+        if body_bytes > most:
+            raise FrameError(f"a body of {body_bytes} bytes is over {most}")

@@ -8,8 +8,6 @@ import sys
 import time
 from typing import Final, NamedTuple
 
-import psutil
-
 FILE_BYTES: Final = 32 * 1024
 """Exceeds what the kernel says of a process, even of one in very many groups."""
 
@@ -111,6 +109,9 @@ def _field(status: bytes, name: bytes) -> int:
 
 
 def _psutil_usage(pid: int) -> Usage:
+    # Not at the top: Linux has no need of it, and it takes two megabytes.
+    import psutil
+
     try:
         process = psutil.Process(pid)
         cpu = process.cpu_times()

@@ -18,7 +18,7 @@ from cellblock_worker.confinement.cgroup_workers import WorkerGroup
 from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import Frame, FrameError, encode_frame
+from cellblock_worker.wire.frames import FrameError, encode_frame
 from cellblock_worker.worker.death import (
     MemoryEvidence,
     over_memory,
@@ -399,35 +399,33 @@ class Worker:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _accept(self, message: protocol.FromWorker, frame: Frame) -> None:
+    def _accept(self, message: protocol.FromWorker, raw_header: bytes, body: bytes) -> None:
         if self._reported_end and self.state is State.ENDING:
             return
         if not isinstance(message, MAY_SAY[self.state]):
             if self.state is State.ENDING:
                 return
             raise FrameError(f"a worker that is {self.state.value} may not say {message.t}")
-        if isinstance(message, protocol.Call):
-            # Before the others: of most messages this is one.
-            self._owner.worker_says(self, frame.raw_header, frame.body)
-            return
         match message:
+            case protocol.Call():
+                self._owner.worker_says(self, raw_header, body)
             case protocol.Ready():
                 self._on_ready(message)
             case protocol.Log():
-                if (kept := self._hearing.logs.take(message, frame)) is not None:
-                    self._owner.worker_says(self, frame.raw_header, kept)
+                if (kept := self._hearing.logs.take(message, raw_header, body)) is not None:
+                    self._owner.worker_says(self, raw_header, kept)
                 if self._hearing.logs.holds:
                     self._owner.worker_says(self, protocol.Held().packed(), b"")
             case protocol.Done() | protocol.Failed():
-                self._finish(message, frame.body)
+                self._finish(message, body)
             case protocol.Live():
                 if self._run and self._watch and self._clock and self._watch.live():
                     self._clock.restart(self._run.timeout_ms / 1000)
-                self._owner.worker_says(self, frame.raw_header, frame.body)
+                self._owner.worker_says(self, raw_header, body)
             case _:
                 if isinstance(message, protocol.Noted):
                     self._owner.has_journals = True
-                self._owner.worker_says(self, frame.raw_header, frame.body)
+                self._owner.worker_says(self, raw_header, body)
 
     def _on_ready(self, message: protocol.Ready) -> None:
         if message.protocol != protocol.PROTOCOL_VERSION:

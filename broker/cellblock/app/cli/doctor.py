@@ -16,7 +16,6 @@ from typing import Any, Final
 from pydantic.alias_generators import to_camel
 
 from cellblock import __version__
-from cellblock.app.assembly import library_of
 from cellblock.app.broker import Broker
 from cellblock.app.cli.asking import Person, answered
 from cellblock.app.cli.config_check import Checked, check_config
@@ -41,6 +40,7 @@ from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
 from cellblock.record.journal import Journal
+from cellblock.record.scripts.approvals import Approvals
 from cellblock.run.flows.overview import overview
 from cellblock.run.policy.policy import idle_patterns
 from cellblock.run.request import request_of
@@ -237,10 +237,9 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
 
 def _approved_scripts(settings: Settings) -> dict[str, str]:
     """Says who has let which version of each kept script in."""
-    approvals = library_of(settings, store_to_read(settings)).approvals()
     return {
         name: f"{one.script.digest}, approved by {one.by} on {time.strftime('%Y-%m-%d', time.localtime(one.at))}"
-        for name, one in approvals.items()
+        for name, one in Approvals(store_to_read(settings)).all().items()
     }
 
 

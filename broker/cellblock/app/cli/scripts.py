@@ -17,13 +17,13 @@ from cellblock.app.cli.loading import catalog_of, store_to_read, with_state_dir
 from cellblock.app.cli.recordings import recording_of
 from cellblock.app.cli.run import read_object, read_script, run_script
 from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
-from cellblock.app.saving import save as keep
 from cellblock.base.errors import counted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import cell, harmless, spelled_out
 from cellblock.record.journal import Journal
-from cellblock.record.scripts.library import Approval, Library
+from cellblock.record.scripts.library import Library
 from cellblock.record.scripts.saving import input_schema
+from cellblock.record.scripts.saving import save as keep
 from cellblock.record.scripts.script_file import (
     SUFFIX,
     BadScript,
@@ -34,8 +34,8 @@ from cellblock.record.scripts.script_file import (
 )
 from cellblock.tools.schemas.validation import InputValidator
 
-SHORT_DIGEST: Final = 19
-"""Shows so much of a digest where people tell versions apart: `sha256:` and twelve digits."""
+WIDTHS: Final = (24, 29, 20, 22, 60)
+"""Bound the columns of a list: of a digest, people see `sha256:` and twelve digits."""
 
 
 def opened_library(parsed: argparse.Namespace) -> tuple[Settings, Library]:
@@ -53,7 +53,8 @@ def show_all(parsed: argparse.Namespace) -> int:
     elif not found:
         sys.stdout.write("No script is kept.\n")
     else:
-        lines = [_line("NAME", "STATE", "VERSION", "APPROVED", "DESCRIPTION"), *map(_line_of, found)]
+        rows = [("NAME", "STATE", "VERSION", "APPROVED", "DESCRIPTION"), *map(_row, found)]
+        lines = ("  ".join(map(cell, row, WIDTHS)).rstrip() for row in rows)
         write_data("".join(f"{harmless(line)}\n" for line in lines))
     return EXIT_OK
 
@@ -61,12 +62,14 @@ def show_all(parsed: argparse.Namespace) -> int:
 def approve(parsed: argparse.Namespace) -> int:
     """Shows what is new in a script, and lets it in when a person says yes. Raises BadScript, UsageError."""
     _, library = opened_library(parsed)
-    script, before = library.file(parsed.name), library.approved(parsed.name)
-    lines = difference(before, script)
+    script, before = library.file(parsed.name), library.approvals.get(parsed.name)
+    old = "" if before is None else before.script.text
+    names = ("(nothing is approved)" if before is None else f"{script.name} approved", f"{script.name} file")
+    lines = [*difflib.unified_diff(old.split("\n"), script.text.split("\n"), *names, lineterm="")]
     if not lines:
         sys.stdout.write(f"{script.name} is approved already: {script.digest}\n")
         return EXIT_OK
-    write_data("".join(lines))
+    write_data("".join(f"{spelled_out(line)}\n" for line in lines))
     sys.stdout.write(f"\n{script.name} would be {script.digest}\n")
     if parsed.digest is not None and parsed.digest != script.digest:
         raise UsageError(f"--digest names another version: this one is {script.digest}")
@@ -79,7 +82,7 @@ def approve(parsed: argparse.Namespace) -> int:
             sys.stdout.write("Nothing was approved.\n")
             return EXIT_NO
     # This very text, whatever the file is by now.
-    library.approve(script)
+    library.approvals.approve(script)
     sys.stdout.write(f"approved {script.name}\n")
     return EXIT_OK
 
@@ -88,10 +91,7 @@ def remove(parsed: argparse.Namespace) -> int:
     """Takes the approvals of scripts back. Raises BadScript: One has none."""
     _, library = opened_library(parsed)
     for name in parsed.names:
-        if not library.remove(name):
-            raise BadScript(
-                f"No version of {name} is approved.", hint="`cellblock scripts list` shows those that are."
-            )
+        library.approvals.remove(name)
         sys.stdout.write(f"{name} does not run any more; its file stays\n")
     return EXIT_OK
 
@@ -106,7 +106,7 @@ def run_saved(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     if parsed.grants is not None:
         raise UsageError("a kept script has grants of its own; leave --grants out")
     settings, library = opened_library(parsed)
-    approval = library.approved(parsed.saved)
+    approval = library.approvals.get(parsed.saved)
     if approval is None:
         raise BadScript(
             f"No version of {parsed.saved} is approved here.",
@@ -129,8 +129,7 @@ def run_version(
 ) -> Coroutine[Any, Any, int]:
     """Returns what runs a kept script, within its own grants, and holds its result against its schema."""
     parsed.script = f"{script.name}{SUFFIX}"
-    grants = script.grant.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return run_script(parsed, settings.for_one_run(), code, grants, output=script.output)
+    return run_script(parsed, settings.for_one_run(), code, script.grants, output=script.header.output)
 
 
 async def save(parsed: argparse.Namespace) -> int:
@@ -142,14 +141,13 @@ async def save(parsed: argparse.Namespace) -> int:
     """
     check_name(parsed.name)
     settings, library = opened_library(parsed)
-    parameters = dict(map(_parameter, parsed.param))
-    written: tuple[str, dict[str, Any]] | None = None
+    given, code = dict(map(_parameter, parsed.param)), None
     if parsed.input is None:
         recording, _ = recording_of(parsed, parsed.source)
-    elif parameters:
+    elif given:
         raise UsageError("--param is for literals of a run; a script with --input has its parameters already")
     else:
-        code, given = written = read_script(parsed.source), read_object(parsed.input, "--input")
+        code, given = read_script(parsed.source), read_object(parsed.input, "--input")
         trial = format_script(parsed.name, Header(description="?", input=input_schema(given)), code)
         wanted = argparse.Namespace(**{**vars(parsed), "script": parsed.source, **NO_OPTIONS})
         journal = Journal()
@@ -158,16 +156,17 @@ async def save(parsed: argparse.Namespace) -> int:
             say("nothing is kept: the script failed")
             return exit_code
         recording = journal.snapshot()
-    named = {call.server for call in recording.calls if call.kind == "call"}
-    catalog, _ = await catalog_of(settings, sorted(named))
-    script = await keep(
+    catalog, _ = await catalog_of(
+        settings, sorted({call.server for call in recording.calls if call.kind == "call"})
+    )
+    script = keep(
         library,
         settings,
         catalog,
         recording,
         parsed.name,
-        parameters=parameters,
-        written=written,
+        parameters=given,
+        code=code,
         description=parsed.description or "",
         replace=parsed.replace,
     )
@@ -192,19 +191,11 @@ def _parameter(text: str) -> tuple[str, Any]:
         return name, literal
 
 
-def difference(before: Approval | None, script: KeptScript) -> list[str]:
-    """Returns the lines in which a version differs from the approved one, as a unified difference, safe to show."""
-    old = "" if before is None else before.script.text
-    names = ("(nothing is approved)" if before is None else f"{script.name} approved", f"{script.name} file")
-    lines = difflib.unified_diff(old.split("\n"), script.text.split("\n"), *names, lineterm="")
-    return [f"{spelled_out(line)}\n" for line in lines]
-
-
 def state_of(library: Library, name: str) -> dict[str, Any]:
     """Returns what is known of a script, as JSON data."""
     approval, script, why = None, None, ""
     try:
-        approval = library.approved(name)
+        approval = library.approvals.get(name)
         script = library.file(name) if name in library.files() else None
     except BadScript as error:
         why = str(error)
@@ -217,27 +208,21 @@ def state_of(library: Library, name: str) -> dict[str, Any]:
     else:
         state = "approved" if approval.script.digest == script.digest else "changed since it was approved"
     shown = script or (approval.script if approval else None)
-    said = {"name": name, "state": state, "description": shown.header.description if shown else why}
+    said: dict[str, Any] = {
+        "name": name,
+        "state": state,
+        "description": shown.header.description if shown else why,
+    }
     if script is not None:
         said["digest"] = script.digest
     if approval is not None:
-        approved = {
-            "digest": approval.script.digest,
-            "by": approval.by,
-            "at": approval.at,
-            "before": approval.before,
-        }
-        said |= {"approved": approved}
+        told = {"digest": approval.script.digest, "by": approval.by}
+        said["approved"] = {**told, "at": approval.at, "before": approval.before}
     return said
 
 
-def _line_of(found: dict[str, Any]) -> str:
+def _row(found: dict[str, Any]) -> tuple[str, ...]:
     approved: dict[str, Any] = found.get("approved", {})
     by = f"{time.strftime('%Y-%m-%d', time.localtime(approved['at']))} {approved['by']}" if approved else ""
     digest = str(found.get("digest", approved.get("digest", "")))
-    return _line(found["name"], found["state"], digest[:SHORT_DIGEST], by, found["description"])
-
-
-def _line(*values: str) -> str:
-    widths = (24, 29, SHORT_DIGEST, 22, 60)
-    return "  ".join(cell(value, width) for value, width in zip(values, widths, strict=True)).rstrip()
+    return found["name"], found["state"], digest, by, found["description"]

@@ -1,46 +1,140 @@
-"""Makes a kept script of a run that was recorded: its parameters, its schemas, and the tools that it may call."""
+"""Makes a kept script of a run that was recorded: its parameters, its schemas, and the tools that it may call. For the
+command line, for programs, for the dashboard, and for agents, who only propose."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import re
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from tree_sitter import Node
 
-from cellblock.base.errors import shorten
+from cellblock.base.errors import CellblockError, InvalidRequest, shorten
 from cellblock.base.json import is_array, is_object
+from cellblock.base.redaction import Redactor
 from cellblock.base.settings.policy import Grant
+from cellblock.base.settings.settings import Settings
 from cellblock.base.visible import visible
+from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
-from cellblock.record.scripts.script_file import OPENING, BadScript, Header, schema_digest
+from cellblock.record.scripts.library import Library, Trial
+from cellblock.record.scripts.script_file import (
+    OPENING,
+    BadScript,
+    Header,
+    KeptScript,
+    parsed,
+    schema_digest,
+)
+from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.grants import effect_of
-from cellblock.script.imports import PARSE_BOUND_SECONDS
+from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.script.slips import unfenced
-from cellblock.script.trees import field, parse
+from cellblock.script.trees import field
 from cellblock.tools.catalog.model import Catalog, ToolEntry
+from cellblock.tools.catalog.modules import server_of
 
 MAX_SHAPE_DEPTH: Final = 6
 """Bounds how deep a schema goes that is made of a value: what is deeper may be anything."""
 
-_SERVERS: Final = "@codemode/servers/"
+_TYPES: Final = {bool: "boolean", int: "number", float: "number", str: "string"}
 _COMMENT: Final = re.compile(r"\s*(?://|/\*+)\s*([^\n*]+)")
 _LITERALS: Final = frozenset(("string", "number", "true", "false", "null"))
+_KEYED: Final = frozenset(("pair", "method_definition", "public_field_definition"))
 _OWN_INPUT: Final = re.compile(r"(?<![\w$.])input(?![\w$])")
 
 
-def code_of(recording: Recording) -> str:
-    """Returns the script of a recording that can be kept. Raises BadScript."""
-    code = unfenced(recording.code)
-    if code.startswith(OPENING):
-        raise BadScript("The run is one of a kept script.", hint="It is kept already; edit its file.")
-    if recording.response is None or any(
-        one.get("severity") == "error" for one in recording.response.get("diagnostics", ())
-    ):
-        raise BadScript("The run did not end well.", hint="Keep one that did.")
-    return code
+def save(
+    library: Library,
+    settings: Settings,
+    catalog: Catalog,
+    recording: Recording,
+    name: str,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    code: str | None = None,
+    description: str = "",
+    replace: bool = False,
+    proposed: bool = False,
+) -> KeptScript:
+    """Keeps the script of a run: as a file, which nobody has approved yet, and with the recording as its test. Blocks.
+
+    Args:
+        library: Keeps it.
+        settings: Have secrets, none of which may be in the file.
+        catalog: The servers as they are now.
+        recording: The run.
+        name: The script's name.
+        parameters: Literals of it that become its input, by name; with `code`, its input in that run.
+        code: The script itself, where it was written for an input.
+        description: Says what it does; empty: its first comment does.
+        replace: Whether it may take the place of another script.
+        proposed: Whether a client proposes it: there is less room for those.
+
+    Raises:
+        BadScript: It cannot be kept.
+        ConfigError: No folder of kept scripts is set.
+    """
+    given = dict(parameters or {})
+    if code is None:
+        code = unfenced(recording.code)
+        if code.startswith(OPENING):
+            raise BadScript("The run is one of a kept script.", hint="It is kept already; edit its file.")
+        if recording.response is None or any(
+            one.get("severity") == "error" for one in recording.response.get("diagnostics", ())
+        ):
+            raise BadScript("The run did not end well.", hint="Keep one that did.")
+        code = with_parameters(code, given)
+    header, schemas = header_of(recording, code, catalog, given, description)
+    if any(Redactor(server).text(code) != code for server in settings.servers.values()):
+        raise BadScript(
+            "The script has a secret of the configuration.", hint="Let a server add it, and run it again."
+        )
+    if proposed:
+        library.check_room()
+    return library.write(name, header, code, Trial(recording, given, schemas), replace=replace)
+
+
+async def proposed(
+    request: Mapping[str, Any],
+    caller: Caller,
+    may: Collection[str],
+    run: Callable[..., Awaitable[RunResponse]],
+    keep: Callable[[Recording, str], Awaitable[str]],
+) -> RunResponse:
+    """Runs a request that proposes its script, and keeps it for a person to look at where it ends well.
+
+    Args:
+        request: Has `propose`, a name.
+        caller: Whose it is.
+        may: The clients that may propose.
+        run: Runs it, in a journal.
+        keep: Keeps the script of a recording.
+
+    Raises:
+        InvalidRequest: The client may not, or the name is none.
+    """
+    if caller.grantee.principal not in may:
+        raise InvalidRequest(
+            "This client may not propose scripts.", hint="Leave `propose` out, or tell the user."
+        )
+    name, journal = request["propose"], Journal()
+    response = await run(request, caller, journal=journal)
+    if not response.ok:
+        return response
+    told = Diagnostic(
+        severity="info", code="SCRIPT_PROPOSED", message=f"{name} waits for the user's approval."
+    )
+    try:
+        await keep(await asyncio.to_thread(journal.snapshot), name)
+    except (CellblockError, ValueError) as error:
+        told = Diagnostic(
+            severity="warning", code="SCRIPT_NOT_PROPOSED", message=f"{name} is not kept: {error}"
+        )
+    return response.model_copy(update={"diagnostics": [*response.diagnostics, told]})
 
 
 def header_of(
@@ -62,9 +156,8 @@ def header_of(
     Raises:
         BadScript: A server that it calls is not connected, or its request's grants cannot be kept.
     """
-    entries = {
-        name: _entry(catalog, name) for name in sorted({*_called(recording), *_imported(code, catalog)})
-    }
+    called = {call.name for call in recording.calls if call.kind == "call"}
+    entries = {name: _entry(catalog, name) for name in sorted({*called, *_imported(code, catalog)})}
     try:
         for call in recording.calls:
             for part in (call.input or b"{}", call.answer) if call.kind == "call" and call.ok else ():
@@ -101,7 +194,7 @@ def with_parameters(code: str, parameters: Mapping[str, Any]) -> str:
             "The script has an `input` of its own.", hint="Call that otherwise, run it again, and keep that."
         )
     source = code.encode()
-    found = [(node, value) for node in _walk(_tree(code)) if (value := _value(node)) is not _NO_VALUE]
+    found = [*_literals(parsed(code))]
     edits: dict[int, tuple[int, bytes]] = {}
     for name, wanted in parameters.items():
         if re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,63}", name) is None or name == "__proto__":
@@ -115,86 +208,65 @@ def with_parameters(code: str, parameters: Mapping[str, Any]) -> str:
                 hint="Write it as JSON, as in the script.",
             )
         edits |= {node.start_byte: (node.end_byte, f"input.{name}".encode()) for node in same}
-    for start in sorted(edits, reverse=True):
-        end, text = edits[start]
+    for start, (end, text) in sorted(edits.items(), reverse=True):
         source = source[:start] + text + source[end:]
     return source.decode()
 
 
 def input_schema(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the schema of inputs like one: with these names, and no others."""
-    properties = {name: schema_of(value) for name, value in given.items()}
-    named = {"properties": properties, "required": list(given)} if given else {}
-    return {"type": "object", **named, "additionalProperties": False}
+    named = {**schema_of(given), "required": list(given)} if given else {"type": "object"}
+    return {**named, "additionalProperties": False}
 
 
 def schema_of(value: Any, depth: int = 0) -> dict[str, Any]:
     """Returns a schema of values like one, which says no more than one value shows: kinds, and names that may be."""
     if value is None or depth >= MAX_SHAPE_DEPTH:
         return {}
-    if isinstance(value, bool):
-        return {"type": "boolean"}
-    if isinstance(value, int | float):
-        return {"type": "number"}
-    if isinstance(value, str):
-        return {"type": "string"}
+    if is_object(value):
+        return {
+            "type": "object",
+            "properties": {key: schema_of(one, depth + 1) for key, one in value.items()},
+        }
     if is_array(value):
         items = [schema_of(one, depth + 1) for one in value]
         same = items and all(one == items[0] for one in items)
         return {"type": "array", "items": items[0]} if same else {"type": "array"}
-    return {"type": "object", "properties": {key: schema_of(one, depth + 1) for key, one in value.items()}}
+    return {"type": _TYPES[type(value)]}
 
 
 # ---- inside ------------------------------------------------------------------------------------------
 
 
-def _called(recording: Recording) -> Iterator[str]:
-    return (call.name for call in recording.calls if call.kind == "call")
-
-
 def _imported(code: str, catalog: Catalog) -> Iterator[str]:
     """Yields the tools that a script imports by their names."""
-    for statement in _tree(code).children:
-        module = field(statement, "source") if statement.type == "import_statement" else None
-        server_id = "" if module is None else _text(module)[1:-1].removeprefix(_SERVERS)
-        server = catalog.servers.get(server_id)
-        if module is None or server is None or _text(module)[1:-1] == server_id:
-            continue
-        for clause in statement.children:
-            for named in clause.children:
-                for one in named.children:
-                    name = field(one, "name") if one.type == "import_specifier" else None
-                    if name is not None and (tool := server.by_export.get(_text(name))) is not None:
-                        yield f"{server_id}.{tool.tool_name}"
+    for statement in parsed(code).children:
+        server = server_of(catalog, _text(field(statement, "source"))[1:-1])
+        exports: Mapping[str, ToolEntry] = {} if server is None else server.by_export
+        for named in _walk(*statement.children):
+            tool = exports.get(_text(field(named, "name")))
+            if server is not None and tool is not None and named.type == "import_specifier":
+                yield f"{server.server_id}.{tool.tool_name}"
 
 
-def _tree(code: str) -> Node:
-    until = time.thread_time() + PARSE_BOUND_SECONDS
-    return parse(code.encode(), typescript=True, is_late=lambda: time.thread_time() > until)
-
-
-def _text(node: Node) -> str:
-    return node.text.decode() if node.text else ""
+def _text(node: Node | None) -> str:
+    return node.text.decode() if node and node.text else ""
 
 
 def _entry(catalog: Catalog, name: str) -> ToolEntry:
     server_id, _, tool_name = name.partition(".")
     server = catalog.servers.get(server_id)
-    known = () if server is None else (*server.tools, *((server.reads,) if server.reads else ()))
-    for tool in known:
-        if tool.tool_name == tool_name:
-            return tool
-    raise BadScript(
-        f"The script calls {shorten(name)}, which is not there now, so its schema cannot be kept.",
-        hint="Keep it while its servers are connected.",
-    )
+    tool = None if server is None else server.tool(tool_name)
+    if tool is None:
+        raise BadScript(
+            f"The script calls {shorten(name)}, which is not there now, so its schema cannot be kept.",
+            hint="Keep it while its servers are connected.",
+        )
+    return tool
 
 
-_NO_VALUE: Final = object()
-
-
-def _walk(root: Node) -> Iterator[Node]:
-    nodes = [root]
+def _walk(*roots: Node) -> Iterator[Node]:
+    nodes = [*roots]
     while nodes:
         node = nodes.pop()
         yield node
@@ -202,24 +274,19 @@ def _walk(root: Node) -> Iterator[Node]:
             nodes += node.children
 
 
-def _value(node: Node) -> Any:
-    """Gives the value of a literal that an expression can stand for."""
-    parent = node.parent
-    if (
-        node.type not in _LITERALS
-        or parent is None
-        or parent.type in ("expression_statement", "literal_type")
-    ):
-        return _NO_VALUE
-    if parent.type in ("pair", "method_definition", "public_field_definition") and node == field(
-        parent, "key"
-    ):
-        return _NO_VALUE
-    text = _text(node)
-    if text[:1] == "'":
-        text = '"' + text[1:-1].replace('"', '\\"').replace("\\'", "'") + '"'
-    try:
-        value: object = json.loads(text)
-    except ValueError:
-        return _NO_VALUE
-    return value if not is_object(value) else _NO_VALUE
+def _literals(root: Node) -> Iterator[tuple[Node, Any]]:
+    """Yields the literals that an expression can stand for, with their values."""
+    for node in _walk(root):
+        parent = node.parent
+        if (
+            node.type not in _LITERALS
+            or parent is None
+            or parent.type in ("expression_statement", "literal_type")
+            or (parent.type in _KEYED and node == field(parent, "key"))
+        ):
+            continue
+        text = _text(node)
+        if text[:1] == "'":
+            text = '"' + text[1:-1].replace('"', '\\"').replace("\\'", "'") + '"'
+        with contextlib.suppress(ValueError):
+            yield node, json.loads(text)

@@ -16,16 +16,17 @@ from hashlib import sha256
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from tree_sitter import Node
 
 from cellblock.base.errors import CellblockError, Fault, shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import EXACTLY, MAX_PATTERNS, Grant
 from cellblock.base.settings.problems import of_validation
-from cellblock.base.visible import visible
+from cellblock.base.visible import DATA, MAPS, TEXTS, visible
 from cellblock.script.imports import PARSE_BOUND_SECONDS
-from cellblock.script.trees import parse as parse_tree
+from cellblock.script.trees import parse
 from cellblock.tools.catalog.model import JsonSchema, ToolEntry
-from cellblock.tools.catalog.naming import FURTHER_RESERVED, RESERVED_WORDS
+from cellblock.tools.catalog.naming import FURTHER_RESERVED, RESERVED_WORDS, SCRIPT_NAME
 from cellblock.tools.upstream.definitions import canonical, digest
 
 SUFFIX: Final = ".ts"
@@ -41,7 +42,8 @@ OPENING: Final = (
 )
 CLOSING: Final = "\n*/\n"
 
-_NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+
+_NAME: Final = re.compile(rf"(?=.{{1,64}}\Z){SCRIPT_NAME}")
 
 
 class BadScript(CellblockError):
@@ -106,7 +108,7 @@ class KeptScript:
     @cached_property
     def digest(self) -> str:
         """Names this version: any other text has another one."""
-        return digest_of(self.text)
+        return f"sha256:{sha256(self.text.encode()).hexdigest()}"
 
     @property
     def code(self) -> str:
@@ -114,19 +116,11 @@ class KeptScript:
         return self.text[self.body_at :]
 
     @property
-    def grant(self) -> Grant:
-        """Gives what it may call: its tools by their very names, and what its grants leave of them."""
-        return self.header.grants.model_copy(update={"tools": [EXACTLY + tool for tool in self.header.tools]})
-
-    @property
-    def output(self) -> JsonSchema:
-        """Gives the JSON Schema of its result."""
-        return self.header.output
-
-    @property
-    def has_input(self) -> bool:
-        """Says whether the script is given an `input`."""
-        return bool(self.header.input.get("properties"))
+    def grants(self) -> dict[str, Any]:
+        """Gives what it may call, as a request has it: its tools by their very names, and what its grants leave of
+        them."""
+        own = self.header.grants.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        return {**own, "tools": [EXACTLY + tool for tool in self.header.tools]}
 
     def with_input(self, value: Mapping[str, Any]) -> str:
         """Gives what runs: the file, with its input as a constant behind its first imports, on their line.
@@ -134,7 +128,7 @@ class KeptScript:
         Raises:
             BadScript: The input is too large.
         """
-        if not self.has_input:
+        if not self.header.input.get("properties"):
             return self.text
         given = json.dumps(value, allow_nan=False)
         if len(given) > MAX_INPUT_BYTES:
@@ -144,39 +138,28 @@ class KeptScript:
             )
         # In a literal, this key would set the prototype.
         literal = f"JSON.parse({json.dumps(given)})" if "__proto__" in given else given
-        at = self._input_at
-        return f"{self.text[:at]} const input = {literal};{self.text[at:]}"
-
-    @cached_property
-    def _input_at(self) -> int:
-        source = self.text.encode()
-        until = time.thread_time() + PARSE_BOUND_SECONDS
-        at = self.body_at - 1
-        for node in parse_tree(source, typescript=True, is_late=lambda: time.thread_time() > until).children:
+        source, at = self.text.encode(), self.body_at - 1
+        for node in parsed(self.text).children:
             if node.type == "import_statement":
                 at = len(source[: node.end_byte].decode())
             elif node.type != "comment":
                 break
         # A statement may end with its line alone.
-        return at
+        return f"{self.text[:at]} const input = {literal};{self.text[at:]}"
 
 
-def digest_of(text: str) -> str:
-    """Names a version of a kept script by all its bytes."""
-    return f"sha256:{sha256(text.encode()).hexdigest()}"
+def parsed(code: str) -> Node:
+    """Returns the tree of a script. Raises ValueError: It takes too long."""
+    until = time.thread_time() + PARSE_BOUND_SECONDS
+    return parse(code.encode(), typescript=True, is_late=lambda: time.thread_time() > until)
 
 
 def schema_digest(tool: ToolEntry) -> str:
     """Names what a tool takes and gives, whatever is said of it."""
-    schemas = {"input": tool.input_schema, "output": tool.output_schema}
-    return digest(canonical(pruned(schemas, _WORDS)))
+    return digest(canonical(pruned({"input": tool.input_schema, "output": tool.output_schema}, _WORDS)))
 
 
-_WORDS: Final = frozenset(
-    ("title", "description", "$comment", "examples", "example", "default", "deprecated")
-)
-_NAMES: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
-_VALUES: Final = frozenset(("enum", "const"))
+_WORDS: Final = TEXTS | {"examples", "example", "default", "deprecated"}
 
 
 def pruned(schema: Any, without: Collection[str], *, closed: bool = False, names: bool = False) -> Any:
@@ -194,8 +177,8 @@ def pruned(schema: Any, without: Collection[str], *, closed: bool = False, names
         return schema
     made = {
         key: value
-        if key in _VALUES and not names
-        else pruned(value, without, closed=closed, names=key in _NAMES and not names)
+        if key in DATA and not names
+        else pruned(value, without, closed=closed, names=key in MAPS and not names)
         for key, value in schema.items()
         if names or key not in without
     }
@@ -234,15 +217,14 @@ def read_script(name: str, data: bytes) -> KeptScript:
     head = text[len(OPENING) : end]
     if "*/" in head:
         raise _bad(name, "has a header that ends before its JSON does", "Write `*\\/` in its texts.")
-    header = _header(name, head)
-    return KeptScript(name, text, header, end + len(CLOSING))
+    return KeptScript(name, text, _header(name, head), end + len(CLOSING))
 
 
 def _header(name: str, head: str) -> Header:
     try:
-        found = json.loads(head, object_pairs_hook=_once, parse_constant=_once)
-        # Half a character, which JSON may name, is none to whoever is told of the script.
-        json.dumps(found, ensure_ascii=False).encode()
+        found = json.loads(head, object_pairs_hook=_once)
+        # Half a character, which JSON may name, is none to whoever is told of the script, and NaN is no JSON.
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise _bad(name, f"has a header that is no JSON ({error})") from None
     try:
@@ -258,10 +240,8 @@ def _header(name: str, head: str) -> Header:
     return header
 
 
-def _once(pairs: Any) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Makes an object of its members: of two with one name, a reader would see one and we the other."""
-    if isinstance(pairs, str):
-        raise ValueError(f"{pairs} is no JSON")  # noqa: TRY004 - of a file
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name comes twice in one object")

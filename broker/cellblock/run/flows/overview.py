@@ -9,7 +9,7 @@ from cellblock.base.errors import first_few
 from cellblock.base.settings.policy import PolicySettings
 from cellblock.base.settings.server import ServerConfig
 from cellblock.run.flows.rules import FlowRules
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog
 from cellblock.tools.upstream.definitions import shown
 
 MAX_NAMED: Final = 5
@@ -22,7 +22,7 @@ def overview(settings: PolicySettings, servers: Mapping[str, ServerConfig], cata
     untrusted, private, sends = list[str](), list[str](), list[str]()
     lines: list[str] = []
     for server_id, server in catalog.servers.items():
-        flows = [(tool.tool_name, rules.of(server, tool)) for tool in _tools(server)]
+        flows = [(tool.tool_name, rules.of(server, tool)) for tool in server.callable]
         told = [shown(name) for name, flow in flows if flow.sink is None]
         sources = sorted({flow.said_by for _, flow in flows})
         if any(not flow.result().trusted for _, flow in flows):
@@ -41,7 +41,3 @@ def overview(settings: PolicySettings, servers: Mapping[str, ServerConfig], cata
             f"({first_few(private, MAX_NAMED)}), and tell everybody ({first_few(sends, MAX_NAMED)}); {on}."
         )
     return lines
-
-
-def _tools(server: ServerEntry) -> list[ToolEntry]:
-    return [*server.tools, *([] if server.reads is None else [server.reads])]

@@ -251,7 +251,7 @@ class Counts:
         found: dict[str, Counted] = {}
         (unsure, sent), self._unsure = self._unsure, ("", 0)
         try:
-            was_added = sent > 0 and rows.came_through()
+            was_added = sent > 0 and rows.database.came_through()
         except Away:
             self._unsure = unsure, sent
             raise

@@ -221,9 +221,10 @@ def idle_patterns(settings: PolicySettings, catalog: Catalog) -> Iterator[Fault]
         server = catalog.servers.get(server_id)
         if server is None or not server.tools or not wanted or "/" in wanted:
             continue
-        tools = (*server.tools, *([server.reads] if server.reads else []))
-        if server.withheld_as(wanted) is None and not any(fits(pattern, server_id, tool) for tool in tools):
-            near = nearest_names(wanted, [tool.tool_name for tool in tools], 1)
+        if server.withheld_as(wanted) is None and not any(
+            fits(pattern, server_id, tool) for tool in server.callable
+        ):
+            near = nearest_names(wanted, [tool.tool_name for tool in server.callable], 1)
             hint = did_you_mean(near, "Take it out, or correct it.")
             yield Fault(place, (*path, *where), f"{server_id} has no such tool", hint, at_key)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import secrets
 import time
 from typing import Final
-from urllib.parse import urlsplit
 
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata
 
@@ -38,12 +37,7 @@ class Identity:
     """
 
     def __init__(self, settings: OAuthSettings, verifier: JwtVerifier) -> None:
-        self._settings, self._verifier = settings, verifier
-
-    @property
-    def host(self) -> str:
-        """Names the issuer's host, for people."""
-        return urlsplit(self._settings.issuer).netloc
+        self.settings, self._verifier = settings, verifier
 
     async def begin(self, store: Store, server: str, redirect_uri: str, bound_to: str, *, lasts: bool) -> str:
         """Returns the URL at which somebody says who they are who wants to log in to a server; what comes of it is
@@ -52,8 +46,8 @@ class Identity:
         Raises:
             LoginError: The issuer cannot be asked.
         """
-        nonce, issuer = secrets.token_urlsafe(32), self._settings.issuer
-        client = OAuthClientInformationFull(client_id=self._settings.client_id or "", issuer=issuer)
+        nonce, issuer = secrets.token_urlsafe(32), self.settings.issuer
+        client = OAuthClientInformationFull(client_id=self.settings.client_id or "", issuer=issuer)
         metadata = await self._metadata()
         login = LoginRecord(server_url=issuer, client=client, server_metadata=metadata)
         lasting = lasts and OFFLINE in (metadata.scopes_supported or ())
@@ -69,7 +63,7 @@ class Identity:
             LoginError: It says nothing, nothing to us, or nothing of this login.
             ConfigError: The client's secret cannot be read.
         """
-        secret, metadata = secret_of(self._settings.client_secret), begun.login.server_metadata
+        secret, metadata = secret_of(self.settings.client_secret), begun.login.server_metadata
         methods = (metadata and metadata.token_endpoint_auth_methods_supported) or [BASIC]
         method = (BASIC if BASIC in methods else "client_secret_post") if secret else "none"
         # The secret is not written down between the two halves.
@@ -81,7 +75,7 @@ class Identity:
         except Refused as error:
             said = f"The identity provider does not say who you are: {error.message}."
             raise LoginError(said, hint=error.hint) from None
-        client_id = self._settings.client_id or ""
+        client_id = self.settings.client_id or ""
         claims = await self._verifier.claims(tokens.access_token, client_id)
         # To nobody else, and for this login (OpenID Connect Core, section 3.1.3.7).
         if (
@@ -96,7 +90,7 @@ class Identity:
         return login.model_copy(update=known).with_tokens(tokens)
 
     async def _metadata(self) -> OAuthMetadata:
-        issuer = self._settings.issuer
+        issuer = self.settings.issuer
         metadata = await metadata_of(issuer, issuer)
         if metadata is None:
             raise LoginError(f"{issuer} has no metadata.", hint="Check http.oauth.issuer.")

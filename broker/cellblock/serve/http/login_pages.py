@@ -118,8 +118,8 @@ class LoginPages:
         try:
             if server == CALLBACK and "state" in request.query_params and request.method != "POST":
                 return await self._came_back(request)
-            self._target(server)
-            return await self._begun(request, server) if request.method == "POST" else self._form(server)
+            target = self._target(server)
+            return await self._begun(request, target) if request.method == "POST" else self._form(server)
         except Refused as refused:
             if refused.status_code != HTTPStatus.NOT_FOUND:
                 raise
@@ -130,11 +130,11 @@ class LoginPages:
             status = HTTPStatus.SERVICE_UNAVAILABLE if is_ours else HTTPStatus.BAD_REQUEST
             return _page(f"{error.message} {error.hint}", status=status)
 
-    async def _begun(self, request: Request, server: str) -> Response:
+    async def _begun(self, request: Request, target: LoginTarget) -> Response:
+        server, lasts = target.name, target.own.goes_by_identity
         if self._identity is not None:
             base, secret = self._base(request), self._secret(request)
             redirect_uri = f"{base}{SERVER_LOGINS}{CALLBACK}"
-            lasts = self._goes_by_identity(server)
             url = await self._identity.begin(self._store, server, redirect_uri, secret, lasts=lasts)
             return self._redirect(url, secret, base)
         principal = await self._principal(request)
@@ -149,7 +149,7 @@ class LoginPages:
             raise refusal(values.get("error", "no code"))
         if begun.nonce is not None and self._identity is not None:
             identity = await self._identity.proven(begun, values["code"])
-            if self._goes_by_identity(begun.server):
+            if self._target(begun.server).own.goes_by_identity:
                 return await self._entered(begun.server, identity)
             return await self._led(request, begun.server, identity.person)
         person = begun.login.person
@@ -173,9 +173,6 @@ class LoginPages:
         logger.info("%s has logged in to %s", person, server)
         return _page(f"{person} is logged in to {server}. You can close this page.")
 
-    def _goes_by_identity(self, server: str) -> bool:
-        return self._settings().cellblock.auth.for_server(server).goes_by_identity
-
     async def _led(self, request: Request, server: str, principal: str) -> Response:
         """Leads a browser to the login of a server, for a principal."""
         target = self._target(server, person_of(principal))
@@ -189,7 +186,7 @@ class LoginPages:
     def _form(self, server: str, wrong: str = "", status: int = HTTPStatus.OK) -> Response:
         field = ""
         if self._identity is not None:
-            who = f"First you say who you are at {self._identity.host}."
+            who = f"First you say who you are at {urlsplit(self._identity.settings.issuer).netloc}."
         elif self._verifier is None:
             who = "Everybody who uses this daemon uses this login."
         else:
@@ -226,7 +223,7 @@ class LoginPages:
         if self._origin is not None:
             return self._origin
         # One that is allowed: a guard has looked.
-        return origin_of((header(request.scope, b"host") or b"").decode("latin-1"), secure=self._secure)
+        return origin_at((header(request.scope, b"host") or b"").decode("latin-1"), secure=self._secure)
 
     def _cookie(self, request: Request) -> str:
         """Returns the secret that a browser has; empty where it has none, or several."""
@@ -246,13 +243,7 @@ class LoginPages:
         return response
 
 
-def origin_in(url: str) -> str:
-    """Returns the origin of a URL."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def origin_of(host: str, *, secure: bool) -> str:
+def origin_at(host: str, *, secure: bool) -> str:
     """Returns the origin of a `Host`: to other machines nothing goes without TLS, which may be a proxy's."""
     is_here = is_loopback(urlsplit(f"//{host}").hostname)
     return f"{'https' if secure or not is_here else 'http'}://{host}"

@@ -51,7 +51,7 @@ from cellblock.serve.http.guards import (
 )
 from cellblock.serve.http.identity import Identity
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
-from cellblock.serve.http.login_pages import LoginPages, origin_in, origin_of
+from cellblock.serve.http.login_pages import LoginPages, origin_at
 from cellblock.serve.http.logins import SERVER_LOGINS, Logins
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Pages, public_routes, signed_in
@@ -64,6 +64,7 @@ from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.serve.service import Context, RunService
 from cellblock.serve.splices import Splices
 from cellblock.serve.stdio.socket_front import Answer, SocketFront
+from cellblock.tools.upstream.auth.authority import origin_of
 
 logger = logging.getLogger("cellblock.serve")
 
@@ -201,7 +202,7 @@ class HttpFrontend:
             self._hosts = [*address.hosts(self.port), *settings.hosts]
             # A proxy in front has TLS, and browsers its name.
             proxied = [f"https://{host}" for host in settings.hosts]
-            proxied += [origin_in(settings.oauth.audience)] if settings.oauth is not None else []
+            proxied += [origin_of(settings.oauth.audience)] if settings.oauth is not None else []
             own = [f"{scheme}://{host}" for host in self._hosts]
             self._origins = [*own, *proxied, *settings.origins]
             self.base_url = f"{scheme}://{address.host}:{self.port}"
@@ -230,8 +231,8 @@ class HttpFrontend:
         who they are."""
         oauth, hosts = self._settings.oauth, [*self._settings.hosts, *self._hosts]
         if oauth is not None:
-            return None if oauth.client_id is None else origin_in(oauth.audience) + SERVER_LOGINS
-        return origin_of(hosts[0], secure=self._options.tls_cert is not None) + SERVER_LOGINS
+            return None if oauth.client_id is None else origin_of(oauth.audience) + SERVER_LOGINS
+        return origin_at(hosts[0], secure=self._options.tls_cert is not None) + SERVER_LOGINS
 
     def stop(self) -> None:
         """Begins to drain: nothing new is taken, and what is in flight has its bound to end."""
@@ -479,7 +480,7 @@ class HttpFrontend:
         identity = Identity(oauth, verifier) if oauth and isinstance(verifier, JwtVerifier) else None
         rates = RateLimit(login_pages.REQUESTS_PER_SECOND, login_pages.BURST).check
         guard = [Middleware(Guarded, own_site, rates), Middleware(Seen, self._activity)]
-        origin = None if oauth is None else origin_in(oauth.audience)
+        origin = None if oauth is None else origin_of(oauth.audience)
         secure = self._options.tls_cert is not None
         return LoginPages(settings, service.store, verifier, identity, origin, secure=secure).routes(guard)
 

@@ -23,7 +23,6 @@ from cellblock.base.tasks import in_background
 from cellblock.serve.mcp import skills
 from cellblock.serve.mcp.front import INITIALIZED, Front, Handler, stdio_owner
 from cellblock.serve.mcp.manual import instructions
-from cellblock.serve.mcp.skills import GetSkillParams
 from cellblock.serve.mcp.task_models import EXTENSION, TaskParams, UpdateTaskParams
 from cellblock.serve.mcp.tool_name import tool_names
 from cellblock.serve.service import Context, OwnerOf, RunService
@@ -71,7 +70,8 @@ scripts."""
 
 SKILL_METHODS: Final[dict[str, type[types.RequestParams]]] = {
     "skills/list": types.PaginatedRequestParams,
-    "skills/get": GetSkillParams,
+    # What names a resource names a skill.
+    "skills/get": types.ReadResourceRequestParams,
 }
 """Maps the methods of the Skills extension to their parameters; `proxy` has no skills either."""
 

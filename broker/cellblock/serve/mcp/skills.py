@@ -24,12 +24,6 @@ FILE: Final = "/SKILL.md"
 MARKDOWN: Final = "text/markdown"
 
 
-class GetSkillParams(types.RequestParams):
-    """Describes the parameters of `skills/get`."""
-
-    uri: str
-
-
 class SkillList(types.PaginatedResult, types.CacheableResult):
     """Describes the result of `skills/list`."""
 
@@ -52,11 +46,9 @@ def one_skill(catalog: Catalog, uri: str) -> OneSkill:
     return OneSkill(skill=_entry(uri, _tool(catalog, uri)))
 
 
-def read_skill(catalog: Catalog, uri: str) -> types.ReadResourceResult:
+def skill_text(catalog: Catalog, uri: str) -> str:
     """Returns the text of a skill. Raises MCPError: There is none."""
-    text = _text(_tool(catalog, uri))
-    contents = types.TextResourceContents(uri=uri, mime_type=MARKDOWN, text=text)
-    return types.ReadResourceResult(contents=[contents])
+    return _text(_tool(catalog, uri))
 
 
 def skill_resources(catalog: Catalog) -> list[types.Resource]:
@@ -69,8 +61,7 @@ def skill_resources(catalog: Catalog) -> list[types.Resource]:
 
 
 def _skills(catalog: Catalog) -> dict[str, ToolEntry]:
-    scripts = next((one for one in catalog.servers.values() if one.is_scripts), None)
-    tools = scripts.tools if scripts else ()
+    tools = [tool for server in catalog.servers.values() if server.is_scripts for tool in server.tools]
     return {f"{SCHEME}{_frontmatter(tool)['name']}{FILE}": tool for tool in tools}
 
 
@@ -90,9 +81,8 @@ def _frontmatter(tool: ToolEntry) -> dict[str, str]:
 
 def _entry(uri: str, tool: ToolEntry) -> dict[str, Any]:
     body = _text(tool).encode()
-    digest = f"sha256:{sha256(body).hexdigest()}"
-    resources = [{"uri": uri, "digest": digest, "size": len(body)}]
-    return {"uri": uri, "frontmatter": _frontmatter(tool), "resources": resources}
+    file = {"uri": uri, "digest": f"sha256:{sha256(body).hexdigest()}", "size": len(body)}
+    return {"uri": uri, "frontmatter": _frontmatter(tool), "resources": [file]}
 
 
 def _text(tool: ToolEntry) -> str:

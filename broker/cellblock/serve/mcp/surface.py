@@ -37,14 +37,14 @@ from cellblock.serve.mcp.front import INITIALIZED, Front, Handler
 from cellblock.serve.mcp.list_changes import ListChanges
 from cellblock.serve.mcp.run_tool import RunTool
 from cellblock.serve.mcp.skills import (
+    MARKDOWN,
     SCHEME,
-    GetSkillParams,
     OneSkill,
     SkillList,
     one_skill,
-    read_skill,
     skill_list,
     skill_resources,
+    skill_text,
 )
 from cellblock.serve.mcp.task_models import Task
 from cellblock.serve.mcp.tasks import Tasks
@@ -265,7 +265,7 @@ class Surface:
         if kept is not None and uri.startswith(PREFIX):
             return await read_resource(kept, owner, uri)
         if uri.startswith(SCHEME):
-            return read_skill(self._front.catalog(context), uri)
+            return _text_resource(uri, MARKDOWN, skill_text(self._front.catalog(context), uri))
         await self._front.about_to_answer(context)
         known = self._front.known_catalog(context)
         await rendered_in_thread(known)
@@ -273,20 +273,23 @@ class Surface:
         if server is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}; list the resources first.")
         self._references.show(owner.client, known, Declared("", frozenset([server.server_id])))
-        contents = types.TextResourceContents(uri=uri, mime_type=DECLARATION_TYPE, text=text_of(server))
-        return types.ReadResourceResult(contents=[contents])
+        return _text_resource(uri, DECLARATION_TYPE, text_of(server))
 
     async def list_skills(self, context: Context, _params: Paged) -> SkillList:
         """Handles `skills/list`."""
         return skill_list(self._front.catalog(context))
 
-    async def get_skill(self, context: Context, params: GetSkillParams) -> OneSkill:
+    async def get_skill(self, context: Context, params: types.ReadResourceRequestParams) -> OneSkill:
         """Handles `skills/get`."""
-        return one_skill(self._front.catalog(context), params.uri)
+        return one_skill(self._front.catalog(context), str(params.uri))
 
     async def templates(self, _context: Context, _params: Paged) -> types.ListResourceTemplatesResult:
         """Handles `resources/templates/list`: who has resources is asked for templates, too."""
         return types.ListResourceTemplatesResult(resource_templates=[TEMPLATE] if self._front.kept else [])
+
+
+def _text_resource(uri: str, kind: str, text: str) -> types.ReadResourceResult:
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])
 
 
 SEARCH: Final = "search_tools"

@@ -145,6 +145,15 @@ class ServerEntry:
         """Says whether it has resources, and no tool at all."""
         return "resources" in self.capabilities and not self.tools and not self.withheld
 
+    @property
+    def callable(self) -> tuple[ToolEntry, ...]:
+        """Lists what scripts may call: its tools, and what reads its resources."""
+        return self.tools if self.reads is None else (*self.tools, self.reads)
+
+    def tool(self, name: str) -> ToolEntry | None:
+        """Gives what scripts may call by this name of the server's own."""
+        return next((tool for tool in self.callable if tool.tool_name == name), None)
+
     def withheld_as(self, name: str) -> Withheld | None:
         """Gives the tool of this name, or with this export name, that scripts are not given."""
         return next((tool for tool in self.withheld if name in (tool.name, tool.export_name)), None)

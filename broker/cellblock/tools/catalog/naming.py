@@ -13,8 +13,12 @@ from cellblock.base.visible import is_visible
 from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 
 LOCAL_SERVER: Final = "local"
-SCRIPTS_SERVER: Final = "scripts"
 """Holds the configuration name of the server made of Python tools."""
+
+SCRIPTS_SERVER: Final = "scripts"
+
+SCRIPT_NAME: Final = "[a-z][a-z0-9]*(?:_[a-z0-9]+)*"
+"""Matches the name of a kept script, which has at most 64 characters."""
 
 _RESERVED = """
 break case class const continue debugger default delete do else export extends false finally for function

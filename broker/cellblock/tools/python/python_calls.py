@@ -10,9 +10,8 @@ import logging
 import time
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
 from typing import Any, Final
-
-from mcp_types import CallToolResult
 
 from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, ConfigError, ScriptError, ToolCallError, ToolNotFound
@@ -138,19 +137,12 @@ class PythonCalls:
         tool = self.tools.get(name)
         if tool is None:
             raise ToolNotFound(f"There is no tool {name}.", hint="List the server's tools.")
-
-        async def call(arguments: Any) -> Any:
-            result = await self.call(tool, arguments, account)
-            if isinstance(result, RawJson):
-                return result
-            return ToolResult.of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-
-        return call
+        return partial(self.call, tool, account=account)
 
     async def call(
         self, tool: PythonTool, arguments: dict[str, Any], account: Account | None = None
-    ) -> RawJson | CallToolResult:
-        """Calls the function and gives its value as JSON, or as a `CallToolResult`.
+    ) -> RawJson | ToolResult:
+        """Calls the function and gives its value as JSON, or as a `ToolResult`.
 
         A call that takes too long ends here, and so does one in a thread that is cancelled: what cannot be stopped, or
         does not heed it, goes on without anyone waiting for it. An async function is called in the caller's task, and
@@ -161,7 +153,7 @@ class PythonCalls:
             ToolCallError: The function raised, took too long, or its value does not fit what it declares.
         """
         if tool.is_async:
-            work = _on_loop(tool, lambda: tool.invocation(arguments)(), self._most, account)
+            work = _on_loop(tool, partial(tool.called, arguments), self._most, account)
             return await self._bounded(tool, work, account)
         try:
             most = self._most
@@ -343,7 +335,7 @@ def _thread_call(tool: PythonTool, arguments: dict[str, Any], most: int, account
     serialisers too. What the function has other threads or processes do is on nobody's."""
     try:
         with Metered(account):
-            value = tool.invocation(arguments)()
+            value = tool.called(arguments)
             return value if inspect.isawaitable(value) else tool.result.encoded(value, most, small=False)
     except ScriptError:
         raise

@@ -8,7 +8,6 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -77,8 +76,8 @@ class PythonTool:
             self.name, export, self.description, self.annotations, self.input_schema, self.output_schema
         )
 
-    def invocation(self, arguments: dict[str, Any]) -> Callable[[], Any]:
-        """Gives the call that an input stands for, not yet made.
+    def called(self, arguments: dict[str, Any]) -> Any:
+        """Makes the call that an input stands for, and gives what the function gives.
 
         Raises:
             SchemaValidationError: The input does not fit the signature.
@@ -92,7 +91,7 @@ class PythonTool:
             raise self._refused(error, adapter, arguments) from None
         if self.input.whole is not None:
             value = {self.input.whole: value}
-        return partial(self.function, **value)
+        return self.function(**value)
 
     def _refused(
         self, error: ValidationError, adapter: TypeAdapter[Any], arguments: object
@@ -109,14 +108,16 @@ class PythonTool:
             **details,
         )
 
-    def _raw(self, arguments: dict[str, Any]) -> Callable[[], Any]:
+    def _raw(self, arguments: dict[str, Any]) -> Any:
         """Makes the call for a signature without a schema: positional-only parameters are given by name all the
         same."""
         function, keywords = self.function, dict(arguments)
         try:
             signature = inspect.signature(function)
         except (ValueError, TypeError):
-            return partial(function, **keywords)
+            signature = None
+        if signature is None:
+            return function(**keywords)
         positional = [
             keywords.pop(parameter.name)
             for parameter in signature.parameters.values()
@@ -132,7 +133,7 @@ class PythonTool:
                 expected=f"{self.name}{signature}",
                 received="object",
             ) from None
-        return partial(function, *positional, **keywords)
+        return function(*positional, **keywords)
 
 
 def read_tool(function: Callable[..., Any]) -> PythonTool:

@@ -19,6 +19,7 @@ from cellblock.base.redaction import safe_text
 from cellblock.tools.schemas.boxing import BOX_FIELD, BOX_KEY, boxed_field
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.tools.upstream.definitions import shown
+from cellblock.tools.upstream.wire.results import ToolResult
 
 STEP_WEIGHT: Final = 20_000
 """Bounds the values that are checked and dumped at a time where they can be cut: in some 10 ms."""
@@ -60,8 +61,8 @@ class ResultForm:
             InputValidator(schema, label=name, subject="a result") if schema is not None else None
         )
 
-    def encoded(self, value: Any, most: int, *, small: bool) -> RawJson | types.CallToolResult:
-        """Gives the JSON for the script, or a `CallToolResult` where the tool returned one of MCP's content types.
+    def encoded(self, value: Any, most: int, *, small: bool) -> RawJson | ToolResult:
+        """Gives the JSON for the script, or a `ToolResult` where the tool returned one of MCP's content types.
 
         dataclasses, models, dates, enums, sets, Decimals and so on become what pydantic makes of them in JSON; what
         is no object is boxed.
@@ -78,11 +79,11 @@ class ResultForm:
         if isinstance(value, types.CallToolResult):
             if not value.is_error:
                 self._checked(value.structured_content, payload.encode(value.structured_content))
-            return value
+            return _plain(value)
         if self.schema is None:
             content = _as_content(value)
             if content is not None:
-                return content
+                return _plain(content)
         data: Any = self._dumped(value, small)
         if self._field is not None or (self.schema is None and not isinstance(data, dict)):
             data = {self._field or BOX_FIELD: data}
@@ -265,6 +266,10 @@ def _is_light(value: object) -> bool:
 def _first_misfit(error: ValidationError) -> Misfit:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return Misfit(first["loc"], safe_text(first["msg"]))
+
+
+def _plain(result: types.CallToolResult) -> ToolResult:
+    return ToolResult.of(result.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 def _as_content(value: Any) -> types.CallToolResult | None:

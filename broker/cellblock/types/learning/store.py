@@ -108,16 +108,12 @@ class Observations:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
-        self._changes = self._database.changes()
+        self.database = database
+        self._changes = self.database.changes()
 
     def close(self) -> None:
         """Closes the database. A file's write-ahead log goes into it where no other broker has it open."""
-        self._database.close()
-
-    def came_through(self) -> bool:
-        """Says whether a merge that has raised `Away` was done all the same. Raises Away. See `Database`."""
-        return self._database.came_through()
+        self.database.close()
 
     def changed(self) -> bool:
         """Says whether another process has changed the store since the last call, or since it was opened.
@@ -125,7 +121,7 @@ class Observations:
         Raises:
             StoreError: The file cannot be read.
         """
-        held, self._changes = self._changes, self._database.changes()
+        held, self._changes = self._changes, self.database.changes()
         return held != self._changes
 
     def load(self) -> dict[ToolKey, Observation]:
@@ -134,7 +130,7 @@ class Observations:
         Raises:
             StoreError: The file cannot be read.
         """
-        rows = self._database.rows(f"SELECT {_COLUMNS} FROM observed")
+        rows = self.database.rows(f"SELECT {_COLUMNS} FROM observed")
         found: dict[ToolKey, Observation] = {}
         for row in rows:
             observation = _of_row(row)
@@ -149,7 +145,7 @@ class Observations:
             StoreError: Nothing was written.
         """
         merged: dict[ToolKey, Observation] = {}
-        with self._database.transaction(TABLES.kind):
+        with self.database.transaction(TABLES.kind):
             for key, newer in news.items():
                 held = self._get(key)
                 merged[key] = newer.begun() if held is None else held.merged(newer)
@@ -166,7 +162,7 @@ class Observations:
         Raises:
             StoreError: The file cannot be read.
         """
-        rows = self._database.rows(
+        rows = self.database.rows(
             "SELECT version, until, body FROM versions WHERE server = ? AND tool = ? ORDER BY until, version",
             *(server, tool),
         )
@@ -189,49 +185,49 @@ class Observations:
             values = [server, len(of_persons), of_persons]
         if tool is not None:
             where, values = f"{where} AND tool = ?", [*values, tool]
-        with self._database.transaction(TABLES.kind):
-            self._database.execute(f"DELETE FROM versions WHERE {where}", *values)
-            return self._database.execute(f"DELETE FROM observed WHERE {where}", *values)
+        with self.database.transaction(TABLES.kind):
+            self.database.execute(f"DELETE FROM versions WHERE {where}", *values)
+            return self.database.execute(f"DELETE FROM observed WHERE {where}", *values)
 
     # ---- inside --------------------------------------------------------------------------------------
 
     def _get(self, key: ToolKey) -> Observation | None:
-        rows = self._database.rows(f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", *_plain(key))
+        rows = self.database.rows(f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", *_plain(key))
         return _of_row(rows[0]) if rows else None
 
     def _put(self, key: ToolKey, seen: Observation) -> None:
-        self._database.execute(
+        self.database.execute(
             f"INSERT INTO observed ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
             f"ON CONFLICT (server, tool, fingerprint) DO UPDATE SET {_CHANGING}",
             *(*_plain(key), seen.version, seen.samples, seen.first_seen, seen.last_seen, encoded(seen)),
         )
 
     def _keep_version(self, key: ToolKey, held: Observation) -> None:
-        self._database.execute(
+        self.database.execute(
             "INSERT INTO versions (server, tool, fingerprint, version, until, body) VALUES (?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (server, tool, fingerprint, version) DO UPDATE SET until = excluded.until, "
             "body = excluded.body",
             *(*_plain(key), held.version, time.time(), encoded(replace(held, fading=NOT_FADING))),
         )
-        self._database.execute(
+        self.database.execute(
             f"DELETE FROM versions WHERE {_OF_KEY} AND version <= ?",
             *(*_plain(key), held.version - MAX_VERSIONS),
         )
 
     def _forget_old(self, key: ToolKey) -> None:
         of_tool = _plain(key)[:2]
-        self._database.execute(
+        self.database.execute(
             "DELETE FROM observed WHERE server = ? AND tool = ? AND fingerprint NOT IN "
             "(SELECT fingerprint FROM observed WHERE server = ? AND tool = ? ORDER BY last_seen DESC LIMIT ?)",
             *(*of_tool, *of_tool, MAX_DEFINITIONS),
         )
-        ((count,),) = self._database.rows("SELECT count(*) FROM observed")
+        ((count,),) = self.database.rows("SELECT count(*) FROM observed")
         if count > MAX_TOOLS:
-            oldest = self._database.rows(
+            oldest = self.database.rows(
                 "SELECT server, tool, fingerprint FROM observed ORDER BY last_seen LIMIT ?", count - MAX_TOOLS
             )
-            self._database.execute_many(f"DELETE FROM observed WHERE {_OF_KEY}", oldest)
-        self._database.execute(
+            self.database.execute_many(f"DELETE FROM observed WHERE {_OF_KEY}", oldest)
+        self.database.execute(
             "DELETE FROM versions WHERE (server, tool, fingerprint) NOT IN "
             "(SELECT server, tool, fingerprint FROM observed)"
         )
@@ -343,7 +339,11 @@ class Memory:
                         key: steps[1:] for key, steps in self._unwritten.items() if len(steps) > 1
                     }
                 # Unless that was done when its connection was lost.
-                held = self._store.load() if self._store.came_through() else self._store.merge(self._batch)
+                held = (
+                    self._store.load()
+                    if self._store.database.came_through()
+                    else self._store.merge(self._batch)
+                )
                 written |= {key: held[key] for key in self._batch if key in held}
                 self._batch = {}
         except StoreError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import httpx2
 import jwt
@@ -23,7 +22,7 @@ from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.settings.policy import PROVEN
 from cellblock.base.store import Store
 from cellblock.base.tasks import TaskSet, at_most
-from cellblock.tools.upstream.auth.authority import metadata_of
+from cellblock.tools.upstream.auth.authority import metadata_of, origin_of
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, Refused
 from cellblock.tools.upstream.auth.exchange import ask, object_in, revoke, words_of
 from cellblock.tools.upstream.auth.record import LoginRecord
@@ -116,8 +115,8 @@ class IdentityGrant(OwnCredentials):
             await self._ending.ended()
 
     async def _end(self, granted: LoginRecord) -> None:
-        metadata = granted.server_metadata
-        if metadata is None or not _is_of(str(metadata.revocation_endpoint), granted.server_url):
+        endpoint = granted.server_metadata and granted.server_metadata.revocation_endpoint
+        if endpoint is None or origin_of(str(endpoint)) != origin_of(granted.server_url):
             # Nobody but the authorization server of the configuration is shown a token, or the secret.
             return
         try:
@@ -139,7 +138,7 @@ class IdentityGrant(OwnCredentials):
         """Asks the authorization server of the configuration: the server itself names none."""
         issuer, is_exchange = self._client.issuer or "", self._client.grant == "token_exchange"
         metadata = await metadata_of(issuer, issuer)
-        if metadata is None or not _is_of(str(metadata.token_endpoint), issuer):
+        if metadata is None or origin_of(str(metadata.token_endpoint)) != origin_of(issuer):
             raise Refused(f"{issuer} has no metadata, or its token endpoint is elsewhere", hint=self.hint)
         # What is not said is not offered (RFC 8414, section 2).
         if is_exchange and EXCHANGE not in (metadata.grant_types_supported or ()):
@@ -174,10 +173,6 @@ async def _assertion(identity: LoginRecord, asked: dict[str, str]) -> str:
     if not isinstance(assertion, str):
         raise Refused("the identity provider has made no assertion", hint="Ask who runs it.")
     return assertion
-
-
-def _is_of(url: str, issuer: str) -> bool:
-    return urlsplit(url)[:2] == urlsplit(issuer)[:2]
 
 
 def identity_in(response: httpx2.Response) -> OAuthToken:

@@ -91,7 +91,7 @@ async def authority_of(
         )
     asked = union_scopes(extract_scope_from_www_auth(refused), " ".join(scopes)) or None
     scope = get_client_metadata_scopes(asked, resource, metadata, asks.grant_types)
-    if client is None or not credentials_match_issuer(client, named or _origin(url), None):
+    if client is None or not credentials_match_issuer(client, named or origin_of(url), None):
         client = await _registered(asks.model_copy(update={"scope": scope}), metadata, url)
     login = LoginRecord(server_url=url, client=client, resource_metadata=resource, server_metadata=metadata)
     return login, scope
@@ -103,7 +103,7 @@ async def metadata_of(issuer: str | None, led_by: str) -> OAuthMetadata | None:
     Raises:
         LoginError: They are another issuer's, or lead where it would not be safe.
     """
-    expected = issuer or _origin(led_by)
+    expected = issuer or origin_of(led_by)
     if not is_safe(expected):
         raise Refused(f"{shown_line(expected)} is reached without TLS", hint="Check the issuer.")
     for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, led_by):
@@ -142,7 +142,7 @@ async def _resource_of(url: str, refused: httpx2.Response) -> ProtectedResourceM
 async def _registered(
     asks: OAuthClientMetadata, metadata: OAuthMetadata | None, url: str
 ) -> OAuthClientInformationFull:
-    base = _origin(url)
+    base = origin_of(url)
     answer = await send(create_client_registration_request(metadata, asks, base), url)
     try:
         client = await handle_registration_response(answer)
@@ -159,6 +159,7 @@ async def _registered(
     return client
 
 
-def _origin(url: str) -> str:
+def origin_of(url: str) -> str:
+    """Returns the origin of a URL, as browsers write it."""
     parts = urlsplit(url)
     return str(AnyHttpUrl(f"{parts.scheme}://{parts.netloc}")).rstrip("/")

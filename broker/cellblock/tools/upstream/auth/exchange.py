@@ -92,12 +92,7 @@ async def send(request: httpx2.Request, server: str) -> httpx2.Response:
         raise LoginError(
             f"{where} cannot be reached{reason_of(error)}.", hint="Try again when it can be."
         ) from None
-    headers = [
-        (name, value)
-        for name, value in response.headers.multi_items()
-        if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
-    ]
-    return httpx2.Response(response.status_code, headers=headers, content=_mended(body), request=request)
+    return httpx2.Response(response.status_code, content=_mended(body), request=request)
 
 
 def _mended(body: bytes) -> bytes:

@@ -95,8 +95,7 @@ async def begin(
         LoginError: There is no login to be had, or it would not be safe.
         ConfigError: A client secret cannot be read.
     """
-    own = target.auth.for_server(target.name)
-    wanted = [*own.scopes, *((before.wanted_scope or "").split() if before is not None else ())]
+    wanted = [*target.own.scopes, *((before.wanted_scope or "").split() if before is not None else ())]
     asks = OAuthClientMetadata(
         redirect_uris=[AnyUrl(redirect_uri)],
         client_name=CLIENT_NAME,
@@ -105,7 +104,7 @@ async def begin(
     )
     client = _client_for(target, before, redirect_uri, wanted)
     with _failing(target.name):
-        login, scope = await authority_of(target.url, refused, asks, client, own.issuer, wanted)
+        login, scope = await authority_of(target.url, refused, asks, client, target.own.issuer, wanted)
     methods = login.server_metadata and login.server_metadata.code_challenge_methods_supported
     if methods is not None and "S256" not in methods:
         raise LoginError("The authorization server does not support PKCE.", hint="Do not log in there.")
@@ -212,9 +211,8 @@ def _client_for(
 ) -> OAuthClientInformationFull | None:
     """Finds the client to log in with, if it is known before: that of the configuration, else the one registered last,
     if it was registered for these scopes and this redirect."""
-    own = target.auth.for_server(target.name)
-    if own.client_id is not None:
-        return client_of(own, own.secret())
+    if target.own.client_id is not None:
+        return client_of(target.own, target.own.secret())
     if before is None:
         return None
     client = before.client

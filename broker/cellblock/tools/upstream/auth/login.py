@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.browser import open_privately
 from cellblock.base.errors import ConfigError
@@ -22,10 +22,12 @@ from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, lo
 from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS, revoke
 from cellblock.tools.upstream.auth.flow import begin, finish, taken
 from cellblock.tools.upstream.auth.record import LoginRecord
-from cellblock.tools.upstream.auth.redirect import RedirectListener
 from cellblock.tools.upstream.auth.sources import OwnCredentials
 from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS, LoginStore
 from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of
+
+if TYPE_CHECKING:
+    from cellblock.tools.upstream.auth.redirect import RedirectListener
 
 _PAGE: Final = f"login-{os.getpid()}.html"
 
@@ -45,20 +47,22 @@ async def log_in(
         LoginError: It did not succeed.
         ConfigError: A client secret cannot be read.
     """
-    own = target.auth.for_server(target.name)
-    if own.goes_by_identity:
+    # Not at the top: other commands need no web server.
+    from cellblock.tools.upstream.auth.redirect import RedirectListener
+
+    if target.own.goes_by_identity:
         said = f"{target.name} asks for no login but for who somebody is at http.oauth.issuer."
         raise ConfigError(said, hint=f"Open /login/{target.name} of `cellblock serve --http` in a browser.")
     refused = await challenge_of(target, TOKEN_SECONDS)
     if refused is None:
         return f"{target.name} asks for no login."
-    if own.grant == "client_credentials":
-        source = OwnCredentials(target.name, target.url, own, Redactor(target.config))
+    if target.own.grant == "client_credentials":
+        source = OwnCredentials(target.name, target.url, target.own, Redactor(target.config))
         if await source.renewed(None, refused) is None:
             raise LoginError(f"{target.name}: {source.problem}.", hint=f"{source.hint}.")
         return f"{target.name}: a token was granted. Nothing is kept: the daemon gets its own."
     before, listener, bound_to = await target.before(), RedirectListener(), secrets.token_urlsafe(32)
-    await _listen(listener, own.redirect_port, before)
+    await _listen(listener, target.own.redirect_port, before)
     try:
         url = await begin(target, refused, before, listener.url, bound_to, bound)
         listener.expect(url)
@@ -161,9 +165,9 @@ async def status_of(target: LoginTarget) -> dict[str, Any]:
     """Says how a login stands, as JSON data without any secret: `state` is `logged in`, `expired`, `ended`, `none`,
     `unreadable`, `client credentials` or `by identity`."""
     found: dict[str, Any] = {"server": target.name, "url": _shown(target.url)}
-    if target.auth.for_server(target.name).grant == "client_credentials":
+    if target.own.grant == "client_credentials":
         return {**found, "state": "client credentials", "hint": "The daemon gets tokens by itself."}
-    if target.auth.for_server(target.name).goes_by_identity:
+    if target.own.goes_by_identity:
         return {**found, "state": "by identity", "hint": "`cellblock auth list` shows who has logged in."}
     store = target.store()
     try:

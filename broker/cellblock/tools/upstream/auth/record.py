@@ -116,9 +116,8 @@ class LoginRecord(BaseModel):
     @property
     def issuer(self) -> str | None:
         """Returns the authorization server."""
-        if self.server_metadata is not None:
-            return str(self.server_metadata.issuer)
-        return self.client.issuer
+        metadata = self.server_metadata
+        return self.client.issuer if metadata is None else str(metadata.issuer)
 
     def secrets(self) -> Iterator[str]:
         """Yields each text of the login that nobody may see."""

@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import html
 import secrets
+from functools import partial
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from mcp.shared.auth import AuthorizationCodeResult
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.definitions import shown
@@ -21,16 +28,15 @@ PATH: Final = "/callback"
 MAX_HEAD_BYTES: Final = 16 * 1024
 """Bounds the head of one request; codes take a few hundred bytes."""
 
-HEAD_BOUND_SECONDS: Final = 10.0
-"""Bounds the time for one request's head."""
-
 MAX_CONNECTIONS: Final = 16
 
-_HEADERS: Final = (
-    "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n"
-    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nX-Content-Type-Options: nosniff\r\n"
-    "Connection: close\r\n"
-)
+_HEADERS: Final = {
+    "content-type": "text/html; charset=utf-8",
+    "cache-control": "no-store",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "x-content-type-options": "nosniff",
+}
 
 
 class RedirectListener:
@@ -40,8 +46,7 @@ class RedirectListener:
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
         self._state: str | None = None
-        self._answer: asyncio.Future[AuthorizationCodeResult] | None = None
-        self._open = 0
+        self._answer = asyncio.get_running_loop().create_future()
         self.port = 0
 
     async def start(self, port: int) -> None:
@@ -50,15 +55,28 @@ class RedirectListener:
         Raises:
             LoginError: The port is taken.
         """
+        config = Config(
+            Router([Route(PATH, self._page, methods=["GET"])], redirect_slashes=False),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=0,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        )
+        protocol = partial(H11Protocol, config, ServerState(), {})
         try:
-            self._server = await asyncio.start_server(self._serve, HOST, port, limit=MAX_HEAD_BYTES)
+            self._server = await asyncio.get_running_loop().create_server(protocol, HOST, port)
         except OSError as error:
             raise LoginError(
                 f"The port {port} for the redirect cannot be used: {error.strerror}.",
                 hint="Free it, or change redirect_port to another that the client is registered with.",
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
-        self._answer = asyncio.get_running_loop().create_future()
 
     @property
     def url(self) -> str:
@@ -75,7 +93,6 @@ class RedirectListener:
         Raises:
             LoginError: The authorization server says that there is none, or `bound` seconds went by.
         """
-        assert self._answer is not None
         try:
             async with asyncio.timeout(bound):
                 return await asyncio.shield(self._answer)
@@ -89,55 +106,31 @@ class RedirectListener:
         """Stops listening for the browser."""
         if self._server is not None:
             self._server.close()
-        if self._answer is not None and not (self._answer.cancel() or self._answer.cancelled()):
+        if not (self._answer.cancel() or self._answer.cancelled()):
             # Retrieved, whether or not somebody has waited for it.
             self._answer.exception()
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
-        try:
-            if self._open > MAX_CONNECTIONS:
-                return
-            async with asyncio.timeout(HEAD_BOUND_SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-            status, text = self._take(head.decode("latin-1"))
-            body = page(f"<p>{html.escape(text)}").encode()
-            writer.write(
-                f"HTTP/1.1 {status}\r\n{_HEADERS}Content-Length: {len(body)}\r\n\r\n".encode() + body
-            )
-            async with asyncio.timeout(HEAD_BOUND_SECONDS):
-                await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            return
-        finally:
-            self._open -= 1
-            with contextlib.suppress(Exception):
-                writer.close()
+    async def _page(self, request: Request) -> Response:
+        status, text = self._taken(request)
+        return Response(page(f"<p>{html.escape(text)}"), status, _HEADERS)
 
-    def _take(self, head: str) -> tuple[str, str]:
-        lines = head.split("\r\n")
-        method, _, rest = lines[0].partition(" ")
-        target = urlsplit(rest.partition(" ")[0])
-        hosts = [line.partition(":")[2].strip() for line in lines[1:] if line.lower().startswith("host:")]
-        if hosts != [f"{HOST}:{self.port}"] or target.path != PATH:
-            return "404 Not Found", "There is nothing here."
-        if method != "GET":
-            return "405 Method Not Allowed", "There is nothing here."
-        values = values_in(target.query)
+    def _taken(self, request: Request) -> tuple[HTTPStatus, str]:
+        if request.headers.get("host") != f"{HOST}:{self.port}":
+            return HTTPStatus.NOT_FOUND, "There is nothing here."
+        values = values_in(request.url.query)
         state = values.get("state", "")
         if self._state is None or not secrets.compare_digest(state.encode(), self._state.encode()):
-            return "400 Bad Request", "This answer belongs to no login that is under way."
-        assert self._answer is not None
+            return HTTPStatus.BAD_REQUEST, "This answer belongs to no login that is under way."
         if self._answer.done():
-            return "400 Bad Request", "This login has its answer already."
+            return HTTPStatus.BAD_REQUEST, "This login has its answer already."
         if "code" in values and "error" not in values:
             result = AuthorizationCodeResult(code=values["code"], state=state, iss=values.get("iss"))
             self._answer.set_result(result)
-            return "200 OK", "You can close this page and go back to the terminal."
+            return HTTPStatus.OK, "You can close this page and go back to the terminal."
         self._answer.set_exception(refusal(values.get("error", "no code")))
-        return "200 OK", "The login was refused. You can close this page."
+        return HTTPStatus.OK, "The login was refused. You can close this page."
 
 
 def values_in(query: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import httpx2
@@ -234,32 +235,27 @@ class OwnCredentials(Login):
         return self._record
 
     async def _step_up(self, more: list[str]) -> str | None:
-        before = self._more
-        self._more = [*before, *more]
         try:
-            token = await self._renew(None)
-        except BaseException as error:
-            self._more = before
-            if not isinstance(error, Refused) or error.code in PASSING_ERRORS:
+            token = await self._renew(None, more)
+        except Refused as error:
+            if error.code in PASSING_ERRORS:
                 raise
-            # Refused: the token that there is stays as good as it was.
-            self._tried.update(more)
-            return None
+            # The token that there is stays as good as it was.
+            token = None
         self._tried.update(more)
-        logger.info("upstream %s: a token with more scopes was granted", self._server)
         return token
 
-    async def _renew(self, used: str | None) -> str | None:
+    async def _renew(self, used: str | None, more: Sequence[str] = ()) -> str | None:
         assert self._challenge is not None
         if not is_safe(self._url):
             raise LoginError("the server is reached without TLS, and no token is sent so", hint=self.hint)
-        secret = self._client.secret()
-        if secret is None:
-            raise LoginError("the configuration holds no client credentials", hint=self.hint)
+        # There is one: without, the grant is no configuration.
+        secret = self._client.secret() or ""
         self.redactor.add([secret])
-        scopes = [*self._client.scopes, *self._more]
+        scopes = [*self._client.scopes, *self._more, *more]
         record, answer = await self._asked(self._challenge, client_of(self._client, secret), secret, scopes)
         self._record = record.with_tokens(tokens_in(answer))
+        self._more += more
         self.redactor.add(self._record.secrets())
         self.problem = None
         return self._token

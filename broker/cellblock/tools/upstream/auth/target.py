@@ -16,7 +16,7 @@ from mcp.client.session import ClientSession
 from cellblock.base.budget import Budget
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.store import Store
@@ -43,6 +43,11 @@ class LoginTarget:
     auth: AuthSettings
     kept: Store
     person: str = ""
+
+    @property
+    def own(self) -> ServerAuthSettings:
+        """Gives the server's section of the configuration."""
+        return self.auth.for_server(self.name)
 
     @property
     def url(self) -> str:

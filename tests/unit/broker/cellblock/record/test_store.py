@@ -171,7 +171,7 @@ def test_while_keys_change_two_are_accepted_and_each_run_has_one(
 def test_what_cannot_be_written_is_an_error_and_loses_nothing(tmp_path: Path, trouble: str) -> None:
     store = opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)
     store.write(head("r1"), [Piece("facts", TEXT)])
-    cast("SqliteDatabase", store._database).connection.execute(f"PRAGMA {trouble}")
+    cast("SqliteDatabase", store.database).connection.execute(f"PRAGMA {trouble}")
     with pytest.raises(StoreError, match=r"full|readonly"):
         store.write(head("r2"), [Piece("facts", b"x" * MIB)])
     assert [one.id for one in store.heads()] == ["r1"]
@@ -205,7 +205,7 @@ def test_what_is_too_old_goes_a_page_at_a_time(open_store: Open) -> None:
     assert counts == [PAGE_RUNS + 12, 12, 2]
     assert [one.id for one in store.heads()] == ["young", "lives"]
     assert store.tidy(NOW + UNENDED_SECONDS + 1) and not store.heads()
-    assert store._database.rows("SELECT count(*) FROM pieces") == [(0,)]
+    assert store.database.rows("SELECT count(*) FROM pieces") == [(0,)]
 
 
 def test_what_is_too_much_goes_and_the_disk_gets_its_space_back(

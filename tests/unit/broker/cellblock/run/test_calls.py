@@ -11,7 +11,7 @@ import pytest
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import RawJson
 from cellblock.run import calls
-from cellblock.run.call_loads import WAITING_FACTOR, CallLoads
+from cellblock.run.call_loads import WAITING_FACTOR, CallLoads, Turns
 from cellblock.run.call_results import result_of
 from cellblock.run.calls import NOTED_ANSWERS, ToolCalls
 from cellblock.run.events import Observer, RunEvents
@@ -49,7 +49,7 @@ class Calls:
             learner=self,
         )
         self.calls = ToolCalls(context, self._reply, always, free_clock())
-        self.calls._turns = asyncio.Semaphore(concurrent)  # pyright: ignore[reportPrivateUsage]
+        self.calls._turns = Turns(concurrent)  # pyright: ignore[reportPrivateUsage]
 
     def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, principal: str) -> None:
         """Takes a result, as a learner does."""

@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import (
     MAX_HEADER_BYTES,
-    MAX_HEADER_ITEMS,
-    Frame,
     FrameDecoder,
     FrameError,
     encode_frame,
     pack_header,
-    unpack_header,
 )
 from support.nesting import listed, nested
 
@@ -49,9 +46,8 @@ def test_round_trip_through_any_chunking(
     at = 0
     while at < len(stream):
         size = data.draw(st.integers(1, len(stream) - at))
-        for frame in decoder.feed(stream[at : at + size]):
-            assert frame.raw_header == pack_header(frame.header)
-            got.append((frame.header, frame.body))
+        found = decoder.feed(stream[at : at + size])
+        got += [(msgpack.unpackb(raw_header), body) for raw_header, body in found]
         at += size
     assert got == sent
     assert decoder.pending_bytes == 0
@@ -66,7 +62,7 @@ def test_arbitrary_bytes_give_frames_or_a_frame_error(noise: bytes) -> None:
         with pytest.raises(FrameError):
             decoder.feed(b"")
     else:
-        assert all(isinstance(frame.header, dict) for frame in found)
+        assert all(len(header) <= 200 and isinstance(body, bytes) for header, body in found)
 
 
 def test_a_frame_at_the_cap_passes_and_one_over_it_is_refused_by_its_prefix_alone() -> None:
@@ -126,15 +122,15 @@ HOSTILE = [
     b"\x81\xa1a\xc7\x01\x05\x00",
     b"\x81\xa1a\xd6\xff\x00\x00\x00\x00",
     b"\x81\xa1a" + b"\x91" * 8000 + b"\x00",
-    packed({str(index): 0 for index in range(MAX_HEADER_ITEMS + 1)}),
-    packed({"a": [0] * (MAX_HEADER_ITEMS + 1)}),
+    packed({str(index): 0 for index in range(65)}),
+    packed({"a": [0] * (65)}),
     packed({"a": "x" * MAX_HEADER_BYTES}),
 ]
 
 
 @pytest.mark.parametrize("raw", HOSTILE, ids=lambda raw: bytes(raw[:8]).hex() or "empty")
 def test_hostile_headers_are_frame_errors(raw: bytes) -> None:
-    readers = unpack_header, protocol.parse_from_worker, protocol.parse_to_worker
+    readers = protocol.parse_from_worker, protocol.parse_to_worker
     for read in (*readers, protocol.parse_from_host, protocol.parse_to_host):
         with pytest.raises(FrameError):
             read(raw)
@@ -144,11 +140,11 @@ def test_a_bomb_of_empty_maps_never_reaches_the_decoder_as_a_body() -> None:
     bomb = b"\x80" * CAP
     tracemalloc.start()
     try:
-        (frame,) = FrameDecoder(2 * CAP).feed(encode_frame(pack_header({"t": "done"}), bomb))
+        ((_, body),) = FrameDecoder(2 * CAP).feed(encode_frame(pack_header({"t": "done"}), bomb))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert frame.body == bomb
+    assert body == bomb
     # Copied a few times, but decoding it would take 75 bytes for each of its own.
     assert peak < 8 * CAP
 
@@ -193,13 +189,13 @@ def test_a_frame_is_admitted_once_by_its_header_before_its_body_is_collected() -
     decoder = FrameDecoder(CAP, admits)
     kept = pack_header({"t": "x"})
     data = encode_frame(kept, b"body") + encode_frame(kept)
-    found: list[Frame] = []
+    found: list[tuple[bytes, bytes]] = []
     for at in range(len(data)):
         found += decoder.feed(data[at : at + 1])
         assert decoder.pending_bytes < 6 + len(kept) + 4
-    assert [(frame.header, frame.body) for frame in found] == [({"t": "x"}, b"body"), ({"t": "x"}, b"")]
+    assert found == [(kept, b"body"), (kept, b"")]
     assert asked == [(kept, 4), (kept, 0)] and decoder.pending_bytes == 0
-    assert [frame.body for frame in FrameDecoder(CAP, admits).feed(data)] == [b"body", b""]
+    assert FrameDecoder(CAP, admits).feed(data) == found
     with pytest.raises(FrameError, match="not this one"):
         decoder.feed(encode_frame(kept, b"12345")[: 6 + len(kept)])
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from cellblock_worker.wire import frames
 from cellblock_worker.wire.frames import FrameDecoder, encode_frame
 from fuzz import oracle, typescript
 from fuzz.campaign import fuzz
@@ -30,10 +29,10 @@ def test_a_stream_that_holds() -> None:
 
 
 def test_an_undefined_error_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: object) -> Any:
+    def broken(*_: object) -> Any:
         raise KeyError("t")
 
-    monkeypatch.setattr(frames, "unpack_header", broken)
+    monkeypatch.setattr(FrameDecoder, "feed", broken)
     with pytest.raises(oracle.Violation, match="KeyError"):
         oracle.examine(STREAM, [STREAM])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.frames import Frame, FrameError, encode_frame, pack_header
+from cellblock_worker.wire.frames import FrameError, encode_frame, pack_header
 from cellblock_worker.worker import hearing
 from cellblock_worker.worker.hearing import LONGEST_REST_SECONDS, Hearing, LogBudget
 from support.worker_owner import make_run
@@ -25,7 +25,7 @@ class Heard:
     def hear(self, data: bytes) -> float:
         return self.hearing.hear(data, self._accept)
 
-    def _accept(self, message: protocol.FromWorker, frame: Frame) -> None:
+    def _accept(self, message: protocol.FromWorker, _header: bytes, _body: bytes) -> None:
         self.messages.append(message)
 
 
@@ -55,10 +55,9 @@ def clock(step: float) -> Callable[[], float]:
 def took(budget: LogBudget, message: bytes, level: protocol.Level = "log") -> bytes | None:
     """What of an entry is passed on at once, as `Hearing` and its owner take it."""
     log = protocol.Log(level=level, ms=7)
-    frame = Frame({"t": "log", "level": level, "ms": 7}, message, log.packed())
     if not budget.holds:
-        return budget.take(log, frame)
-    budget.hold(frame)
+        return budget.take(log, log.packed(), message)
+    budget.hold(log.packed(), message)
     return None
 
 
@@ -133,7 +132,7 @@ def test_a_held_entry_that_is_not_canonical_is_not_passed_on() -> None:
     budget = LogBudget(4)
     took(budget, b"1234")
     header = {"t": "log", "ms": 70_000, "level": "warn"}
-    budget.hold(Frame(header, b"5", pack_header(header)))
+    budget.hold(pack_header(header), b"5")
     assert [body for _, body in budget.rest()][:-1] == []
 
 

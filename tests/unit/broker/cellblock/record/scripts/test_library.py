@@ -48,34 +48,36 @@ def trial(text: str) -> Trial:
 
 def test_a_version_runs_when_it_was_approved(tmp_path: Path) -> None:
     one = library(tmp_path)
-    script = one.write("report", HEADER, "1", None, replace=False)
-    assert one.approved("report") is None
-    first = one.approve(script)
-    changed = one.write("report", HEADER, "2", None, replace=True)
-    known = one.approved("report")
+    script = one.write("report", HEADER, "1", trial("1"), replace=False)
+    assert one.approvals.get("report") is None
+    first = one.approvals.approve(script)
+    changed = one.write("report", HEADER, "2", trial("2"), replace=True)
+    known = one.approvals.get("report")
     assert known is not None and known.script.text == script.text and known.by == first.by
-    second = one.approve(changed)
+    second = one.approvals.approve(changed)
     assert second.before == script.digest
-    assert [*one.approvals()] == ["report"]
-    assert one.remove("report") and not one.remove("report")
-    assert one.approvals() == {}
+    assert [*one.approvals.all()] == ["report"]
+    one.approvals.remove("report")
+    with pytest.raises(BadScript, match="No version"):
+        one.approvals.remove("report")
+    assert one.approvals.all() == {}
 
 
 def test_a_damaged_approval_lets_nothing_in(tmp_path: Path) -> None:
     one = library(tmp_path)
-    one.approve(format_script("report", HEADER, "1"))
+    one.approvals.approve(format_script("report", HEADER, "1"))
     file = tmp_path / "state" / "scripts" / "report.json"
     whole = file.read_bytes()
     assert file.stat().st_mode & 0o777 == 0o600
     for at in range(0, len(whole), 3):
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        known = one.approved("report")
+        known = one.approvals.get("report")
         assert known is None or known.script.text == format_script("report", HEADER, "1").text
     file.write_bytes(whole)
     file.chmod(0o644)
-    assert one.approved("report") is None
+    assert one.approvals.get("report") is None
     (tmp_path / "state" / "scripts" / "other.json").write_bytes(whole)
-    assert one.approved("other") is None
+    assert one.approvals.get("other") is None
 
 
 def test_recordings_are_sealed_and_belong_to_their_version(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_what_a_strangers_recording_holds_spoils_no_test(answer: bytes, grants: 
 def test_clients_propose_no_more_than_a_person_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = library(tmp_path)
     monkeypatch.setattr("cellblock.record.scripts.library.MAX_WAITING", 2)
-    one.approve(one.write("a", HEADER, "1", trial("a"), replace=False))
+    one.approvals.approve(one.write("a", HEADER, "1", trial("a"), replace=False))
     one.write("b", HEADER, "1", trial("b"), replace=False)
     one.check_room()
     one.write("a", HEADER, "2", trial("another version"), replace=True)
@@ -145,19 +147,19 @@ def test_hostile_folders_are_refused(tmp_path: Path) -> None:
         with pytest.raises(BadScript):
             one.file(name)
     with pytest.raises(BadScript):
-        one.write("report", HEADER, "1", None, replace=True)
+        one.write("report", HEADER, "1", trial("1"), replace=True)
     assert "secret" in secret.read_text()
     for name in ("../secret", "..", "/etc/passwd"):
         with pytest.raises(BadScript):
             one.file(name)
         with pytest.raises(BadScript):
-            one.approved(name)
+            one.approvals.get(name)
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
     bare = Library(LocalStore(tmp_path), AUTH, None, tmp_path)
     with pytest.raises(ConfigError, match="scripts"):
-        bare.write("report", HEADER, "1", None, replace=False)
+        bare.write("report", HEADER, "1", trial("1"), replace=False)
 
 
 def test_concurrent_saves_lose_none_and_mix_none(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(BadScript, match="No space left"):
         one.write("report", HEADER, "2", trial("2"), replace=True)
     with pytest.raises(BadScript, match="No space left"):
-        one.approve(before)
+        one.approvals.approve(before)
     monkeypatch.undo()
     assert one.file("report").text == before.text
     found = one.trial(before)
@@ -216,7 +218,7 @@ while True:
     if number == 2:
         print("begun", flush=True)
     script = one.write("report", HEADER, f"code {number}", trial(f"code {number}"), replace=True)
-    one.approve(script)
+    one.approvals.approve(script)
 """
 
 
@@ -234,5 +236,5 @@ def test_a_killed_process_loses_none_and_mixes_none(tmp_path: Path, pause: float
     script = one.file("report")
     found = one.trial(script)
     assert found is not None and found.recording.code == script.code
-    known = one.approved("report")
+    known = one.approvals.get("report")
     assert known is not None and known.script.code.startswith("code ")

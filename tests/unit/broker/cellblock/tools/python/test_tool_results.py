@@ -35,6 +35,7 @@ from cellblock.base.raw_json import weight_of
 from cellblock.tools.python import python_calls, tool_results
 from cellblock.tools.python.python_tools import read_tool
 from cellblock.tools.python.tool_results import STEP_WEIGHT, Values
+from cellblock.tools.upstream.wire.results import ToolResult
 from support.nesting import listed, nested
 
 Call = Callable[..., Awaitable[Any]]
@@ -190,7 +191,8 @@ IMAGE = types.ImageContent(type="image", data="aGk=", mime_type="image/png")
 )
 async def test_content_stays_content(call: Call, annotation: Any, value: Any, content: list[Any]) -> None:
     result = await call(giving(annotation, value))
-    assert isinstance(result, types.CallToolResult) and result.content == content
+    assert isinstance(result, ToolResult)
+    assert types.CallToolResult.model_validate(result.plain()).content == content
 
 
 async def test_an_explicit_output_schema_is_checked(call: Call) -> None:

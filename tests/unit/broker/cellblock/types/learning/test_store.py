@@ -162,7 +162,7 @@ def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
 
 def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
     store = observations(LocalStore(path.parent))
-    database = cast("SqliteDatabase", store._database)
+    database = cast("SqliteDatabase", store.database)
     store.merge({KEY: seen({"id": 1})})
     database.connection.execute("PRAGMA max_page_count = 1")
     wide = {
