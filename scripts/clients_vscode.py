@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 import time
 import urllib.request
 from collections.abc import AsyncGenerator
@@ -24,6 +23,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from clients_start import CODE_SERVER, NODE, ROOT, SUCCEEDS
 from support.browser import browser
+from support.http_server import free_port
 
 EXTENSION: Final = ROOT / "tests" / "clients" / "programs" / "vscode"
 WAIT_S: Final = 110.0
@@ -43,8 +43,7 @@ async def vscode(home: Path, told: Path) -> AsyncGenerator[str]:
     extensions = home / "extensions"
     if not extensions.exists():
         shutil.copytree(EXTENSION, extensions / "cellblock.caller-1.0.0")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     process = await asyncio.create_subprocess_exec(
         *(

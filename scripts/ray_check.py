@@ -10,7 +10,6 @@ import os
 import random
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.settings import Settings
 from cellblock.fleet.ray.plan import ORPHAN_SECONDS
 from cellblock_worker.wire.keys import make_key_file
+from support.http_server import free_port
 from support.processes import command_line, gone
 from support.ray_cluster import RayCluster
 from support.waits import until
@@ -94,13 +94,6 @@ class Books:
         )
 
 
-def free_port() -> int:
-    """Returns a port that nobody has."""
-    with socket.socket() as listening:
-        listening.bind(("", 0))
-        return listening.getsockname()[1]
-
-
 def settings_of(folder: Path, address: str, listen: str, *, key: Path | None = None, **ray: Any) -> Settings:
     """Returns a broker's settings: its scripts run on the cluster alone."""
     hosts: dict[str, Any] = {
@@ -118,7 +111,7 @@ def settings_of(folder: Path, address: str, listen: str, *, key: Path | None = N
 async def two_brokers(work: Path, address: str, books: Books) -> AsyncGenerator[list[Broker]]:
     """Starts two brokers that share three hosts."""
     make_key_file(work / "broker.key")
-    names = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
+    names = [f"tcp://127.0.0.1:{free_port('')}" for _ in range(2)]
     shared: dict[str, Any] = {"connect": names, "hosts": HOSTS}
     made = [
         settings_of(work / str(number), address, name, key=work / "broker.key", **shared)
@@ -192,7 +185,7 @@ def scaled_cluster(folder: Path) -> Generator[tuple[str, psutil.Process, Path]]:
     """Starts a head whose autoscaler starts and ends raylets of this machine as a cloud does nodes. Its users show
     a token."""
     services: Any = __import__("ray.util", fromlist=["get_node_ip_address"])
-    address = f"{services.get_node_ip_address()}:{free_port()}"
+    address = f"{services.get_node_ip_address()}:{free_port('')}"
     lists = [f"{name}_commands" for name in ("initialization", "setup", "head_setup", "worker_setup")]
     lists += ["head_start_ray_commands", "worker_start_ray_commands"]
     lists += ["cluster_synced_files", "rsync_exclude", "rsync_filter"]

@@ -1,6 +1,7 @@
 """Fixtures that every folder of tests may use. The public MCP servers are in `support/public_servers.py`."""
 
 import gc
+import os
 import signal
 import sys
 import tempfile
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
 # Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
+from support.cellblock_zygote import SHARED, fork_hosts, forked_python
 from support.entries import REUSE
 from support.public_servers import (
     git_repository,
@@ -60,9 +62,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Has brokers under test reuse processes."""
+    """Has brokers under test reuse processes; has the processes of a test run fork from one."""
     if config.getoption("--reuse"):
         REUSE["reuse"] = "principal"
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        os.environ[SHARED] = str(forked_python().parent)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,6 +79,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Has brokers fork their hosts, where a test is not of hosts."""
+    fork_hosts("integration" in item.path.parts and item.get_closest_marker("real_host") is None)
 
 
 # A loaded machine must not turn a slow example into a failure; pytest's own timeout still holds.

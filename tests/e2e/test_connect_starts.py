@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from support.commands import Piped, cellblock, piped
 from support.entries import CELLBLOCK
 from support.http_daemon import INITIALIZE, daemon
+from support.http_server import free_port
 from support.processes import alive, command_line, gone
 from support.waits import until, within
 
@@ -34,8 +34,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = folder / "s"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.lock = self.state / f"daemon-127.0.0.1-{self.port}.lock"
         self.log = self.state / "logs" / "daemon.log"
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import ssl
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from support.certificates import certificate
 from support.documents import ROOT, examples
 from support.entries import CELLBLOCK
 from support.http_daemon import TOOL, Daemon, opened, said
+from support.http_server import free_port
 from support.postgresql import Postgres
 from support.waits import until_found, within
 
@@ -42,13 +42,6 @@ def pod_of(file: str) -> dict[str, Any]:
     documents = YAML(typ="safe", pure=True).load_all((ROOT / "deploy/kubernetes/base" / file).read_text())
     (found,) = [one["spec"]["template"]["spec"] for one in documents if one["kind"] == "Deployment"]
     return found
-
-
-def free_port() -> int:
-    """A port that is free at every address."""
-    with socket.socket() as listening:
-        listening.bind(("", 0))
-        return listening.getsockname()[1]
 
 
 @dataclass
@@ -83,7 +76,7 @@ def make_volume(path: Path) -> None:
 
 def prepared(folder: Path) -> Place:
     """The volumes, as the Secrets and the page say, and what the init container makes of them."""
-    place = Place(folder, {"7433": free_port(), "7070": free_port()})
+    place = Place(folder, {"7433": free_port(""), "7070": free_port("")})
     for path in ("secret/key", "secret/token", "secret/tls", "etc/cellblock/config"):
         (folder / path).mkdir(parents=True)
     for pod in ("broker.yaml", "hosts.yaml"):

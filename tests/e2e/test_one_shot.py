@@ -2,7 +2,8 @@
 
 import contextlib
 import sys
-from asyncio.subprocess import DEVNULL
+from asyncio import create_subprocess_exec
+from asyncio.subprocess import DEVNULL, Process
 from pathlib import Path
 
 import psutil
@@ -10,7 +11,7 @@ import pytest
 
 from cellblock.base.state_dir import HOST_LOG, LOGS
 from support.cellblock_zygote import Command, started, with_constants
-from support.entries import ledger, plain_server, write_config
+from support.entries import CELLBLOCK, ledger, plain_server, write_config
 from support.processes import gone, workers_of
 from support.waits import steady, until, within
 
@@ -19,11 +20,14 @@ USES_PLAIN = 'import { echo } from "@codemode/servers/plain"; console.log(await 
 WAITS = 'import { never } from "@codemode/servers/plain"; await never({});'
 
 
-async def command(folder: Path, *words: str) -> Command:
+async def command(folder: Path, *words: str, program: Path | None = None) -> Process | Command:
+    """A command; `program` has the real host below it."""
     servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl")}
     config = write_config(folder, servers, pool={"warm": 4})
-    options = ("--config", str(config), "--state-dir", str(folder / "s"))
-    return await started(*words, *options, stdin=DEVNULL, stdout=DEVNULL)
+    given = (*words, "--config", str(config), "--state-dir", str(folder / "s"))
+    if program is not None:
+        return await create_subprocess_exec(program, *given, stdin=DEVNULL, stdout=DEVNULL)
+    return await started(*given, stdin=DEVNULL, stdout=DEVNULL)
 
 
 @pytest.mark.parametrize(("words", "has_host"), [(("types",), False), (("run", "one.js"), True)])
@@ -62,7 +66,7 @@ async def test_a_run_does_not_wait_for_a_server_that_it_does_not_use(tmp_path: P
 async def test_a_run_boots_no_workers_for_others(tmp_path: Path) -> None:
     script = tmp_path / "script.js"
     script.write_text(WAITS)
-    process = await command(tmp_path, "run", str(script))
+    process = await command(tmp_path, "run", str(script), program=CELLBLOCK)
     try:
         record = tmp_path / "ledger.jsonl"
         await until(lambda: any(event.get("tool") == "never" for event in ledger(record)), "the call")

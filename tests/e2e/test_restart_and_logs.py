@@ -65,7 +65,7 @@ async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_pat
 
         # Who has no token, or a browser's cookie, or another page, starts nothing.
         url = f"http://127.0.0.1:{running.port}/servers/hangs"
-        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+        async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=60) as http:
             assert (await http.post(url)).status_code == 401
             page = {**running.auth, "Origin": "https://evil.example"}
             assert (await http.post(url, headers=page)).status_code == 403

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import socket
 import sqlite3
 import subprocess
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from support.commands import in_this_process
 from support.entries import CELLBLOCK, plain_server, write_config
 from support.foreign_things import DATABASE_ENDINGS, FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, Seen, is_ours
 from support.http_daemon import INITIALIZE, TOOL, daemon
+from support.http_server import free_port
 from support.processes import command_line, descendants, left_after
 from support.waits import WAIT_BOUND_SECONDS, until, within
 
@@ -189,8 +189,7 @@ def parked(command: Command, top: Path, place: tuple[str | Path, ...]) -> str:
 
 def connected(place: tuple[str | Path, ...]) -> None:
     """Has a daemon started by the relay of an editor that goes at once, and stops it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     words = [str(CELLBLOCK), "connect", "--url", f"http://{address}/mcp", *map(str, place)]
     relay = subprocess.run(
         words, input=json.dumps(INITIALIZE) + "\n", capture_output=True, text=True, timeout=90

@@ -18,6 +18,8 @@ from support.processes import alive, workers_of
 from support.responses import error_of, succeeded
 from support.waits import WAIT_BOUND_SECONDS, until, within
 
+pytestmark = pytest.mark.real_host
+
 TOTAL_BYTES = 320 * MIB
 """Room for one run that holds its pieces beside the host and a small run, and not for two."""
 

@@ -26,6 +26,8 @@ from support.public_servers import node_entry
 from support.responses import error_of, succeeded
 from support.waits import until, warmed, within
 
+pytestmark = pytest.mark.real_host
+
 ENDLESS = "console.log('running'); for (;;) {}"
 IN_A_CALL = """
     import { echo, never } from "@codemode/servers/plain";

@@ -153,6 +153,7 @@ async def test_while_servers_start_nobody_is_told_that_there_are_none(
         assert (unknown.hint or "").startswith("Connected servers: slow. ")
 
 
+@pytest.mark.real_host
 async def test_a_slow_worker_host_ends_nothing_and_runs_say_that_they_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ from support.entries import settings
 from support.responses import succeeded
 from support.waits import until, within
 
+pytestmark = pytest.mark.real_host
+
 
 @pytest.fixture
 def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], int]]:

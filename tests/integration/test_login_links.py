@@ -72,7 +72,7 @@ async def test_a_client_that_can_leads_its_user_to_the_page_and_the_call_waits_f
 
         for mode in ("legacy", "auto"):
             headers = {"Authorization": f"Bearer {eve}"}
-            http = httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False)
+            http = httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False, verify=False)
             transport = streamable_http_client(made.daemon.url, http_client=http)
             async with http, Client(transport, mode=mode, elicitation_callback=opens) as client:
                 run = await within(client.call_tool(TOOL, {"code": WHOAMI, "durable": True}), 60)

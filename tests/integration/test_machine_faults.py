@@ -26,6 +26,7 @@ from support.responses import error_of, succeeded
 from support.waits import until, warmed, within
 
 pytestmark = [
+    pytest.mark.real_host,
     pytest.mark.thorough,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the faults are made with Linux's means"),
 ]

@@ -19,7 +19,7 @@ from support.entries import CELLBLOCK, WARM, plain_server, settings, write_confi
 from support.processes import descendants, workers_of
 from support.waits import until, warmed, within
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.real_host]
 
 RUNS = 200
 AT_ONCE = 4

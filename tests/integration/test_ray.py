@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from cellblock import Broker, tool
 from cellblock.fleet.remote_hosts import pair_on_ray
 from cellblock_worker.wire.keys import make_key_file
 from support.entries import settings
+from support.http_server import free_port
 from support.processes import command_line, gone, told_to
 from support.ray_cluster import RayCluster, needs_ray
 from support.responses import error_of, succeeded
@@ -138,13 +138,6 @@ async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(
         await until(lambda: not pids(broker), "no host is left", BOUND)
         assert succeeded(await within(broker.run(ANSWER), BOUND)) == 42
     await cluster.kill(node)
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody has."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 async def test_brokers_with_one_key_share_their_hosts_and_the_key_is_in_no_file(

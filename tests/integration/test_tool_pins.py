@@ -140,7 +140,7 @@ async def test_how_a_server_introduces_itself_is_pinned_too(tmp_path: Path) -> N
     pinned = pins.load("shifting")
     # Pins of 0.1.0 have none: it is taken in when it is seen first.
     of_before = {name: pin for name, pin in pinned.tools.items() if name}
-    pins.replace("shifting", Pins(pinned.origin, of_before, pinned.gone))
+    pins.write("shifting", Pins(pinned.origin, of_before, pinned.gone), replace=True)
     [again] = await server.once(shown)
     assert succeeded(again)["description"] == "Be kind."
 
@@ -252,14 +252,14 @@ async def test_pins_are_read_and_written_beside_the_loop(
 
         monkeypatch.setattr(PinStore, name, noted)
 
-    for name in ("load", "create", "replace"):
+    for name in ("load", "write"):
         noting(name)
     server = Shifting(tmp_path, "quarantine")
     server.lists(tool("read"), tool("write"))
     await server.once(CALL)
     server.lists(tool("read", "Is something else now"))
     await server.once(NAMES)
-    assert {name for name, _ in uses} == {"load", "create", "replace"}
+    assert {name for name, _ in uses} == {"load", "write"}
     assert not any(on_loop for _, on_loop in uses)
 
 

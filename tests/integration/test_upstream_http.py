@@ -14,6 +14,7 @@ import pytest
 from cellblock import Broker
 from support.brokers import ready
 from support.entries import forked_server, settings
+from support.http_server import free_port
 from support.public_servers import node_entry
 from support.responses import succeeded
 from support.waits import until, until_found, within
@@ -70,12 +71,6 @@ def accepts(port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import socket
 import ssl
 import threading
 import time
@@ -18,7 +17,7 @@ from cellblock.tools.upstream.auth.login import log_in, log_out, status_of
 from support.brokers import host_of, ready
 from support.certificates import certificate
 from support.entries import WARM, settings
-from support.http_server import Answering, serving
+from support.http_server import Answering, free_port, serving
 from support.oauth_world import World, world
 from support.postgresql import Postgres
 from support.processes import descendants, told_to
@@ -246,9 +245,7 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
 async def test_a_client_id_metadata_document_is_the_client(tmp_path: Path) -> None:
     """The authorization server fetches the document over TLS; nobody registers anything."""
     cert, key = certificate(tmp_path)
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     document: dict[str, object] = {
         "client_name": "Cellblock",
         "redirect_uris": [f"http://127.0.0.1:{port}/callback"],

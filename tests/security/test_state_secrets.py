@@ -51,7 +51,8 @@ async def served(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPa
         "typecheck": "off",
         "log": {"level": "debug"},
     }
-    async with daemon(tmp_path, **section) as running:
+    # Its host has a command line of its own.
+    async with daemon(tmp_path, console_script=True, **section) as running:
         yield running
 
 

@@ -130,5 +130,5 @@ def connect(running: Daemon) -> StdioServerParameters:
 @asynccontextmanager
 async def over_http(running: Daemon) -> AsyncGenerator[Any]:
     """The SDK's streamable HTTP transport."""
-    async with httpx2.AsyncClient(headers=running.auth, timeout=60, trust_env=False) as http:
+    async with httpx2.AsyncClient(headers=running.auth, timeout=60, trust_env=False, verify=False) as http:
         yield streamable_http_client(running.url, http_client=http)

@@ -8,11 +8,14 @@ interpreter that takes its modules apart at the end. Tests of those, of how a pr
 below it start the console script, `entries.CELLBLOCK`; `git grep CELLBLOCK tests` shows them. What is said here is
 tested in test_cellblock_zygote.py.
 
-Servers that tests write with the MCP SDK take as long to import it; they are forked, too.
+Servers that tests write with the MCP SDK take as long to import it; they are forked, too. So are the worker hosts of
+forked commands and, in tests/integration, of brokers in this process, but for tests marked `real_host`: a host's
+imports are half of what its start costs. A forked host is no child of its broker's; the lifeline alone ends it.
 
     forked_cellblock()                     is the program for tests: a caller of this process's own zygote
     forked_python()                        is the same for `-I FILE`, `-m MODULE` and `-c CODE`, with the SDK imported
     started(ARGUMENT...)                   starts one as asyncio does, with the pid of the command itself
+    fork_hosts(True)                       has brokers of this process fork their hosts
     with_constants({"MODULE.NAME": 1})     is the environment for one with other constants than the product's
     python cellblock_zygote.py SOCKET      serves; says "ready" on stdout
     python -IS caller.py ARGUMENT...       is `cellblock` (`install` writes it). It ends as the command does and passes
@@ -62,6 +65,7 @@ PRELOADED = (
     "cellblock.tools.upstream.auth.login",
     "cellblock.tools.upstream.registry",
     "cellblock.pool.start",
+    "cellblock_worker.__main__",
     # Of the servers.
     "mcp.server.auth.routes",
     "mcp.server.mcpserver",
@@ -75,6 +79,9 @@ CONSOLE_SCRIPT = Path(sys.executable).parent / "cellblock"
 
 CONSTANTS = "CELLBLOCK_TEST_CONSTANTS"
 """The variable with the constants of `with_constants`; servers that the command starts do not see it."""
+
+SHARED = "CELLBLOCK_TEST_ZYGOTE"
+"""The variable with the folder of one that several processes use: each would take 2 s of CPU to begin."""
 
 BOUND_SECONDS = 60.0
 """Longest wait for the other side of a connection, and for commands that are told to end; each takes milliseconds."""
@@ -159,9 +166,20 @@ def zygote(path: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
-@functools.cache
+_begun_by: Path | None = None
+
+
 def _own_zygote() -> Path:
-    """The folder of a zygote that starts at the first call and ends with this process."""
+    """The folder of the zygote that has forked this process, or else of its own."""
+    return _begun_by or _started()
+
+
+@functools.cache
+def _started() -> Path:
+    """That of one for all processes of a test run, or else of one that starts at the first call and ends with this
+    process."""
+    if shared := os.environ.get(SHARED):
+        return Path(shared)
     folder = Path(tempfile.mkdtemp(prefix="cb-", dir="/tmp"))
     running = zygote(folder / "s")
     running.__enter__()
@@ -189,9 +207,12 @@ def forked_python() -> Path:
 class Command:
     """A command that the zygote has started: asyncio's Process, with the command's own pid."""
 
-    def __init__(self, process: asyncio.subprocess.Process, pid: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self.pid = pid
+
+    @functools.cached_property
+    def pid(self) -> int:
+        return pid_of(self._process.pid)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._process, name)
@@ -212,8 +233,7 @@ class Command:
 async def started(*arguments: object, program: Path | None = None, **options: Any) -> Command:
     """Starts `cellblock` or the other one; the options are those of `asyncio.create_subprocess_exec`."""
     words = (program or forked_cellblock(), *map(str, arguments))
-    process = await asyncio.create_subprocess_exec(*words, **options)
-    return Command(process, pid_of(process.pid))
+    return Command(await asyncio.create_subprocess_exec(*words, **options))
 
 
 def with_constants(constants: Mapping[str, Any]) -> dict[str, str]:
@@ -229,6 +249,19 @@ def pid_of(caller: int) -> int:
         told = b"%d" % caller
         asking.sendall(len(told).to_bytes(4, "big") + told)
         return int(asking.recv(64))
+
+
+def fork_hosts(yes: bool) -> None:
+    """Has the brokers of this process start their worker hosts by a fork, or as users' brokers do."""
+    local_host, spawning = map(
+        importlib.import_module, ("cellblock.pool.local_host", "cellblock_worker.launch.spawning")
+    )
+
+    async def forked(_python: str, *words: str, **options: Any) -> Command:
+        program = await asyncio.to_thread(forked_python)
+        return Command(await spawning.spawn(str(program), *words, **options))
+
+    local_host.spawn = forked if yes else spawning.spawn
 
 
 # ---- the zygote's own process ----------------------------------------------------------------------------------------
@@ -275,6 +308,8 @@ class Order:
             module, _, constant = name.rpartition(".")
             assert hasattr(importlib.import_module(module), constant), name
             setattr(importlib.import_module(module), constant, value)
+        # One that serves in a network of its own has installed no such program.
+        fork_hosts(forked_python().exists())
         from cellblock.app.cli.main import main
 
         return main()
@@ -464,6 +499,8 @@ def ends_with(work: Callable[[], int]) -> NoReturn:
 
 
 def main(path: str) -> int:
+    global _begun_by
+    _begun_by = Path(path).parent
     # As the console script has it.
     sys.path[0] = str(CONSOLE_SCRIPT.parent)
     os.setpgid(0, 0)

@@ -84,7 +84,7 @@ class Daemon:
     @contextlib.asynccontextmanager
     async def client(self, mode: str = "auto") -> AsyncGenerator[Client]:
         """The SDK's client, in one of the protocol's generations."""
-        http = httpx2.AsyncClient(headers=self.auth, timeout=60, verify=self.tls or True, trust_env=False)
+        http = httpx2.AsyncClient(headers=self.auth, timeout=60, verify=self.tls or False, trust_env=False)
         async with http, Client(streamable_http_client(self.url, http_client=http), mode=mode) as client:
             yield client
 

@@ -1,6 +1,7 @@
 """A small HTTP server in a thread of its own."""
 
 import contextlib
+import socket
 import ssl
 import threading
 from collections.abc import Generator
@@ -29,6 +30,13 @@ class Answering(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Not to stderr."""
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody has; with an empty host, at no address of the machine."""
+    with socket.socket() as found:
+        found.bind((host, 0))
+        return found.getsockname()[1]
 
 
 @contextlib.contextmanager

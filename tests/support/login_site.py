@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import socket
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 from support.commands import cellblock
 from support.http_daemon import Daemon, daemon
+from support.http_server import free_port
 from support.identity_provider import Provider
 from support.oauth_world import World, world
 
@@ -29,7 +29,7 @@ class Browser:
     """A browser with cookies of its own. It goes where it is led, and agrees where it is asked."""
 
     def __init__(self) -> None:
-        self.http = httpx2.AsyncClient(trust_env=False, timeout=60)
+        self.http = httpx2.AsyncClient(trust_env=False, verify=False, timeout=60)
         self.way: list[str] = []
 
     async def get(self, url: str, **headers: str) -> httpx2.Response:
@@ -123,12 +123,6 @@ async def site(
         yield made
         for browser in made.browsers:
             await browser.http.aclose()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 @contextlib.asynccontextmanager

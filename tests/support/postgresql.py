@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from cellblock.fleet.postgresql import PostgresServer
+from support.http_server import free_port
 
 BOUND_SECONDS = 60.0
 """Longest wait for a start or an end, which takes half a second on a quiet machine."""
@@ -79,8 +80,7 @@ class Postgres:
             with (self._wheel.pgdata / "pg_hba.conf").open("a") as rules:
                 rules.write("host all all samenet trust\n")
         if tls is not None:
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                self.port = free.getsockname()[1]
+            self.port = free_port()
             for name, file in zip(("cert", "key"), tls, strict=True):
                 copy = Path(shutil.copy(file, self._wheel.pgdata / f"{name}.pem"))
                 copy.chmod(0o600)

@@ -4,26 +4,31 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
+
+T = TypeVar("T")
+
+
+def _seen(look: Callable[[], T], gone: T) -> T:
+    """What a look at a process gives; `gone` when it has ended, which any process may do between two looks."""
+    try:
+        return look()
+    except psutil.NoSuchProcess:
+        return gone
 
 
 def alive(process: psutil.Process) -> bool:
     """Whether this very process (not another with its pid) still runs; a zombie does not."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return _seen(lambda: process.is_running() and process.status() != psutil.STATUS_ZOMBIE, False)
 
 
 def descendants(pid: int) -> list[psutil.Process]:
     """All living children of a process, their children and so on; none when it has ended."""
-    try:
-        return [process for process in psutil.Process(pid).children(recursive=True) if alive(process)]
-    except psutil.NoSuchProcess:
-        return []
+    return _seen(lambda: [one for one in psutil.Process(pid).children(recursive=True) if alive(one)], [])
 
 
 def kill_family(pid: int) -> None:
@@ -35,35 +40,23 @@ def kill_family(pid: int) -> None:
 
 
 def command_line(process: psutil.Process) -> list[str]:
-    """A process's arguments; none when it has ended, which any process may do between two looks at it."""
-    try:
-        return process.cmdline()
-    except psutil.NoSuchProcess:
-        return []
+    """A process's arguments; none when it has ended."""
+    return _seen(process.cmdline, [])
 
 
 def told_to(process: psutil.Process) -> list[str]:
     """A process's environment and command line; nothing for one that has ended."""
-    try:
-        return [json.dumps(process.environ()), " ".join(process.cmdline())]
-    except psutil.NoSuchProcess:
-        return []
+    return _seen(lambda: [json.dumps(process.environ()), " ".join(process.cmdline())], [])
 
 
 def name_of(process: psutil.Process) -> str:
     """The name of a process's program; nothing when it has ended."""
-    try:
-        return process.name()
-    except psutil.NoSuchProcess:
-        return ""
+    return _seen(process.name, "")
 
 
 def parent_of(process: psutil.Process) -> int:
     """The pid of a process's parent; 0 when it has ended."""
-    try:
-        return process.ppid()
-    except psutil.NoSuchProcess:
-        return 0
+    return _seen(process.ppid, 0)
 
 
 def workers_of(host_pid: int) -> list[psutil.Process]:
@@ -91,16 +84,8 @@ def left_after(processes: Iterable[psutil.Process], bound: float) -> list[psutil
 
 async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None:
     """Waits until none of the processes runs any more."""
-    watched = list(processes)
-    left: list[psutil.Process] = watched
-
-    def none_left() -> bool:
-        nonlocal left
-        left = [process for process in left if alive(process)]
-        return not left
-
-    deadline = time.monotonic() + bound
-    while not none_left():
+    left, deadline = list(processes), time.monotonic() + bound
+    while left := [process for process in left if alive(process)]:
         assert time.monotonic() < deadline, f"still running after {bound:g} s: {[_shown(p) for p in left]}"
         await asyncio.sleep(0.02)
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import socket
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 from support import haproxy
 from support.http_daemon import Daemon, daemon
+from support.http_server import free_port
 from support.waits import until_found, within
 
 KEY = b64encode(bytes(range(32))).decode()
@@ -48,9 +48,7 @@ async def fleet(
 ) -> AsyncGenerator[Fleet]:
     """So many daemons on one PostgreSQL, with the token of one state directory."""
     state = {"url": database, "key": KEY}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     async with contextlib.AsyncExitStack() as stack:
         daemons: list[Daemon] = []
         # One after the other: the first one makes the token.

@@ -23,7 +23,7 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import spelled_out
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.definitions import ToolDefinition, shown
-from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
+from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.tools.upstream.server_logins import kept_logins
@@ -55,13 +55,14 @@ async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
     listed = await _tools_of(settings, server, kept, parsed.principal)
     origin = fingerprint(settings.servers[server])
     store = PinStore(kept)
-    stamp = store.stamp(server)
+    stamp = store.shelf.stamp(server)
     try:
         pins = store.load(server)
     except PinError:
         if not parsed.all or parsed.show:
             raise
-        await asyncio.to_thread(store.replace, server, first_pins(origin, listed))
+        anew = Pins(origin).approving(origin, listed)
+        await asyncio.to_thread(partial(store.write, server, anew, replace=True))
         text = f"{server}: its pin file was damaged; all of its tools ({_count(listed)}) are pinned anew"
         return _told(parsed, [text], [tool.name for tool in listed], listed)
     # Before the first run nothing is pinned, and all is new to whoever approves it.
@@ -73,11 +74,7 @@ async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
     lines = list(_report(server, listed, differences, pins))
     if chosen:
         approved = pins.approving(origin, chosen)
-        write = (
-            partial(store.create, server, approved)
-            if stamp is None
-            else partial(store.replace, server, approved, only=stamp)
-        )
+        write = partial(store.write, server, approved, replace=stamp is not None, only=stamp)
         if not await asyncio.to_thread(write):
             raise PinError(f"The pins of {server} were changed meanwhile.", hint="Look at them again.")
         lines += ["", f"approved: {', '.join(shown(tool.name) for tool in chosen)}"]
@@ -111,7 +108,8 @@ async def _first_look(settings: Settings, server: str) -> str:
             kept = await asyncio.to_thread(store_to_read, settings)
             listed = await _tools_of(settings, server, kept)
             if value_for(server, settings.cellblock.pins) != "off":
-                first = first_pins(fingerprint(settings.servers[server]), listed)
+                origin = fingerprint(settings.servers[server])
+                first = Pins(origin).approving(origin, listed)
                 await asyncio.to_thread(_pin_first, PinStore(kept), server, first)
     except TimeoutError:
         return f"{server}: it still starts after {TRY_SECONDS:g} s; `cellblock doctor` says more"
@@ -122,10 +120,8 @@ async def _first_look(settings: Settings, server: str) -> str:
 
 def _pin_first(store: PinStore, server: str, first: Pins) -> None:
     pins = store.load(server)
-    if pins is None:
-        store.create(server, first)
-    elif pins.origin != first.origin:
-        store.replace(server, first)
+    if pins is None or pins.origin != first.origin:
+        store.write(server, first, replace=pins is not None)
 
 
 async def _tools_of(

@@ -103,13 +103,6 @@ def test_what_was_used_is_forgotten_by_half(turns: Turns) -> None:
     assert turns.take(1, later, keep=1) == run_of(NOISY, since=later)
 
 
-def test_nobody_gives_way_for_ever(turns: Turns) -> None:
-    turns.used(NOISY, 1000.0, 0.0)
-    turns.join(run_of(NOISY, b"noisy", since=0.0))
-    turns.join(run_of(QUIET, b"quiet", since=0.5))
-    assert token_of(turns.take(1, GIVE_WAY_SECONDS, keep=1)) == b"noisy"
-
-
 def test_a_run_that_leaves_is_gone_and_the_queue_empties(turns: Turns) -> None:
     for name in (b"a", b"b", b"c"):
         turns.join(run_of(1, name))
@@ -133,36 +126,45 @@ def test_what_is_remembered_is_bounded_and_every_run_gets_its_turn(uses: list[tu
     assert sum(turns._use(lane, end) > 0 for lane in {lane for lane, _ in uses}) <= LANES_KEPT  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_heavy_client_gives_way_only_while_there_are_others(turns: Turns) -> None:
-    turns.used(NOISY, 50.0, 0.0)
-    assert not turns.gives_way(NOISY, 0.0)
-    turns.used(QUIET, 0.001, 1.0)
-    turns.used(NOISY, 50.0, 1.0)
-    assert turns.gives_way(NOISY, 1.0)
-    assert not turns.gives_way(QUIET, 1.0)
-    assert turns.gives_way(NOISY, 0.9 + OTHERS_SECONDS)
-    assert not turns.gives_way(NOISY, 1.0 + OTHERS_SECONDS)
+ALONE = [(NOISY, 50.0, 0.0)]
+BESIDE = [*ALONE, (QUIET, 0.001, 1.0), (NOISY, 50.0, 1.0)]
+AMONG_THEMSELVES = [*ALONE, (OTHER, 50.0, 0.0)]
+# Of equal clients some are over the bound before the others.
+ABOUT_AS_MUCH = [(NOISY, HEAVY_CPU_SECONDS * 1.1, 0.0), (OTHER, HEAVY_CPU_SECONDS * 0.9, 0.0)]
 
 
-def test_heavy_clients_among_themselves_give_way_to_nobody(turns: Turns) -> None:
-    turns.used(NOISY, 50.0, 0.0)
-    turns.used(OTHER, 50.0, 0.0)
-    assert not turns.gives_way(NOISY, 0.0) and not turns.gives_way(OTHER, 0.0)
-    turns.used(QUIET, 0.001, 0.0)
-    turns.used(NOISY, 50.0, 0.0)
-    assert turns.gives_way(NOISY, 0.0) and turns.gives_way(OTHER, 0.0)
-
-
-def test_a_client_that_is_heavy_first_gives_no_way_to_one_that_uses_about_as_much(turns: Turns) -> None:
-    """Of equal clients some are over the bound before the others."""
-    turns.used(NOISY, HEAVY_CPU_SECONDS * 1.1, 0.0)
-    turns.used(OTHER, HEAVY_CPU_SECONDS * 0.9, 0.0)
-    assert not turns.gives_way(NOISY, 0.0)
-    turns.used(QUIET, HEAVY_CPU_SECONDS * 0.5, 0.0)
-    assert turns.gives_way(NOISY, 0.0)
-
-
-def test_a_client_that_has_become_light_gives_way_to_nobody(turns: Turns) -> None:
-    turns.used(NOISY, HEAVY_CPU_SECONDS, 0.0)
-    turns.used(QUIET, 0.001, HALF_LIFE_SECONDS)
-    assert not turns.gives_way(NOISY, HALF_LIFE_SECONDS)
+@pytest.mark.parametrize(
+    ("used", "now", "giving_way"),
+    [
+        pytest.param(ALONE, 0.0, set(), id="alone it gives way to nobody"),
+        pytest.param(BESIDE, 1.0, {NOISY}, id="beside another it does"),
+        pytest.param(BESIDE, 0.9 + OTHERS_SECONDS, {NOISY}, id="as long as the other is there"),
+        pytest.param(BESIDE, 1.0 + OTHERS_SECONDS, set(), id="and no longer"),
+        pytest.param(AMONG_THEMSELVES, 0.0, set(), id="heavy clients among themselves"),
+        pytest.param(
+            [*AMONG_THEMSELVES, (QUIET, 0.001, 0.0), (NOISY, 50.0, 0.0)],
+            0.0,
+            {NOISY, OTHER},
+            id="heavy clients beside a light one",
+        ),
+        pytest.param(ABOUT_AS_MUCH, 0.0, set(), id="one that is heavy first, beside one that uses as much"),
+        pytest.param(
+            [*ABOUT_AS_MUCH, (QUIET, HEAVY_CPU_SECONDS * 0.5, 0.0)],
+            0.0,
+            {NOISY},
+            id="and beside a lighter one",
+        ),
+        pytest.param(
+            [(NOISY, HEAVY_CPU_SECONDS, 0.0), (QUIET, 0.001, HALF_LIFE_SECONDS)],
+            HALF_LIFE_SECONDS,
+            set(),
+            id="one that has become light",
+        ),
+    ],
+)
+def test_who_gives_way(
+    used: list[tuple[int, float, float]], now: float, giving_way: set[int], turns: Turns
+) -> None:
+    for lane, seconds, at in used:
+        turns.used(lane, seconds, at)
+    assert {lane for lane in (NOISY, QUIET, OTHER) if turns.gives_way(lane, now)} == giving_way

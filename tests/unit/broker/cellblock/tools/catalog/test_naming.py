@@ -79,18 +79,6 @@ def test_identifier(tool: str, name: str) -> None:
     assert identifier(tool) == name
 
 
-@pytest.mark.parametrize("word", sorted(RESERVED_WORDS))
-def test_reserved_words_get_an_underscore(word: str) -> None:
-    assert export_names([word]) == {word: f"{word}_"}
-
-
-def test_there_are_the_reserved_words_of_the_specification() -> None:
-    text = """break case class const continue debugger default delete do else export extends false finally for
-        function if import in instanceof new null return super switch this throw true try typeof var void while
-        with yield let static await"""
-    assert frozenset(text.split()) == RESERVED_WORDS
-
-
 @pytest.mark.slow
 @given(st.lists(st.text(max_size=8), max_size=12))
 def test_exports_are_unique_identifiers_whatever_the_tools_are_called(tools: list[str]) -> None:
@@ -133,21 +121,6 @@ async def test_a_broker_with_such_a_tool_does_not_start(kind: str, tmp_path: Pat
     with pytest.raises(ConfigError, match="name"):
         async with Broker(settings(tmp_path), tools=[work]):
             pass
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        # In alphabetical order of the tools.
-        {"a-b": "a_b", "a.b": "a_b__2", "a_b": "a_b__3", "c": "c"},
-        # A numbered name that is taken is skipped: "a-b" sorts before "a_b", and both before "a_b__2".
-        {"a-b": "a_b", "a_b": "a_b__2", "a_b__2": "a_b__2__2"},
-        # The module's own export is taken, too.
-        {"__meta__": "__meta____2"},
-    ],
-)
-def test_collisions_are_numbered(names: dict[str, str]) -> None:
-    assert export_names(names) == export_names(reversed(names)) == names
 
 
 def catalog(**servers: list[str]) -> Catalog:

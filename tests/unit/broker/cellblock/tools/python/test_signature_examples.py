@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, Optional, TypedDict, Union
 
-import jsonschema
 import mcp_types as types
 import pytest
 from pydantic import BaseModel, EmailStr, Field
@@ -76,37 +76,9 @@ def greet(name: str, age: int, active: bool = True) -> str:
     return f"Hello {name}, age {age}"
 
 
-async def test_primitives() -> None:
-    assert made(greet).input_schema == {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": "Parameter name"},
-            "age": {"type": "integer", "description": "Parameter age"},
-            "active": {"type": "boolean", "description": "Parameter active", "default": True},
-        },
-        "required": ["name", "age"],
-        "additionalProperties": False,
-    }
-    assert made(greet).output_schema == BOXED_STRING
-    assert await gives(greet, name="Ada", age=36) == {"result": "Hello Ada, age 36"}
-
-
 @tool()
 def analyze(values: list[int], metadata: dict[str, str]) -> dict[str, float]:
     return {"mean": sum(values) / len(values)}
-
-
-async def test_containers() -> None:
-    """The output of the example names `mean`, which is in no annotation: what the annotation says is declared."""
-    assert properties(analyze) == {
-        "values": {"type": "array", "items": {"type": "integer"}},
-        "metadata": {"type": "object", "additionalProperties": {"type": "string"}},
-    }
-    assert made(analyze).output_schema == {"type": "object", "additionalProperties": {"type": "number"}}
-    shown = {"type": "object", "properties": {"mean": {"type": "number"}}, "additionalProperties": False}
-    given = await gives(analyze, values=[1, 2], metadata={})
-    jsonschema.validate(given, shown)
-    assert given == {"mean": 1.5}
 
 
 @tool()
@@ -114,28 +86,9 @@ def set_mode(mode: Literal["fast", "accurate", "balanced"]) -> str:
     return f"Mode set to {mode}"
 
 
-async def test_literal() -> None:
-    assert properties(set_mode) == {"mode": {"enum": ["fast", "accurate", "balanced"], "type": "string"}}
-    assert await gives(set_mode, mode="fast") == {"result": "Mode set to fast"}
-
-
 @tool()
 def find(query: str, limit: Optional[int] = None) -> list[str]:
     return []
-
-
-async def test_optional_and_union() -> None:
-    assert properties(find) == {
-        "query": {"type": "string"},
-        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
-    }
-    assert made(find).output_schema == {
-        "type": "object",
-        "properties": {"result": {"type": "array", "items": {"type": "string"}}},
-        "required": ["result"],
-        "x-dedalus-box": {"field": "result"},
-    }
-    assert await gives(find, query="a", limit=None) == {"result": []}
 
 
 class SearchParams(TypedDict):  # `typing`'s own, which pydantic refuses before Python 3.12
@@ -151,21 +104,9 @@ def search(params: SearchParams) -> list[str]:
 SEARCH_PROPERTIES = {"query": {"type": "string"}, "max_results": {"type": "integer"}}
 
 
-async def test_not_required() -> None:
-    nested = made(search).input_schema["properties"]["params"]
-    assert (nested["properties"], nested["required"]) == (SEARCH_PROPERTIES, ["query"])
-    assert made(search).input_schema["required"] == ["params"]
-    assert await gives(search, params={"query": "a"}) == {"result": ["a"]}
-
-
-async def test_not_required_flattened() -> None:
-    @tool(flatten=True)
-    def search_flat(params: SearchParams) -> list[str]:
-        return search(params)
-
-    assert properties(search_flat) == SEARCH_PROPERTIES
-    assert made(search_flat).input_schema["required"] == ["query"]
-    assert await gives(search_flat, query="a", max_results=1) == {"result": ["a"]}
+@tool(flatten=True)
+def search_flat(params: SearchParams) -> list[str]:
+    return search(params)
 
 
 @dataclass
@@ -185,32 +126,6 @@ class Profile:
 @tool()
 def create_profile(name: str, street: str, city: str) -> Profile:
     return Profile(name=name, address=Address(street=street, city=city, postal_code=94107), tags=["new"])
-
-
-async def test_dataclasses() -> None:
-    assert output(create_profile) == {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "address": {
-                "type": "object",
-                "properties": {
-                    "street": {"type": "string"},
-                    "city": {"type": "string"},
-                    "postal_code": {"type": "integer"},
-                },
-                "additionalProperties": False,
-            },
-            "tags": {"type": "array", "items": {"type": "string"}},
-        },
-        "additionalProperties": False,
-    }
-    assert made(create_profile).output_schema["required"] == ["name", "address", "tags"]
-    assert await gives(create_profile, name="Ada", street="1 Main", city="SF") == {
-        "name": "Ada",
-        "address": {"street": "1 Main", "city": "SF", "postal_code": 94107},
-        "tags": ["new"],
-    }
 
 
 class User(BaseModel):
@@ -236,15 +151,6 @@ USER_PROPERTIES = {
 }
 
 
-async def test_pydantic_models() -> None:
-    assert made(register_user).input_schema["properties"]["user"]["properties"] == USER_PROPERTIES
-    assert properties(register_user_flat) == USER_PROPERTIES
-    assert made(register_user).output_schema == made(register_user_flat).output_schema == BOXED_STRING
-    ada = {"username": "ada", "email": "a@b.de", "age": 36}
-    assert await gives(register_user, user=ada) == {"result": "Registered ada"}
-    assert await gives(register_user_flat, **ada) == {"result": "Registered ada"}
-
-
 @dataclass
 class ChatAction:
     kind: Literal["chat"]
@@ -265,25 +171,6 @@ def choose_action(chat: bool) -> UnionAction:
     if chat:
         return ChatAction(kind="chat", message="hi")
     return NavigateAction(kind="navigate", url="https://example.com")
-
-
-async def test_union_types() -> None:
-    assert output(choose_action) == {
-        "anyOf": [
-            {
-                "type": "object",
-                "properties": {"kind": {"enum": ["chat"], "type": "string"}, "message": {"type": "string"}},
-                "additionalProperties": False,
-            },
-            {
-                "type": "object",
-                "properties": {"kind": {"enum": ["navigate"], "type": "string"}, "url": {"type": "string"}},
-                "additionalProperties": False,
-            },
-        ]
-    }
-    assert await gives(choose_action, chat=True) == {"kind": "chat", "message": "hi"}
-    assert await gives(choose_action, chat=False) == {"kind": "navigate", "url": "https://example.com"}
 
 
 # ---- Unsupported Types and Fallback --------------------------------------------------------------------
@@ -355,51 +242,9 @@ async def analyze_dataset(
     return {"records": 42, "filtered": 10}
 
 
-async def test_basic_tool_with_mixed_types() -> None:
-    """As with `test_containers`: the keys of the output are in no annotation."""
-    assert made(analyze_dataset).description == "Analyze data with optional filters"
-    assert made(analyze_dataset).input_schema == {
-        "type": "object",
-        "properties": {
-            "dataset": {"type": "string", "description": "Parameter dataset"},
-            "limit": {"type": "integer", "description": "Parameter limit", "default": 100},
-            "filters": {
-                "anyOf": [
-                    {"type": "object", "additionalProperties": {"type": "string"}},
-                    {"type": "null"},
-                ],
-                "description": "Parameter filters",
-                "default": None,
-            },
-        },
-        "required": ["dataset"],
-        "additionalProperties": False,
-    }
-    assert made(analyze_dataset).output_schema == {
-        "type": "object",
-        "additionalProperties": {"type": "integer"},
-    }
-    shown = {
-        "type": "object",
-        "properties": {"records": {"type": "integer"}, "filtered": {"type": "integer"}},
-        "additionalProperties": False,
-    }
-    jsonschema.validate(await gives(analyze_dataset, dataset="d"), shown)
-
-
 @tool()
 async def get_temperature(city: str) -> float:
     return 72.5
-
-
-async def test_scalar_return_type() -> None:
-    assert made(get_temperature).output_schema == {
-        "type": "object",
-        "properties": {"result": {"type": "number"}},
-        "required": ["result"],
-        "x-dedalus-box": {"field": "result"},
-    }
-    assert await gives(get_temperature, city="SF") == {"result": 72.5}
 
 
 @dataclass
@@ -420,27 +265,6 @@ async def weather(city: str) -> WeatherReport:
     return WeatherReport(temperature=72.5, location=Location(latitude=37.7749, longitude=-122.4194))
 
 
-async def test_nested_dataclass_with_optional_fields() -> None:
-    assert output(weather) == {
-        "type": "object",
-        "properties": {
-            "temperature": {"type": "number"},
-            "location": {
-                "type": "object",
-                "properties": {"latitude": {"type": "number"}, "longitude": {"type": "number"}},
-                "additionalProperties": False,
-            },
-            "humidity": {"anyOf": [{"type": "number"}, {"type": "null"}]},
-        },
-        "additionalProperties": False,
-    }
-    assert await gives(weather, city="SF") == {
-        "temperature": 72.5,
-        "location": {"latitude": 37.7749, "longitude": -122.4194},
-        "humidity": None,
-    }
-
-
 class CreateUserRequest(BaseModel):
     username: str = Field(..., min_length=3, max_length=20, pattern=r"^[a-zA-Z0-9_]+$")
     email: EmailStr
@@ -454,31 +278,214 @@ async def create_user(request: CreateUserRequest) -> dict[str, str]:
     return {"user_id": "usr_123", "status": "created"}
 
 
-async def test_pydantic_model_with_validation() -> None:
-    """The one example that shows a whole input of this kind: what `flatten=True` gives, to the letter."""
-    assert made(create_user).input_schema == {
-        "type": "object",
-        "properties": {
-            "username": {
-                "type": "string",
-                "minLength": 3,
-                "maxLength": 20,
-                "pattern": "^[a-zA-Z0-9_]+$",
-                "description": "Parameter username",
+TEXT, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+TEXTS = {"type": "array", "items": TEXT}
+ADA = {"username": "ada", "email": "a@b.de", "age": 36}
+
+
+def closed(**members: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": members, "additionalProperties": False}
+
+
+LOOKS: dict[str, Callable[[Any], Any]] = {
+    "whole input": lambda function: made(function).input_schema,
+    "whole output": lambda function: made(function).output_schema,
+    "input": properties,
+    "output": output,
+    "needed": lambda function: made(function).input_schema["required"],
+    "needed of the output": lambda function: made(function).output_schema["required"],
+    "members of the parameter": lambda function: next(
+        {key: shown[key] for key in ("properties", "required")}
+        for shown in made(function).input_schema["properties"].values()
+    ),
+    "description": lambda function: made(function).description,
+}
+
+SCHEMAS: list[tuple[Callable[..., Any], str, Any]] = [
+    (
+        greet,
+        "whole input",
+        {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "Parameter name"},
+                "age": {"type": "integer", "description": "Parameter age"},
+                "active": {"type": "boolean", "description": "Parameter active", "default": True},
             },
-            "email": {"type": "string", "format": "email", "description": "Parameter email"},
-            "age": {"type": "integer", "minimum": 13, "maximum": 120, "description": "Parameter age"},
-            "bio": {
-                "anyOf": [{"type": "string", "maxLength": 500}, {"type": "null"}],
-                "description": "Parameter bio",
-                "default": None,
-            },
+            "required": ["name", "age"],
+            "additionalProperties": False,
         },
-        "required": ["username", "email", "age"],
-        "additionalProperties": False,
-    }
-    given = await gives(create_user, username="ada", email="ada@example.com", age=36)
-    assert given == {"user_id": "usr_123", "status": "created"}
+    ),
+    (greet, "whole output", BOXED_STRING),
+    (
+        analyze,
+        "input",
+        {
+            "values": {"type": "array", "items": INTEGER},
+            "metadata": {"type": "object", "additionalProperties": TEXT},
+        },
+    ),
+    # The example names `mean`, which is in no annotation: what the annotation says is declared.
+    (analyze, "whole output", {"type": "object", "additionalProperties": NUMBER}),
+    (set_mode, "input", {"mode": {"enum": ["fast", "accurate", "balanced"], "type": "string"}}),
+    (find, "input", {"query": TEXT, "limit": {"anyOf": [INTEGER, {"type": "null"}], "default": None}}),
+    (
+        find,
+        "whole output",
+        {
+            "type": "object",
+            "properties": {"result": TEXTS},
+            "required": ["result"],
+            "x-dedalus-box": {"field": "result"},
+        },
+    ),
+    (search, "members of the parameter", {"properties": SEARCH_PROPERTIES, "required": ["query"]}),
+    (search, "needed", ["params"]),
+    (search_flat, "input", SEARCH_PROPERTIES),
+    (search_flat, "needed", ["query"]),
+    (
+        create_profile,
+        "output",
+        closed(name=TEXT, address=closed(street=TEXT, city=TEXT, postal_code=INTEGER), tags=TEXTS),
+    ),
+    (create_profile, "needed of the output", ["name", "address", "tags"]),
+    (
+        register_user,
+        "members of the parameter",
+        {"properties": USER_PROPERTIES, "required": ["username", "email", "age"]},
+    ),
+    (register_user_flat, "input", USER_PROPERTIES),
+    (register_user, "whole output", BOXED_STRING),
+    (register_user_flat, "whole output", BOXED_STRING),
+    (
+        choose_action,
+        "output",
+        {
+            "anyOf": [
+                closed(kind={"enum": ["chat"], "type": "string"}, message=TEXT),
+                closed(kind={"enum": ["navigate"], "type": "string"}, url=TEXT),
+            ]
+        },
+    ),
+    (analyze_dataset, "description", "Analyze data with optional filters"),
+    (
+        analyze_dataset,
+        "whole input",
+        {
+            "type": "object",
+            "properties": {
+                "dataset": {"type": "string", "description": "Parameter dataset"},
+                "limit": {"type": "integer", "description": "Parameter limit", "default": 100},
+                "filters": {
+                    "anyOf": [{"type": "object", "additionalProperties": TEXT}, {"type": "null"}],
+                    "description": "Parameter filters",
+                    "default": None,
+                },
+            },
+            "required": ["dataset"],
+            "additionalProperties": False,
+        },
+    ),
+    # As of `analyze`: the keys of the output are in no annotation.
+    (analyze_dataset, "whole output", {"type": "object", "additionalProperties": INTEGER}),
+    (
+        get_temperature,
+        "whole output",
+        {
+            "type": "object",
+            "properties": {"result": NUMBER},
+            "required": ["result"],
+            "x-dedalus-box": {"field": "result"},
+        },
+    ),
+    (
+        weather,
+        "output",
+        closed(
+            temperature=NUMBER,
+            location=closed(latitude=NUMBER, longitude=NUMBER),
+            humidity={"anyOf": [NUMBER, {"type": "null"}]},
+        ),
+    ),
+    # The one example that shows a whole input of this kind: what `flatten=True` gives, to the letter.
+    (
+        create_user,
+        "whole input",
+        {
+            "type": "object",
+            "properties": {
+                "username": {
+                    "type": "string",
+                    "minLength": 3,
+                    "maxLength": 20,
+                    "pattern": "^[a-zA-Z0-9_]+$",
+                    "description": "Parameter username",
+                },
+                "email": {"type": "string", "format": "email", "description": "Parameter email"},
+                "age": {"type": "integer", "minimum": 13, "maximum": 120, "description": "Parameter age"},
+                "bio": {
+                    "anyOf": [{"type": "string", "maxLength": 500}, {"type": "null"}],
+                    "description": "Parameter bio",
+                    "default": None,
+                },
+            },
+            "required": ["username", "email", "age"],
+            "additionalProperties": False,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "look", "expected"), SCHEMAS, ids=lambda one: getattr(one, "__name__", None)
+)
+def test_schemas(function: Callable[..., Any], look: str, expected: Any) -> None:
+    assert LOOKS[look](function) == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "result"),
+    [
+        (greet, {"name": "Ada", "age": 36}, {"result": "Hello Ada, age 36"}),
+        (analyze, {"values": [1, 2], "metadata": {}}, {"mean": 1.5}),
+        (set_mode, {"mode": "fast"}, {"result": "Mode set to fast"}),
+        (find, {"query": "a", "limit": None}, {"result": []}),
+        (search, {"params": {"query": "a"}}, {"result": ["a"]}),
+        (search_flat, {"query": "a", "max_results": 1}, {"result": ["a"]}),
+        (
+            create_profile,
+            {"name": "Ada", "street": "1 Main", "city": "SF"},
+            {
+                "name": "Ada",
+                "address": {"street": "1 Main", "city": "SF", "postal_code": 94107},
+                "tags": ["new"],
+            },
+        ),
+        (register_user, {"user": ADA}, {"result": "Registered ada"}),
+        (register_user_flat, ADA, {"result": "Registered ada"}),
+        (choose_action, {"chat": True}, {"kind": "chat", "message": "hi"}),
+        (choose_action, {"chat": False}, {"kind": "navigate", "url": "https://example.com"}),
+        (analyze_dataset, {"dataset": "d"}, {"records": 42, "filtered": 10}),
+        (get_temperature, {"city": "SF"}, {"result": 72.5}),
+        (
+            weather,
+            {"city": "SF"},
+            {
+                "temperature": 72.5,
+                "location": {"latitude": 37.7749, "longitude": -122.4194},
+                "humidity": None,
+            },
+        ),
+        (
+            create_user,
+            {"username": "ada", "email": "ada@example.com", "age": 36},
+            {"user_id": "usr_123", "status": "created"},
+        ),
+    ],
+    ids=lambda one: getattr(one, "__name__", None),
+)
+async def test_results(function: Callable[..., Any], arguments: dict[str, Any], result: Any) -> None:
+    assert await gives(function, **arguments) == result
 
 
 CUSTOM_SCHEMA = {
