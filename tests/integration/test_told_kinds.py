@@ -60,6 +60,9 @@ TOOLS = [
     ),
     tool("repr", "{'id': 1, 'name': None}"),
     tool("invoices", {"rows": [{"amount": "12.50", "n": 1}]}),
+    tool(
+        "events", {"rows": [{"at": "2026-01-31T12:00:00Z", "n": 1}, {"at": "2026-02-01T12:00:00Z", "n": 2}]}
+    ),
     tool("seen", {"rows": [{"id": 1}], "total": 1}),
     tool("at", "ok", properties={"at": PAIR}),
     tool("either", "ok", oneOf=ONE_OF),
@@ -106,6 +109,12 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
             "const { rows } = await p.invoices({}); rows.reduce((s, x) => s + x.amount, 0);",
             "Number(x.amount)",
         ),
+        ("const e = await p.events({}); e.rows.sort((a, b) => a.at - b.at);", "Date.parse(a.at)"),
+        ("const e = await p.events({}); Math.max(e.rows.map((r) => r.n));", "Math.max(...e.rows"),
+        (
+            "const e = await p.events({}); let n = []; for (const r of e.rows) n = n.push(r.n);",
+            "Leave out `n =`",
+        ),
         ("const d = await p.open_one({}); if (d.status === 'open') d;", "It has: amount, count."),
         ("try { p.tree; } catch (e) { e instanceof ToolCallError; }", 'from "@codemode/errors"'),
         ("await listTools('p');", 'from "@codemode/discovery"'),
@@ -146,6 +155,10 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "const { rows } = await p.invoices({}); let s = 0; for (const r of rows) s += Number(r.amount) + r.n; s;",
         "const { rows } = await p.invoices({}); rows.map((r) => r.n + ': ' + r.amount).reduce((s, x) => s + x, '');",
         "const t = await p.tree({}); for (const line of t.split('\\n')) line;",
+        "const e = await p.events({}); e.rows.sort((a, b) => new Date(a.at) - new Date(b.at));",
+        "const { rows } = await p.invoices({}); rows.sort((a, b) => a.amount - b.amount);",
+        "const e = await p.events({}); Math.max(...e.rows.map((r) => r.n)) - Math.min(0, e.rows[0].n);",
+        "const e = await p.events({}); const n = []; const size = n.push(e.rows[0].n); size;",
         "const xy = [[1, 2]].map(([x, y]) => [x, y]); await p.at({ at: xy[0] });",
         "const at = [1, 2]; await p.at({ at });",
         "const one = {}; one.a = 'x'; await p.either(one);",

@@ -15,7 +15,7 @@ from typing import Final
 
 import tree_sitter_javascript
 import tree_sitter_typescript
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
 _EXACT: Final = 1024
 """Bounds the end of a source that is given to the parser at once, in bytes: no character lies across a border there."""
@@ -115,6 +115,16 @@ def parse(source: bytes, *, typescript: bool, is_late: Callable[[], bool]) -> No
     return tree.root_node
 
 
+Nodes = dict[str, list[Node]]
+"""Holds the nodes of a tree by their types, in the order of the text."""
+
+
+def nodes_of(root: Node, types: tuple[str, ...], *, typescript: bool) -> Nodes:
+    """Gives the nodes of these types in a tree."""
+    found = QueryCursor(_query(types, typescript)).captures(root)
+    return {name: sorted(found.get(name, ()), key=lambda node: node.start_byte) for name in types}
+
+
 def field(node: Node | None, *names: str) -> Node | None:
     """Gives the node that is reached through fields of these names; None where one of them is not there."""
     for name in names:
@@ -140,6 +150,11 @@ def _language(typescript: bool) -> Language:
     return Language(
         tree_sitter_typescript.language_typescript() if typescript else tree_sitter_javascript.language()
     )
+
+
+@lru_cache(maxsize=2)
+def _query(types: tuple[str, ...], typescript: bool) -> Query:
+    return Query(_language(typescript), " ".join(f"({name}) @{name}" for name in types))
 
 
 def too_deep(root: Node, source: bytes) -> bool:

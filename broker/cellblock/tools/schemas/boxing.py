@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_object
+from cellblock.tools.schemas.alternatives import Alternatives, Rules
+from cellblock.tools.schemas.document import Document
 
 BOX_KEY: Final = "x-dedalus-box"
 """Holds the extension of a boxed schema: `{"field": "result"}`."""
@@ -25,13 +27,12 @@ _SDK_TITLE_END: Final = "Output"
 
 _OBJECT_KEYWORDS: Final = ("properties", "patternProperties", "additionalProperties", "propertyNames")
 
-_MAX_REFERENCES: Final = 20
-"""Bounds a chain of references: a longer one is a circle."""
-
 
 def describes_object(schema: Mapping[str, Any] | bool) -> bool:
     """Says whether every value that fits the schema is an object, as far as its root says."""
-    return _is_object(schema, schema, _MAX_REFERENCES)
+    document = Document(schema)
+    found = Alternatives(document, lambda amount: True, lambda message, at: None).expand([document.root])
+    return bool(found) and all(any(map(_says_object, rules)) for rules in found)
 
 
 def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
@@ -86,19 +87,7 @@ def unbox_schema(schema: Mapping[str, Any], field: str) -> dict[str, Any] | bool
     }
 
 
-def _is_object(schema: object, root: object, left: int) -> bool:
-    if not is_object(schema) or left == 0:
-        return False
-    stated: object = schema.get("type")
-    if stated is not None:
-        return stated == "object"
-    if any(keyword in schema for keyword in _OBJECT_KEYWORDS):
-        return True
-    for keyword in ("anyOf", "oneOf"):
-        choices: object = schema.get(keyword)
-        if is_array(choices) and choices:
-            return all(_is_object(choice, root, left - 1) for choice in choices)
-    reference, definitions = schema.get("$ref"), root.get("$defs") if is_object(root) else None
-    if isinstance(reference, str) and reference.startswith("#/$defs/") and is_object(definitions):
-        return _is_object(definitions.get(reference.removeprefix("#/$defs/")), root, left - 1)
-    return False
+def _says_object(rules: Rules) -> bool:
+    if rules.kinds is None:
+        return any(keyword in rules.schema for keyword in _OBJECT_KEYWORDS)
+    return rules.kinds == frozenset({"object"})

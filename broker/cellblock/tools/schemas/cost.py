@@ -17,15 +17,15 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 from math import isqrt
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
 
 import jsonschema_rs
 
-from cellblock.base.json import inside, is_array, is_object, pointer_steps
+from cellblock.base.json import is_array, is_object
+from cellblock.tools.schemas.document import Document
 from cellblock.tools.schemas.keywords import Applies, subschemas
 
 MAX_VALUES: Final = 200_000
@@ -170,6 +170,7 @@ class SchemaCost:
     def __init__(self, root: dict[str, Any], *, draft4: bool = False) -> None:
         self._root = root
         self._id = "id" if draft4 else "$id"
+        self._document = Document(root, self._id)
         self._index: dict[int, int] = {}
         self._schemas: list[dict[str, Any]] = []
         self._nodes: list[_Node] = []
@@ -225,9 +226,7 @@ class SchemaCost:
 
     def _walk(self) -> None:
         self._add(self._root)
-        anchors: dict[str, int] = {}
-        references: list[tuple[int, str]] = []
-        embeds = False
+        embeds = has_references = False
         # Grows meanwhile.
         for position, schema in enumerate(self._schemas):
             node = self._nodes[position]
@@ -246,25 +245,19 @@ class SchemaCost:
             self.has_alternatives |= "anyOf" in schema or "oneOf" in schema
             if not {"$dynamicRef", "$recursiveRef"}.isdisjoint(schema):
                 raise NotCheckable("it uses $dynamicRef or $recursiveRef")
-            identity = schema.get(self._id)
-            if isinstance(identity, str) and identity.startswith("#"):
-                anchors[identity[1:]] = position
+            identity, reference = schema.get(self._id), schema.get("$ref")
             embeds |= position > 0 and isinstance(identity, str) and not identity.startswith("#")
-            for keyword in ("$anchor", "$dynamicAnchor"):
-                if isinstance(schema.get(keyword), str):
-                    anchors[schema[keyword]] = position
-            reference = schema.get("$ref")
-            if isinstance(reference, str) and not self._follow(node, reference):
-                references.append((position, reference))
-        if embeds and any("$ref" in schema for schema in self._schemas):
+            has_references |= "$ref" in schema
+            if isinstance(reference, str):
+                target = self._document.resolve(reference, self._document.root)
+                value = None if target is None else target.value
+                if is_object(value):
+                    node.in_place.append(self._add(value))
+                elif not isinstance(value, bool):
+                    self.unfollowed.add(reference)
+                    self._unsure.add(position)
+        if embeds and has_references:
             raise NotCheckable("it holds another schema document and has references")
-        for position, reference in references:
-            target = anchors.get(unquote(self._fragment(reference) or ""))
-            if target is not None:
-                self._nodes[position].in_place.append(target)
-            else:
-                self.unfollowed.add(reference)
-                self._unsure.add(position)
         for schema, node in zip(self._schemas, self._nodes, strict=True):
             if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
                 node.in_place *= 2  # What was evaluated is found by evaluating again.
@@ -276,25 +269,6 @@ class SchemaCost:
             self._schemas.append(schema)
             self._nodes.append(_Node())
         return index
-
-    def _fragment(self, reference: str) -> str | None:
-        """Gives what follows the `#` of a reference into this schema; None of one that leads out of it."""
-        address, _, fragment = reference.partition("#")
-        own = str(self._root.get(self._id, "")).removesuffix("#")
-        return fragment if address in ("", own) else None
-
-    def _follow(self, node: _Node, reference: str) -> bool:
-        """Notes what a JSON Pointer into this schema leads to; False: it is none, or leads nowhere."""
-        fragment = self._fragment(reference)
-        if fragment is None or not (fragment == "" or unquote(fragment).startswith("/")):
-            return False
-        try:
-            value: Any = reduce(inside, pointer_steps(fragment), self._root)
-        except LookupError:
-            return False
-        if is_object(value):
-            node.in_place.append(self._add(value))
-        return isinstance(value, dict | bool)
 
     def _spread_doubt(self) -> None:
         """Adds to what takes more than it says all that applies it."""

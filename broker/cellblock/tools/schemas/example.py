@@ -8,12 +8,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, Final
 
-from cellblock.base.json import inside, is_array, is_object, pointer_steps
 from cellblock.base.kept import KeptByIdentity
+from cellblock.tools.schemas.alternatives import (
+    ALL_KINDS,
+    Alternative,
+    Alternatives,
+    at_key,
+    at_position,
+    kinds_of,
+    literals_of,
+)
 from cellblock.tools.schemas.cost import matches
+from cellblock.tools.schemas.document import Document, Location, as_list
 from cellblock.tools.schemas.validation import InputValidator
 
 MAX_EXAMPLE_CHARS: Final = 2_000
@@ -21,7 +30,7 @@ MAX_EXAMPLE_CHARS: Final = 2_000
 MAX_DEPTH: Final = 12
 """Sets the deepest nesting of a made-up example, references included."""
 MAX_WORK: Final = 1_000
-"""Bounds the schema objects and properties looked at for one attempt."""
+"""Bounds the schema objects, alternatives and properties looked at for one attempt."""
 ATTEMPTS: Final = 6
 """Bounds the ways tried: with and without the schema's hints, and with different alternatives."""
 
@@ -107,51 +116,71 @@ class _Impossible(Exception):
 
 
 def _candidates(schema: dict[str, Any]) -> Iterator[Any]:
-    yield from _list(schema, "examples")[:ATTEMPTS]
+    yield from as_list(schema.get("examples"))[:ATTEMPTS]
+    document = Document(schema)
     for attempt in range(ATTEMPTS):
         try:
-            yield _Maker(schema, hints=attempt == 0, alternative=max(0, attempt - 1)).make(schema)
+            maker = _Maker(document, hints=attempt == 0, alternative=max(0, attempt - 1))
+            yield maker.make([document.root])
         except _Impossible:
             continue
+
+
+class _Followed(Alternatives):
+    """Gives no alternatives of what is not known."""
+
+    def target(self, reference: str, here: Location) -> Location:
+        found = super().target(reference, here)
+        if found is None:
+            raise _Impossible
+        return found
 
 
 class _Maker:
     """Makes one attempt at an example.
 
     Args:
-        root: The schema that references point into.
+        document: The schema.
         hints: Whether `examples` and `default` of the parts are used.
-        alternative: Which branch of `anyOf` and `oneOf` is taken, counted from the first that is not null.
+        alternative: Which of the alternatives is taken, counted from the first that is not null.
     """
 
-    def __init__(self, root: dict[str, Any], *, hints: bool, alternative: int) -> None:
-        self._root = root
+    def __init__(self, document: Document, *, hints: bool, alternative: int) -> None:
         self._hints = hints
         self._alternative = alternative
         self._left = MAX_WORK
+        self._alternatives = _Followed(document, self._spend, lambda message, at: None)
 
-    def make(self, schema: Any, depth: int = 0, variant: int = 0) -> Any:
-        """Makes a value for a schema; different ones for different variants, where that is easy."""
-        self._spend(1)
-        if depth > MAX_DEPTH or schema is False:
+    def make(self, locations: list[Location], depth: int = 0, variant: int = 0) -> Any:
+        """Makes a value that fits all of some schemas; different ones for different variants, where that is easy."""
+        self._spend(2)
+        found = sorted(self._alternatives.expand(locations), key=lambda one: kinds_of(one) == ["null"])
+        self._spend(sum(map(len, found)))
+        if depth > MAX_DEPTH or not found:
             raise _Impossible
-        part = self._merged(schema, depth)
-        if "const" in part:
-            return part["const"]
-        for choices in (_list(part, "enum"), _list(part, "examples") if self._hints else []):
-            if choices:
-                return choices[variant % len(choices)]
+        rules = found[self._alternative % len(found)]
+        part = {key: value for rule in reversed(rules) for key, value in rule.schema.items()}
+        choices = literals_of(rules)
+        if choices is None and self._hints:
+            choices = as_list(part.get("examples"))
+        if choices:
+            return choices[variant % len(choices)]
         if self._hints and part.get("default") is not None:
             return part["default"]
-        match _kind(part):
+        match _kind(rules, part):
             case "object":
-                return self._object(part, depth)
+                objects = [rule.objects for rule in rules if rule.objects is not None]
+                names = [name for one in objects for name in one.required]
+                self._spend(len(names))
+                return {name: self.make(at_key(objects, name), depth + 1) for name in names}
             case "array":
-                return self._array(part, depth)
+                arrays = [rule.arrays for rule in rules if rule.arrays is not None]
+                count = max((one.minimum for one in arrays), default=0)
+                return [self.make(at_position(arrays, at), depth + 1, at) for at in range(count)]
             case "string":
                 return _string(part, variant)
-            case "integer" | "number" as kind:
-                return _number(part, variant, whole=kind == "integer")
+            case "number":
+                return _number(part, variant, whole=any(rule.integers_only for rule in rules))
             case "boolean":
                 return variant % 2 == 0
             case "null":
@@ -159,88 +188,18 @@ class _Maker:
             case _:
                 return "text" if depth else {}
 
-    def _spend(self, amount: int) -> None:
+    def _spend(self, amount: int) -> bool:
         self._left -= amount
         if self._left < 0:
             raise _Impossible
-
-    # ---- putting a schema together -----------------------------------------------------------------------
-
-    def _merged(self, schema: Any, depth: int) -> dict[str, Any]:
-        """Makes one flat schema object: references followed, `allOf` joined, an alternative chosen."""
-        if not is_object(schema):
-            return {}
-        reference = schema.get("$ref")
-        more = [self._find(reference)] if isinstance(reference, str) else []
-        more += _list(schema, "allOf")
-        for keyword in ("anyOf", "oneOf"):
-            if branches := sorted(_list(schema, keyword), key=lambda branch: branch == {"type": "null"}):
-                more.append(branches[self._alternative % len(branches)])
-        if not more:
-            return schema
-        if depth > MAX_DEPTH:
-            raise _Impossible
-        applied = ("$ref", "allOf", "anyOf", "oneOf")
-        merged = {key: value for key, value in schema.items() if key not in applied}
-        for one in more:
-            if one is False:
-                raise _Impossible
-            self._join(merged, self._merged(one, depth + 1))
-        return merged
-
-    def _join(self, merged: dict[str, Any], other: dict[str, Any]) -> None:
-        self._spend(1)
-        for key, value in other.items():
-            mine = merged.get(key)
-            if is_object(mine) and is_object(value) and key == "properties":
-                self._spend(len(value))
-                merged[key] = {**value, **mine}
-            elif is_array(mine) and is_array(value) and key == "required":
-                self._spend(len(value))
-                merged[key] = [*mine, *value]
-            elif key not in merged:
-                merged[key] = value
-
-    def _find(self, reference: str) -> Any:
-        pointer = reference.partition("#")[2]
-        if pointer and not pointer.startswith("/"):
-            raise _Impossible
-        try:
-            return reduce(inside, pointer_steps(pointer), self._root)
-        except LookupError:
-            raise _Impossible from None
-
-    # ---- containers --------------------------------------------------------------------------------------
-
-    def _object(self, part: dict[str, Any], depth: int) -> dict[str, Any]:
-        named, rest = part.get("properties"), part.get("additionalProperties")
-        properties = named if is_object(named) else {}
-        other: Any = {} if rest is None else rest
-        names = [name for name in _list(part, "required") if isinstance(name, str)]
-        self._spend(len(names))
-        return {name: self.make(properties.get(name, other), depth + 1) for name in names}
-
-    def _array(self, part: dict[str, Any], depth: int) -> list[Any]:
-        first = _list(part, "prefixItems" if "prefixItems" in part else "items")
-        rest = part.get("additionalItems" if is_array(part.get("items")) else "items", {})
-        count = int(_limit(part, "minItems", 0))
-        return [
-            self.make(first[index] if index < len(first) else rest, depth + 1, index)
-            for index in range(count)
-        ]
+        return True
 
 
-def _list(part: dict[str, Any], keyword: str) -> list[Any]:
-    value = part.get(keyword)
-    return value if is_array(value) else []
-
-
-def _kind(part: dict[str, Any]) -> str | None:
-    kind = part.get("type")
-    if is_array(kind):
-        kind = next((one for one in kind if one != "null"), "null")
-    if isinstance(kind, str):
-        return kind
+def _kind(rules: Alternative, part: dict[str, Any]) -> str | None:
+    """Gives the kind that is made of those which rules allow; what a schema is about, where all are."""
+    kinds = kinds_of(rules)
+    if len(kinds) < len(ALL_KINDS):
+        return kinds[0]
     return next((implied for keywords, implied in _IMPLIED if not keywords.isdisjoint(part)), None)
 
 

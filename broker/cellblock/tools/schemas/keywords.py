@@ -66,6 +66,11 @@ MAPS: Final = {
 }
 """Holds the keywords that map names to subschemas, with what these apply to."""
 
+ANNOTATIONS: Final = frozenset(
+    ("title", "description", "$comment", "default", "examples", "deprecated", "readOnly", "writeOnly")
+)
+"""Holds the keywords that assert nothing."""
+
 _ASSERTIONS: Final = (
     "type enum const multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems "
     "minItems uniqueItems maxContains minContains maxProperties minProperties required dependentRequired $ref "

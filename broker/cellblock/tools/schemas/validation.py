@@ -25,6 +25,7 @@ from cellblock.tools.schemas.cost import (
     measured,
 )
 from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
+from cellblock.tools.schemas.keywords import ANNOTATIONS
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -40,11 +41,13 @@ MAX_EXPLAINED_CHARS: Final = 20_000
 """Sets the most characters in an input whose errors are all collected; every error copies its part of the input."""
 _TEXT_DIVISOR: Final = 30
 _PAIR_STEPS: Final = 50
-_ANNOTATIONS: Final = """
-$schema $comment title description default examples deprecated readOnly writeOnly
-format contentEncoding contentMediaType contentSchema
-"""
-_IGNORED: Final = frozenset(_ANNOTATIONS.split())
+_IGNORED: Final = ANNOTATIONS | {
+    "$schema",
+    "format",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+}
 """Holds the annotations, which assert nothing; malformed ones must not cost a tool its validation."""
 _SIZE_KEYWORDS: Final = frozenset(
     """

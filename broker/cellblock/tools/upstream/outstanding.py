@@ -99,15 +99,6 @@ class Outstanding:
         """Gives the client that has caused the call; None where there is none."""
         return self.origin.requester
 
-    @property
-    def meta(self) -> types.RequestParamsMeta:
-        """Gives what goes into the `_meta` of the call's requests."""
-        return cast("types.RequestParamsMeta", {CALL_META: self.number})
-
-    def in_round(self, packed: str) -> str:
-        """Returns the id of what the server asks in a round of the call, which goes on with what is packed."""
-        return f"{self.number} {packed}"
-
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Hears the server's reports of progress: each gives the call its whole time again."""
         now, until = asyncio.get_running_loop().time(), self.clock.when()
@@ -228,6 +219,7 @@ class Routing:
         request: types.InputRequest,
         work: Callable[[Requester, str], Awaitable[T | types.ErrorData]],
     ) -> T | types.ErrorData:
+        # With what the call goes on stands behind its number where it asks in rounds.
         number, _, in_round = str(context.request_id).partition(" ")
         call = self._cause(int(number))
         if isinstance(call, types.ErrorData):

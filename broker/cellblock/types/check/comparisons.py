@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final, NamedTuple
 
 from tree_sitter import Node
 
 from cellblock.base.suggest import nearest_names
-from cellblock.script.trees import field, operator_of
+from cellblock.script.trees import Nodes, field, operator_of
+from cellblock.types.check.parsed import AROUND, EQUALITIES
 
 COMPARISON: Final = frozenset({2367, 2678})
 """Lists the codes of comparisons with operators, and in a `switch`."""
@@ -39,12 +41,16 @@ _COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="
 """Matches a comparison with a text, on either side."""
 
 _SCALARS: Final = frozenset(["string", "number"])
-_EQUALITIES: Final = frozenset(["==", "!=", "===", "!=="])
 _JOINED: Final = frozenset(["||", "&&"])
-_AROUND: Final = frozenset(["parenthesized_expression", "await_expression", "non_null_expression"])
 _ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
 """Names nodes in which a text is no value of what is around them."""
-_GIVING: Final = ("variable_declarator", "assignment_expression", "assignment_pattern")
+_GIVING: Final = (
+    "variable_declarator",
+    "assignment_expression",
+    "augmented_assignment_expression",
+    "assignment_pattern",
+    "object_assignment_pattern",
+)
 
 
 class Foreign(NamedTuple):
@@ -66,12 +72,12 @@ class Comparisons:
     """Looks at the comparisons of one script.
 
     Args:
-        root: Its tree.
+        nodes: Its nodes.
         declarations: What it was checked against.
     """
 
-    def __init__(self, root: Node, declarations: str) -> None:
-        self._root = root
+    def __init__(self, nodes: Nodes, declarations: str) -> None:
+        self._nodes = nodes
         self._declarations = declarations
         self._unions: list[frozenset[str]] | None = None
         self._assigned: set[bytes] | None = None
@@ -121,7 +127,7 @@ class Comparisons:
     def _is_own(self, of: Node) -> bool:
         """Says whether what is compared may have a value that the script itself has given."""
         if self._assigned is None:
-            self._assigned = set(_assigned_texts(self._root))
+            self._assigned = set(_assigned_texts(self._nodes))
         if of.type in ("member_expression", "identifier"):
             return _text(field(of, "property") or of) in self._assigned
         return any(True for _ in _texts_in(of))
@@ -169,19 +175,14 @@ def _operands(node: Node) -> tuple[Node, Node] | None:
 
 
 def _bare(node: Node) -> Node:
-    while node.type in _AROUND and node.named_children:
+    while node.type in AROUND and node.named_children:
         node = node.named_children[0]
     return node
 
 
-def _assigned_texts(root: Node) -> Iterator[bytes]:
+def _assigned_texts(nodes: Nodes) -> Iterator[bytes]:
     """Gives the names of variables and members that the script gives texts of its own, or types."""
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        stack.extend(node.named_children)
-        if not node.type.endswith(_GIVING):
-            continue
+    for node in chain.from_iterable(map(nodes.__getitem__, _GIVING)):
         name = field(node, "name") or field(node, "left")
         value = field(node, "value") or field(node, "right")
         gives = node.type == "variable_declarator" and field(node, "type") is not None
@@ -197,7 +198,7 @@ def _texts_in(value: Node) -> Iterator[Node]:
         if node.type in ("string", "template_string"):
             yield node
         elif node.type == "binary_expression":
-            if operator_of(node) not in _EQUALITIES:
+            if operator_of(node) not in EQUALITIES:
                 stack.extend(node.named_children)
         elif node.type == "ternary_expression":
             stack.extend(node.named_children[1:])
@@ -224,7 +225,7 @@ def _alternatives(node: Node) -> bytes:
     if node.type == "binary_expression" or case is None or case.parent is None:
         top = node
         while (parent := top.parent) is not None and (
-            parent.type in _AROUND or operator_of(parent) in _JOINED
+            parent.type in AROUND or operator_of(parent) in _JOINED
         ):
             top = parent
         return _text(top)

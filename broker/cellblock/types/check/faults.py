@@ -35,12 +35,14 @@ from cellblock.types.check.verdict import (
     ASKED_OF_ANY,
     BRACKETS,
     CHARACTERS,
+    DATED,
     EXPORT,
     ITS_CHARACTERS,
     JSON_TEXT,
     KEY,
     LIST,
     MEMBER,
+    MISUSED,
     NAME,
     NUMBERED,
     SPREAD,
@@ -62,6 +64,9 @@ MAX_RECEIVER_CHARS: Final = 100
 """Bounds the characters of the type that lacks a member: the hint names what it has."""
 
 _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
+_OF_DATE: Final = '@format — "date'
+"""Stands in the compiler's description of a member that is the text of a date."""
+
 _OF_LISTS: Final = frozenset(
     ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
 )
@@ -143,14 +148,18 @@ async def find_faults(
             break
         if not script.closed and complaint.code in MEMBER | CHARACTERS and _of_few(script, observed):
             continue
-        if complaint.code in (ADDED_TEXT, LIST) and not script.closed:
+        if complaint.code in (ADDED_TEXT, LIST, MISUSED, DATED) and not script.closed:
+            continue
+        if complaint.code == DATED and _OF_DATE not in await warm.described_at(
+            complaint.position, script.typescript
+        ):
             continue
         if complaint.code == SPREAD and not await _spreads_json_text(complaint, script, warm):
             continue
         asked = complaint.code in MEMBER | KEY and not complaint.name.isdigit()
         names = await warm.names_at(complaint.position, script.typescript) if asked else []
         members = [name for name in names if name != complaint.name]
-        if complaint.guard and not (script.closed and _asks_in_vain(complaint, members, script.code)):
+        if complaint.guard and not (script.closed and _asks_in_vain(complaint, members)):
             continue
         if complaint.name.isdigit() and (only := _ONLY_MEMBER.fullmatch(complaint.receiver or "")):
             members = [only[1]]
@@ -183,23 +192,15 @@ def _of_few(script: Script, observed: Mapping[str, ToolOutput]) -> bool:
     return any(re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", script.code) for name in few)
 
 
-def _asks_in_vain(complaint: Complaint, members: Sequence[str], code: str) -> bool:
+def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     """Says whether a script that asks for a member means one that is there: it is written the same but for case and
     `_`, or the script takes a default for it and reads nothing that is there."""
-    if complaint.name in ASKED_OF_ANY or not is_of_object(complaint):
+    if complaint.name in ASKED_OF_ANY or complaint.read is None or not is_of_object(complaint):
         return False
-    if complaint.guard == "defaulted" and members:
-        meant = members
-    else:
-        meant = [name for name in members if letters(name) == letters(complaint.name)]
-    before = """[.{,[\"']"""
-    if of := re.escape(complaint.subject):
-        if re.search(rf"\}}\s*=\s*{of}(?![\w$])", code):
-            return False
-        before = rf"(?<![\w$.]){of}\s*\??\."
-    return bool(meant) and not any(
-        re.search(rf"{before}\s*{re.escape(name)}(?![\w$])(?!\s*:)", code) for name in meant
-    )
+    meant = {*members}
+    if complaint.guard != "defaulted" or not members:
+        meant = {name for name in members if letters(name) == letters(complaint.name)}
+    return bool(meant) and complaint.read.isdisjoint(meant)
 
 
 def _absent(complaint: Complaint) -> str:
@@ -306,6 +307,10 @@ def hint_of(
         return _comparison_hint(complaint)
     if complaint.code == ADDED_TEXT:
         return f"Add `Number({complaint.subject or '…'})`."
+    if complaint.code == MISUSED:
+        return complaint.subject
+    if complaint.code == DATED:
+        return f"Take their times: `Date.parse({complaint.subject or '…'})`."
     if complaint.code == LIST:
         return f"Use `{complaint.subject or '…'}.includes(…)`."
     if is_json_text(complaint.receiver or ""):

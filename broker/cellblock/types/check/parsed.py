@@ -8,14 +8,13 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import islice
 from typing import Final
 
 from tree_sitter import Node
 
 from cellblock.script.lines import CompilerPlaces, units
 from cellblock.script.meanings import Meaning, Meanings
-from cellblock.script.trees import field, operator_of, parse
+from cellblock.script.trees import Nodes, arguments_of, field, nodes_of, operator_of, parse
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
 
 PARSE_BOUND_SECONDS: Final = 0.3
@@ -29,18 +28,32 @@ MAX_LOOKED_AT: Final = 200
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _KEYS: Final = frozenset({"property_identifier", "shorthand_property_identifier", "string"})
-_PARSE: Final = re.compile(rb"(?<![\w$])(JSON\s*\??\.\s*parse)(?![\w$])")
-_TYPEOF: Final = re.compile(rb"(?<![\w$.])(typeof)(?![\w$])")
-_BRACKET: Final = re.compile(rb"(?<=[\w$)])\s*(?:\?\.)?(\[)")
-_DEFAULT: Final = re.compile(rb"(\?\?|\|\|)(?=\s*\{)")
-_SPREAD: Final = re.compile(rb"(\.\.\.)(?=\s*[\w$(])")
-_LENGTH: Final = re.compile(rb"\.\s*(length)(?![\w$])")
 _LISTING: Final = re.compile(r"(?:^|_)(?:list|search|find|tree)(?:_|$)")
 """Matches names of tools whose text is a list, of which nobody wants to know the characters."""
 
-_LOOP: Final = re.compile(rb"(?<![\w$.])(for)(?=\s*\()")
-_IS_ARRAY: Final = re.compile(rb"(?<![\w$.])(Array\s*\.\s*isArray)(?=\s*\()")
 _MEMBERS: Final = ("member_expression", "subscript_expression")
+
+_LOOKED_AT: Final = (
+    "assignment_expression",
+    "assignment_pattern",
+    "augmented_assignment_expression",
+    "binary_expression",
+    "call_expression",
+    "do_statement",
+    "for_in_statement",
+    "for_statement",
+    "if_statement",
+    "member_expression",
+    "object_assignment_pattern",
+    "object_pattern",
+    "spread_element",
+    "subscript_expression",
+    "ternary_expression",
+    "unary_expression",
+    "variable_declarator",
+    "while_statement",
+)
+"""Names the nodes that are looked at one by one."""
 
 Tool = tuple[str, str]
 """Names a tool by its server's id, and the name that it is exported by."""
@@ -65,16 +78,38 @@ class ParsedScript:
         deadline = time.thread_time() + PARSE_BOUND_SECONDS
         self.root = parse(self.raw, typescript=typescript, is_late=lambda: time.thread_time() > deadline)
         self.meanings = Meanings(self.root, self.raw, time.thread_time() + PARSE_BOUND_SECONDS)
+        self._typescript = typescript
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """Holds nodes by their type, in the order of the text."""
+        return nodes_of(self.root, _LOOKED_AT, typescript=self._typescript)
 
     @cached_property
     def json_texts(self) -> JsonTexts:
         """Knows what the script does with texts that hold JSON."""
-        return JsonTexts(self.root, self.raw, self.meanings)
+        return JsonTexts(self.nodes, self.meanings)
 
     @cached_property
     def guards(self) -> Guards:
         """Gives what the script looks at before it relies on it."""
-        return Guards(self.root)
+        return Guards(self.nodes)
+
+    def names_read(self, of: Node | None) -> frozenset[str] | None:
+        """Gives the members that the script reads of an expression, or of anything; None where it may be any."""
+        members = self.nodes["member_expression"]
+        if of is not None:
+            wanted = text_of(of)
+            givers = (pattern.parent for pattern in self.nodes["object_pattern"])
+            if any(text_of(field(one, "value") or field(one, "right")) == wanted for one in givers):
+                return None
+            members = [one for one in members if text_of(field(one, "object")) == wanted]
+        names = [field(one, "property") for one in members]
+        if of is None:
+            names += [field(one, "index") for one in self.nodes["subscript_expression"]]
+            bound = [one for pattern in self.nodes["object_pattern"] for one in pattern.named_children]
+            names += [field(one, "key") or field(one, "left") or one for one in bound]
+        return frozenset(self.text(name).strip("\"'") for name in names if name is not None)
 
     def offset(self, line: int, column: int) -> int:
         """Gives the index in `code` of a place that counts from 0, columns in UTF-16 units."""
@@ -127,14 +162,12 @@ class JsonTexts:
     a field. A script that neither parses the text nor asks for its type cannot mean that.
 
     Args:
-        root: The script's tree.
-        source: Its text.
+        nodes: Those of the script.
         meanings: What its expressions stand for.
     """
 
-    def __init__(self, root: Node, source: bytes, meanings: Meanings) -> None:
-        self._root = root
-        self._source = source
+    def __init__(self, nodes: Nodes, meanings: Meanings) -> None:
+        self._nodes = nodes
         self._meanings = meanings
 
     def tool(self, read: Node | None) -> Tool | None:
@@ -173,24 +206,26 @@ class JsonTexts:
                 yield around, read
 
     def _one_by_one(self) -> Iterator[tuple[Node, Node]]:
-        for around in self._places(_LOOP):
+        for around in self._some("for_in_statement"):
             if (read := field(around, "right")) is not None:
                 yield read, read
-        for around in self._places(_SPREAD):
+        for around in self._some("spread_element"):
             if around.parent is not None and around.parent.type == "array" and around.named_children:
                 yield around, around.named_children[0]
         yield from self._lengths()
 
     def _lengths(self) -> Iterator[tuple[Node, Node]]:
-        for around in self._places(_LENGTH):
-            read, used = field(around, "object"), around.parent
+        for around in self._some("member_expression"):
+            read, used, name = field(around, "object"), around.parent, field(around, "property")
+            if read is None or name is None or name.text != b"length":
+                continue
             tool = self.tool(read)
             asked = used is None or used.type in (
                 "binary_expression",
                 "unary_expression",
                 "parenthesized_expression",
             )
-            if read is not None and tool is not None and not asked and _LISTING.search(tool[1]):
+            if tool is not None and not asked and _LISTING.search(tool[1]):
                 yield around, read
 
     def tool_read_by(self, node: Node | None) -> Tool | None:
@@ -206,40 +241,37 @@ class JsonTexts:
 
     def _reads(self) -> Iterator[tuple[Node, Node]]:
         yield from self._lengths()
-        for around in self._places(_BRACKET):
+        for around in self._some("subscript_expression"):
             index, read = field(around, "index"), field(around, "object")
             if read is not None and index is not None and index.type != "string":
                 yield around, read
-        for around in self._places(_LOOP):
-            read = field(around, "right")
-            if read is not None and any(child.type == "in" for child in around.children):
+        for around in self._some("for_in_statement"):
+            if (read := field(around, "right")) is not None and operator_of(around) == "in":
                 yield read, read
-        for around in self._places(_DEFAULT):
-            if (read := field(around, "left")) is not None:
+        for around in self._some("binary_expression"):
+            read, default = field(around, "left"), field(around, "right")
+            is_object = default is not None and default.type == "object"
+            if read is not None and is_object and operator_of(around) in ("??", "||"):
                 yield around, read
-        for around in self._places(_IS_ARRAY):
-            given = field(around, "arguments")
-            if given is not None and given.named_children:
-                yield around, given.named_children[0]
+        for around in self._some("call_expression"):
+            if text_of(field(around, "function")) == b"Array.isArray":
+                yield from ((around, read) for read in arguments_of(around)[:1])
 
     @cached_property
     def _parsed(self) -> list[Meaning | None]:
         """Holds the meaning of what each `JSON.parse` of the script parses; None where that may be anything."""
-        given = [field(around, "arguments") for around in self._places(_PARSE)]
-        return [self._meanings.of(next(iter(one.named_children), None) if one else None) for one in given]
+        parsers = [node for node in self._nodes["member_expression"] if text_of(node) == b"JSON.parse"]
+        given = [next(iter(arguments_of(node.parent)), None) for node in parsers[:MAX_LOOKED_AT]]
+        return [self._meanings.of(one) for one in given]
 
     @cached_property
     def _asked(self) -> list[Meaning | None]:
         """Holds the meaning of what each `typeof` of the script asks about."""
-        asking = [around for around in self._places(_TYPEOF) if operator_of(around) == "typeof"]
+        asking = [around for around in self._some("unary_expression") if operator_of(around) == "typeof"]
         return [self._meanings.of(field(one, "argument")) for one in asking]
 
-    def _places(self, pattern: re.Pattern[bytes]) -> Iterator[Node]:
-        """Gives what is around each place that a pattern finds, where that is one word, bracket or name."""
-        for match in islice(pattern.finditer(self._source), MAX_LOOKED_AT):
-            node = self._root.descendant_for_byte_range(*match.span(1))
-            if node is not None and node.parent is not None and node.byte_range == match.span(1):
-                yield node.parent
+    def _some(self, kind: str) -> list[Node]:
+        return self._nodes[kind][:MAX_LOOKED_AT]
 
 
 def _is_same(one: Meaning, other: Meaning) -> bool:
@@ -256,15 +288,19 @@ _MAX_TEXT: Final = 2_000
 
 _BLANKS: Final = re.compile(rb"\s+")
 _PATHS: Final = frozenset({"identifier", "member_expression", "subscript_expression"})
-_AROUND: Final = frozenset(
+AROUND: Final = frozenset(
     {"parenthesized_expression", "non_null_expression", "await_expression", "expression_statement"}
 )
 _NOTHING: Final = frozenset({"undefined", "null"})
 _CHOICES: Final = frozenset({"??", "||", "&&"})
-_EQUALITIES: Final = frozenset({"==", "!=", "===", "!=="})
+EQUALITIES: Final = frozenset({"==", "!=", "===", "!=="})
 _ASKING_CALLS: Final = frozenset({b"Array.isArray", b"Boolean"})
-_CONDITIONS: Final = frozenset(
-    {"if_statement", "ternary_expression", "while_statement", "do_statement", "for_statement"}
+_CONDITIONS: Final = (
+    "if_statement",
+    "ternary_expression",
+    "while_statement",
+    "do_statement",
+    "for_statement",
 )
 
 
@@ -276,18 +312,36 @@ class Guards:
     the script makes itself count as guarded, too.
 
     Args:
-        root: The script's tree.
+        nodes: Those of the script.
     """
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         self._asked: set[bytes] = set()
         self._names: set[bytes] = set()
         self._own: set[bytes] = set()
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            self._look(node)
-            stack.extend(node.named_children)
+        for node in nodes["binary_expression"]:
+            self._look_at_operator(node)
+        for node in nodes["unary_expression"]:
+            # As the whole answer of a callback, `!a.b` says nothing of whether `b` may be missing.
+            is_answer = node.parent is not None and node.parent.type in ("arrow_function", "return_statement")
+            if operator_of(node) in ("!", "typeof", "delete") and not is_answer:
+                self._ask(field(node, "argument"))
+        for node in nodes["variable_declarator"]:
+            self._look_at_own(node)
+        for node in (*nodes["assignment_expression"], *nodes["augmented_assignment_expression"]):
+            left = field(node, "left")
+            if left is not None and left.type == "subscript_expression":
+                # Filled by computed names: what it has is not to be known.
+                self._own.add(text_of(field(left, "object") or left))
+        for kind in _CONDITIONS:
+            for node in nodes[kind]:
+                self._ask(field(node, "condition"))
+        for kind in ("member_expression", "subscript_expression", "call_expression"):
+            for node in nodes[kind]:
+                if any(child.type in ("optional_chain", "?.") for child in node.children):
+                    self._ask(field(node, "object") or field(node, "function"))
+        for node in nodes["call_expression"]:
+            self._look_at_call(node)
 
     def cover(self, name: str, node: Node) -> bool:
         """Says whether a read of a member is guarded. `node` is the member's name, in an expression or a
@@ -301,10 +355,10 @@ class Guards:
             return self._binds_guarded(node)
         if parent is None or parent.type not in _PATHS:
             return False
-        if _text(parent) in self._asked:
+        if text_of(parent) in self._asked:
             return True
         read_of = field(parent, "object")
-        return (read_of is not None and _text(read_of) in self._own) or self._is_kept_for_later(parent)
+        return (read_of is not None and text_of(read_of) in self._own) or self._is_kept_for_later(parent)
 
     def _binds_guarded(self, bound: Node | None) -> bool:
         """Says whether a pattern gives the member a default, or binds it to a name that is asked for."""
@@ -315,7 +369,7 @@ class Guards:
             parent is not None and parent.type == "object_assignment_pattern"
         ):
             return True
-        return _text(bound) in self._asked
+        return text_of(bound) in self._asked
 
     def _is_kept_for_later(self, read: Node) -> bool:
         """Says whether a value is kept under a name that the script asks for: `const next = page.next; if (next) …`."""
@@ -327,33 +381,9 @@ class Guards:
         if around is None or around.type not in ("variable_declarator", "assignment_expression"):
             return False
         kept = field(around, "name") or field(around, "left")
-        return kept is not None and kept.id != value.id and _text(kept) in self._asked
+        return kept is not None and kept.id != value.id and text_of(kept) in self._asked
 
     # ---- inside: finding them --------------------------------------------------------------------------
-
-    def _look(self, node: Node) -> None:
-        kind = node.type
-        if kind == "binary_expression":
-            self._look_at_operator(node)
-        elif kind == "unary_expression":
-            # As the whole answer of a callback, `!a.b` says nothing of whether `b` may be missing.
-            is_answer = node.parent is not None and node.parent.type in ("arrow_function", "return_statement")
-            if operator_of(node) in ("!", "typeof", "delete") and not is_answer:
-                self._ask(field(node, "argument"))
-        elif kind == "variable_declarator":
-            self._look_at_own(node)
-        elif kind in ("assignment_expression", "augmented_assignment_expression"):
-            left = field(node, "left")
-            if left is not None and left.type == "subscript_expression":
-                # Filled by computed names: what it has is not to be known.
-                self._own.add(_text(field(left, "object") or left))
-        elif kind in _CONDITIONS:
-            self._ask(field(node, "condition"))
-        elif kind in ("member_expression", "subscript_expression", "call_expression"):
-            if any(child.type in ("optional_chain", "?.") for child in node.children):
-                self._ask(field(node, "object") or field(node, "function"))
-            if kind == "call_expression":
-                self._look_at_call(node)
 
     def _look_at_own(self, declarator: Node) -> None:
         """Notes a variable that begins as an object of the script's own making, which may grow in many ways."""
@@ -361,7 +391,7 @@ class Guards:
         if name is None or value is None or value.type != "object":
             return
         if not any(member.type == "spread_element" for member in value.named_children):
-            self._own.add(_text(name))
+            self._own.add(text_of(name))
 
     def _look_at_operator(self, node: Node) -> None:
         operator, left, right = operator_of(node), field(node, "left"), field(node, "right")
@@ -369,23 +399,20 @@ class Guards:
             return
         if operator in _CHOICES:
             self._ask(left)
-        elif operator in _EQUALITIES:
+        elif operator in EQUALITIES:
             for one, other in ((left, right), (right, left)):
                 if other.type in _NOTHING:
                     self._ask(one)
         elif operator == "in" and left.type == "string":
-            self._names.add(_text(left)[1:-1])
+            self._names.add(text_of(left)[1:-1])
 
     def _look_at_call(self, node: Node) -> None:
-        function, arguments = field(node, "function"), field(node, "arguments")
-        if function is None or arguments is None:
-            return
-        called, given = _text(function), arguments.named_children
+        called, given = text_of(field(node, "function")), arguments_of(node)
         if called in _ASKING_CALLS:
             for argument in given[:1]:
                 self._ask(argument)
         elif called.endswith((b"Object.hasOwn", b".hasOwnProperty", b"hasOwnProperty.call")):
-            self._names.update(_text(argument)[1:-1] for argument in given if argument.type == "string")
+            self._names.update(text_of(argument)[1:-1] for argument in given if argument.type == "string")
         elif called in (b"Object.assign", b"Object.defineProperty"):
             self._names.update(_keys_in(given))
 
@@ -395,8 +422,8 @@ class Guards:
         while stack:
             here = stack.pop()
             if here.type in _PATHS:
-                self._asked.add(_text(here))
-            elif here.type in _AROUND or operator_of(here) in {"!", *_CHOICES}:
+                self._asked.add(text_of(here))
+            elif here.type in AROUND or operator_of(here) in {"!", *_CHOICES}:
                 stack.extend(here.named_children)
 
 
@@ -405,14 +432,16 @@ def _keys_in(nodes: list[Node]) -> set[bytes]:
     found: set[bytes] = set()
     for node in nodes:
         if node.type == "string":
-            found.add(_text(node)[1:-1])
+            found.add(text_of(node)[1:-1])
         for member in node.named_children if node.type == "object" else []:
-            found.add(_text(field(member, "key") or member).strip(b"\"'"))
+            found.add(text_of(field(member, "key") or member).strip(b"\"'"))
     return found
 
 
-def _text(node: Node) -> bytes:
+def text_of(node: Node | None) -> bytes:
     """Gives an expression without blanks and without the question marks of optional chains."""
+    if node is None:
+        return b""
     if node.end_byte - node.start_byte > _MAX_TEXT:
         return b"@%d" % node.start_byte
     return _BLANKS.sub(b"", node.text or b"").replace(b"?.[", b"[").replace(b"?.", b".")

@@ -15,9 +15,9 @@ from tree_sitter import Node
 
 from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
-from cellblock.script.trees import field, operator_of
+from cellblock.script.trees import arguments_of, field, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
-from cellblock.types.check.parsed import ParsedScript, Tool, literal_around
+from cellblock.types.check.parsed import ParsedScript, Tool, literal_around, text_of
 
 MAX_SUBJECT_CHARS: Final = 60
 
@@ -48,6 +48,15 @@ ADDED_TEXT: Final = -1
 
 LIST: Final = -2
 """Names a finding of our own: a list is compared with a text."""
+
+MISUSED: Final = -3
+"""Names a finding of our own: what the language has is never meant so; `subject` says what is."""
+
+OPERANDS: Final = frozenset({2362, 2363})
+"""Name the findings of what is subtracted, and is no number."""
+
+DATED: Final = -4
+"""Names a finding of our own among these: the text of a date is subtracted."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
@@ -163,6 +172,9 @@ class Complaint:
     guard: Guard = ""
     """Says whether the script asks if a member is there, and takes a default in its place."""
 
+    read: frozenset[str] | None = None
+    """Holds, where it asks, the members that it reads of the same; None where these may be any."""
+
 
 def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -> Complaint:
     """Gives the same complaint about another key of the literal; its place counts from 0."""
@@ -198,12 +210,12 @@ def judge(
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
-    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED
+    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED | OPERANDS
     found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
     if not (found or texts or plain or boxed):
         return []
     source = ParsedScript(code, typescript)
-    comparisons = Comparisons(source.root, declarations)
+    comparisons = Comparisons(source.nodes, declarations)
     numbered = [_numbered(*place, source, JSON_TEXT) for place in source.json_texts.misread(texts)]
     numbered += [_numbered(*place, source, "string") for place in source.json_texts.counted(plain)]
     numbered += [
@@ -232,7 +244,7 @@ def _complaint(
 ) -> Complaint | None:
     number, message = int(item["code"]), str(item["message"])
     wanted = _BIGINT_FOR.search(message)
-    if _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
+    if number not in OPERANDS and _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
         # Inputs take them as integers.
         return None
     start, end = item["range"]["start"], item["range"]["end"]
@@ -263,6 +275,12 @@ def _complaint(
         return replace(made, code=REQUIRE, name="require", module=specifier[1] if specifier else "")
     if message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
         return replace(made, code=ADDED_TEXT, name=source.text(added), subject=_short(added, source))
+    if number in OPERANDS:
+        member, said = field(node, "property"), "Text is subtracted, which gives no number."
+        at_member = source.position(member or node)
+        return replace(made, code=DATED, message=said, position=at_member, subject=_short(node, source))
+    if (misuse := _misuse(number, node, source)) is not None:
+        return replace(made, code=MISUSED, message=misuse[0], subject=misuse[1])
     if number in ADDED - ARGUMENT:
         return None
     if number in COMPARISON and (compared := comparisons.list_compared(message, node)) is not None:
@@ -293,18 +311,20 @@ def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: 
     last = [found[2] for found in _ON_TYPE.finditer(made.message)][-1]
     read, is_text = _read_of(node), last == "string" or is_json_text(last)
     line, column = made.position
+    subject = _subject(node, source)
     return replace(
         made,
         name=match[1],
         receiver=last if is_json_text(last) else match[2],
         # What could stand in a text is asked for in it, not in front of it.
         position=(line, column + (node.type == "string")),
-        subject=_subject(node, source),
+        subject=subject,
         tool=source.json_texts.tool(read) if is_json_text(match[2]) or is_text else None,
         element_at=source.position(read)
         if read is not None and read.type == "subscript_expression"
         else None,
         guard=guard,
+        read=source.names_read(read if subject else None) if guard else None,
     )
 
 
@@ -344,6 +364,19 @@ def _added(node: Node) -> Node | None:
     return None if added is None or added.type in ("string", "template_string") else added
 
 
+def _misuse(number: int, node: Node, source: ParsedScript) -> tuple[str, str] | None:
+    """Says what is wrong with `Math.max(list)` and `x = x.push(…)`, and what to write."""
+    around, text = node.parent, source.text(node)
+    if number == 2322 and (called := field(around, "right", "function")) is not None:
+        name = text_of(field(called, "property")).decode()
+        if name in ("push", "unshift") and text_of(field(called, "object")) == text_of(node):
+            return f"`{text}.{name}` gives the new length.", f"Leave out `{text} =`."
+    function = text_of(field(around.parent if around is not None else None, "function")).decode()
+    if number == 2345 and function in ("Math.max", "Math.min"):
+        return f"`{function}` takes numbers.", f"Spread a list of them: `{function}(...{text})`."
+    return None
+
+
 def _may_be_in_itself(read: Node | None, source: ParsedScript) -> bool:
     """Says whether a value is one that the script has looked for in a member and in what has it: `u.result ?? u`."""
     text = source.text(read) if read is not None else ""
@@ -368,8 +401,7 @@ def _listed(node: Node, source: ParsedScript) -> Node | None:
     parent = node.parent
     if parent is None or parent.type != "member_expression" or source.text(parent) not in _LISTS:
         return None
-    arguments = field(parent.parent, "arguments")
-    return next(iter(arguments.named_children), None) if arguments is not None else None
+    return next(iter(arguments_of(parent.parent)), None)
 
 
 def _read_of(node: Node) -> Node | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cellblock.types.learning.shape import NOTHING, Fields, Shape, join
+from cellblock.types.learning.shape import NOTHING, Fields, Shape
 
 MAX_CHANGES: Final = 20
 """Bounds the sentences about one change; a log line is read by people."""
@@ -56,10 +56,7 @@ def to_schema(shape: Shape) -> dict[str, Any]:
 
 def _fields(fields: Fields) -> dict[str, Any]:
     if fields.is_map or _is_map_like(fields):
-        rest = fields.other
-        for held in fields.properties.values():
-            rest = join(rest, held.shape)
-        return _open_object(rest)
+        return _open_object(fields.values())
     if not fields.properties:
         return _open_object(fields.other)
     schema: dict[str, Any] = {

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, Literal, TypeVar, cast
@@ -77,6 +78,10 @@ class Fields:
     is_map: bool = False
     by: str = field(default="", compare=False)
     """Says whose all these objects were, as `of_all` does."""
+
+    def values(self) -> Shape:
+        """Gives the shape of all values, whatever their names."""
+        return reduce(join, [held.shape for held in self.properties.values()], self.other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +165,12 @@ def join(one: Shape, other: Shape) -> Shape:
 def join_fields(one: Fields, other: Fields) -> Fields:
     """Joins the fields of two kinds of objects."""
     names = list(dict.fromkeys([*one.properties, *other.properties]))
-    rest = join(one.other, other.other)
+    by = of_all(one.by, other.by)
     if one.is_map or other.is_map or len(names) > MAX_NAMES:
-        for fields in (one, other):
-            for held in fields.properties.values():
-                rest = join(rest, held.shape)
-        return Fields({}, rest, is_map=True, by=of_all(one.by, other.by))
+        return Fields({}, join(one.values(), other.values()), is_map=True, by=by)
+    rest = join(one.other, other.other)
     return Fields(
-        {name: _property(one.properties.get(name), other.properties.get(name)) for name in names},
-        rest,
-        by=of_all(one.by, other.by),
+        {name: _property(one.properties.get(name), other.properties.get(name)) for name in names}, rest, by=by
     )
 
 
@@ -191,15 +192,18 @@ def bounded(shape: Shape, maximum: int = MAX_SHAPES) -> Shape:
 def _cut(shape: Shape, depth: int) -> Shape:
     if depth <= 0:
         return ANYTHING if shape.items is not None or shape.objects is not None else shape
+    return _with_inside(shape, lambda one: _cut(one, depth - 1))
+
+
+def _with_inside(shape: Shape, change: Callable[[Shape], Shape]) -> Shape:
+    """Gives the shape with those directly inside changed."""
     objects = shape.objects
     if objects is not None:
         properties = {
-            name: replace(held, shape=_cut(held.shape, depth - 1))
-            for name, held in objects.properties.items()
+            name: replace(held, shape=change(held.shape)) for name, held in objects.properties.items()
         }
-        objects = replace(objects, properties=properties, other=_cut(objects.other, depth - 1))
-    items = None if shape.items is None else _cut(shape.items, depth - 1)
-    return replace(shape, items=items, objects=objects)
+        objects = replace(objects, properties=properties, other=change(objects.other))
+    return replace(shape, items=None if shape.items is None else change(shape.items), objects=objects)
 
 
 def _either(one: _T | None, other: _T | None, both: Callable[[_T, _T], _T | None]) -> _T | None:
@@ -264,20 +268,15 @@ def _refreshed_fields(old: Fields | None, recent: Fields | None) -> Fields | Non
 def shared(shape: Shape, own: Collection[str]) -> Shape:
     """Gives what may be shown of a shape: names that several principals have shown, and those of `own`. What is left
     out is true of all names."""
-    objects = None if shape.objects is None else _shared_fields(shape.objects, own)
-    items = None if shape.items is None else shared(shape.items, own)
-    return replace(shape, items=items, objects=objects)
-
-
-def _shared_fields(fields: Fields, own: Collection[str]) -> Fields:
-    known, rest = dict[str, Property](), shared(fields.other, own)
-    for name, held in fields.properties.items():
-        inside = shared(held.shape, own)
-        if held.by == SEVERAL or any(mark in own for mark in held.by.split("+")):
-            known[name] = replace(held, shape=inside)
-        else:
-            rest = join(rest, inside)
-    return replace(fields, properties=known, other=rest)
+    shape = _with_inside(shape, lambda one: shared(one, own))
+    if shape.objects is None:
+        return shape
+    shown, hidden = dict[str, Property](), dict[str, Property]()
+    for name, held in shape.objects.properties.items():
+        is_shown = held.by == SEVERAL or any(mark in own for mark in held.by.split("+"))
+        (shown if is_shown else hidden)[name] = held
+    rest = Fields(hidden, shape.objects.other).values()
+    return replace(shape, objects=replace(shape.objects, properties=shown, other=rest))
 
 
 def shape_of(values: Sequence[Any], *, by: str = "", max_values: int = MAX_VALUES) -> Shape:

@@ -10,25 +10,28 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cellblock.types.typescript.alternatives import (
-    ALL_KINDS,
+from cellblock.tools.schemas.alternatives import (
     Alternative,
     Alternatives,
     ArrayRules,
     ObjectRules,
-    canonical,
+    at_key,
+    at_position,
+    excluded_by,
     kind_of,
+    kinds_of,
+    literals_of,
+)
+from cellblock.tools.schemas.document import TRUE, Document, Location, as_list, as_object
+from cellblock.tools.schemas.keywords import (
+    ANNOTATIONS,
+    BELOW_LIST,
+    BELOW_ONE,
+    IN_PLACE_LIST,
+    IN_PLACE_ONE,
+    MAPS,
 )
 from cellblock.types.typescript.docs import Docs
-from cellblock.types.typescript.document import (
-    ANNOTATIONS,
-    SCHEMA_WORDS,
-    TRUE,
-    Document,
-    Location,
-    as_list,
-    as_object,
-)
 from cellblock.types.typescript.limits import (
     MAX_DEPTH,
     MAX_ENUM_MEMBERS,
@@ -63,6 +66,7 @@ from cellblock.types.typescript.shapes import (
 from cellblock.types.typescript.text import pascal_case, string_literal
 
 _WRAPPER_WORDS = ANNOTATIONS | {"$defs", "definitions"}
+_SCHEMA_WORDS = frozenset({*IN_PLACE_ONE, *IN_PLACE_LIST, *BELOW_ONE, *BELOW_LIST, *MAPS})
 _MAX_HOPS = 32
 _MAX_EXACT = 2**53
 _EXACT = Union((Keyword("number"), Keyword("bigint")))
@@ -101,7 +105,7 @@ class Compiler:
         self._definitions, self._shared, self._name = definitions, shared, name
         self._number: Shape = _EXACT if exact else Keyword("number")
         self._document = document
-        self._alternatives = Alternatives(document, self.budget)
+        self._alternatives = Alternatives(document, self.budget.spend, self.budget.warn)
         self._known: dict[tuple[object, ...], Shape] = {}
         self._open: dict[tuple[object, ...], Ref] = {}
         self._recursive: set[Ref] = set()
@@ -206,24 +210,11 @@ class Compiler:
         return None
 
     def _alternative(self, rules: Alternative, where: Location) -> Shape:
-        kinds = [
-            kind for kind in ALL_KINDS if all(rule.kinds is None or kind in rule.kinds for rule in rules)
-        ]
-        integers_only = any(rule.integers_only for rule in rules)
-        excluded = {canonical(value) for rule in rules for value in rule.excluded or ()}
-        stated = [rule.literals for rule in rules if rule.literals is not None]
-        if stated:
-            others = [{canonical(value) for value in literals} for literals in stated[1:]]
-            fitting = [
-                value
-                for value in stated[0]
-                if kind_of(value) in kinds
-                and not (integers_only and isinstance(value, float) and not value.is_integer())
-                and canonical(value) not in excluded
-                and all(canonical(value) in allowed for allowed in others)
-            ]
-            return self._literals(fitting, where)
-        return union([self._of_kind(kind, rules, excluded) for kind in kinds])
+        literals = literals_of(rules)
+        if literals is not None:
+            return self._literals(literals, where)
+        excluded = excluded_by(rules)
+        return union([self._of_kind(kind, rules, excluded) for kind in kinds_of(rules)])
 
     def _literals(self, values: list[Any], where: Location) -> Shape:
         if len(values) > MAX_ENUM_MEMBERS:
@@ -297,7 +288,7 @@ def _scalar(value: str | float | bool) -> Literal:
 def _name_hint(locations: list[Location]) -> str:
     # The last step that a person chose: `$defs/Node` gives Node, `properties/tags/items` gives Tags.
     steps = (step for location in locations for step in reversed(location.pointer))
-    names = (pascal_case(step) for step in steps if not step.isdigit() and step not in SCHEMA_WORDS)
+    names = (pascal_case(step) for step in steps if not step.isdigit() and step not in _SCHEMA_WORDS)
     return next(filter(None, names), "")
 
 
@@ -328,13 +319,7 @@ def object_shape(groups: list[ObjectRules], compiler: Compiler) -> Shape:
 
 
 def _property(key: str, required: bool, groups: list[ObjectRules], compiler: Compiler) -> Property:
-    locations: list[Location] = []
-    for group in groups:
-        locations.extend(group.every)
-        if key in group.properties:
-            locations.append(group.properties[key])
-        elif not group.every and not group.patterns and group.additional is not None:
-            locations.append(group.additional)
+    locations = at_key(groups, key)
     shape = compiler.compile(locations)
     prose, facts = compiler.docs.of_property(key, locations)
     doc = (*prose, *facts, *_warnings(compiler.budget))
@@ -365,8 +350,7 @@ def array_shape(groups: list[ArrayRules], compiler: Compiler) -> Shape:
     rest = compiler.compile([group.rest for group in groups if group.rest is not None])
     items: list[Shape] = []
     for position in range(max(len(group.prefix) for group in groups)):
-        here = [group.prefix[position] if position < len(group.prefix) else group.rest for group in groups]
-        items.append(compiler.compile([location for location in here if location is not None]))
+        items.append(compiler.compile(at_position(groups, position)))
         if isinstance(items[-1], Never):
             # No value fits this position, so every array ends in front of it.
             items.pop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cellblock.types.typescript.document import Document, Location, as_list, as_object
+from cellblock.tools.schemas.document import Document, Location, as_list, as_object
 from cellblock.types.typescript.limits import (
     MAX_DOC_CHARS_PER_TOOL,
     MAX_DOC_VALUE,

@@ -5,7 +5,7 @@ Past a budget the declaration gets wider (`unknown` and a warning), never narrow
 
 from __future__ import annotations
 
-from cellblock.types.typescript.document import Location
+from cellblock.tools.schemas.document import Location
 from cellblock.types.typescript.text import one_line
 
 MAX_TOOL_DESCRIPTION = 4_000
@@ -28,12 +28,6 @@ MAX_DEPTH = 32
 
 MAX_NODES = 4_000
 """Bounds the schema locations compiled for one schema; later ones are `unknown`."""
-
-MAX_ALTERNATIVES = 48
-"""Bounds the members of one union that come from combining several anyOf, oneOf, if or dependent keywords."""
-
-MAX_CONJUNCTS = 200
-"""Bounds the schemas that may apply to one value through allOf and `$ref`; later ones are ignored (wider)."""
 
 MAX_ENUM_MEMBERS = 400
 """Bounds the literals in one enum; a longer one is declared as the kinds of its values."""
@@ -71,9 +65,9 @@ class Budget:
         self._unplaced: list[str] = []
         self._nodes = 0
 
-    def spend(self) -> bool:
-        """Counts one location; False once there are too many."""
-        self._nodes += 1
+    def spend(self, nodes: int = 1) -> bool:
+        """Counts locations; False once there are too many."""
+        self._nodes += nodes
         return self._nodes <= MAX_NODES
 
     def warn(self, message: str, at: Location | None = None) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cellblock.tools.catalog.model import JsonSchema
+from cellblock.tools.schemas.document import Document
 from cellblock.types.typescript.compiler import Compiler
-from cellblock.types.typescript.document import Document
 from cellblock.types.typescript.limits import MAX_TEXT
 from cellblock.types.typescript.printer import Printer, TooLong
 from cellblock.types.typescript.shapes import (

@@ -114,6 +114,14 @@ def test_a_reference_that_leads_nowhere_is_unknown_with_a_warning() -> None:
     assert "leads nowhere" in made.warnings[0]
 
 
+def test_a_reference_by_a_name_is_followed() -> None:
+    named = {"$anchor": "name", "type": "string"}
+    made = schema_to_type({"$ref": "#name", "$defs": {"a": named}})
+    assert (made.text, made.warnings) == ("string", ())
+    foreign = {"$id": "https://schemas.invalid/x.json", "$defs": {"b": named}}
+    assert schema_to_type({"$ref": "#name", "$defs": {"a": foreign}}).text == "unknown"
+
+
 CIRCLES: list[Any] = [
     {"$ref": "#"},
     {"allOf": [{"$ref": "#"}], "type": "object"},

@@ -13,8 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cellblock.base.json import is_array
-from cellblock.types.typescript.document import Document, Location, as_list, as_object
-from cellblock.types.typescript.limits import MAX_ALTERNATIVES, MAX_CONJUNCTS, Budget
+from cellblock.tools.schemas.document import Document, Location, as_list, as_object
+
+MAX_ALTERNATIVES: Final = 48
+"""Bounds the members of one union that come from combining several anyOf, oneOf, if or dependent keywords."""
+
+MAX_CONJUNCTS: Final = 200
+"""Bounds the schemas that may apply to one value through allOf and `$ref`; later ones are ignored (wider)."""
 
 ALL_KINDS = ("string", "number", "boolean", "array", "object", "null")
 """Holds the kinds of JSON values, in the order in which a union lists them."""
@@ -61,6 +66,7 @@ class ArrayRules:
 class Rules:
     """Holds what one schema object says about its value, apart from schemas that apply to the same value."""
 
+    schema: dict[str, Any] = field(default_factory=dict[str, Any])
     kinds: frozenset[str] | None = None
     integers_only: bool = False
     literals: list[Any] | None = None
@@ -119,7 +125,9 @@ def strings(value: object) -> list[str]:
 
 def read_rules(document: Document, here: Location, schema: dict[str, Any]) -> Rules:
     """Gives the rules of one schema object. In-place applicators are `read_choices`' and the caller's business."""
-    rules = Rules(objects=_object_rules(document, here, schema), arrays=_array_rules(document, here, schema))
+    rules = Rules(
+        schema, objects=_object_rules(document, here, schema), arrays=_array_rules(document, here, schema)
+    )
     _read_type(rules, schema.get("type"))
     rules.literals = _literals(schema)
     unwanted = as_object(schema.get("not"))
@@ -223,12 +231,70 @@ class _Parsed:
 Alternative = tuple[Rules, ...]
 
 
-class Alternatives:
-    """Multiplies out the applicators of one document; keeps what it has read of each location."""
+def kinds_of(rules: Alternative) -> list[str]:
+    """Gives the kinds of values that an alternative allows."""
+    return [kind for kind in ALL_KINDS if all(rule.kinds is None or kind in rule.kinds for rule in rules)]
 
-    def __init__(self, document: Document, budget: Budget) -> None:
+
+def excluded_by(rules: Alternative) -> set[tuple[Any, ...]]:
+    """Gives what an alternative excludes, as `canonical` has it."""
+    return {canonical(value) for rule in rules for value in rule.excluded or ()}
+
+
+def literals_of(rules: Alternative) -> list[Any] | None:
+    """Gives the only values that an alternative allows; None where it does not list them."""
+    stated = [rule.literals for rule in rules if rule.literals is not None]
+    if not stated:
+        return None
+    kinds, excluded = kinds_of(rules), excluded_by(rules)
+    others = [{canonical(value) for value in literals} for literals in stated[1:]]
+    integers_only = any(rule.integers_only for rule in rules)
+    return [
+        value
+        for value in stated[0]
+        if kind_of(value) in kinds
+        and not (integers_only and isinstance(value, float) and not value.is_integer())
+        and canonical(value) not in excluded
+        and all(canonical(value) in allowed for allowed in others)
+    ]
+
+
+def at_key(groups: Sequence[ObjectRules], key: str) -> list[Location]:
+    """Gives the schemas that are certain to apply to what an object has under a key."""
+    locations: list[Location] = []
+    for group in groups:
+        locations.extend(group.every)
+        if key in group.properties:
+            locations.append(group.properties[key])
+        elif not group.every and not group.patterns and group.additional is not None:
+            locations.append(group.additional)
+    return locations
+
+
+def at_position(groups: Sequence[ArrayRules], position: int) -> list[Location]:
+    """Gives the schemas that apply to one item of an array."""
+    here = [group.prefix[position] if position < len(group.prefix) else group.rest for group in groups]
+    return [location for location in here if location is not None]
+
+
+class Alternatives:
+    """Multiplies out the applicators of one document; keeps what it has read of each location.
+
+    Args:
+        document: The schema.
+        spend: Counts work; False once there is too much.
+        warn: Takes what is left out, and where.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        spend: Callable[[int], bool],
+        warn: Callable[[str, Location | None], None],
+    ) -> None:
         self._document = document
-        self._budget = budget
+        self._spend = spend
+        self._warn = warn
         self._parsed: dict[tuple[object, ...], _Parsed] = {}
 
     def expand(self, locations: Sequence[Location]) -> list[Alternative]:
@@ -241,7 +307,7 @@ class Alternatives:
         if found is None:
             local = reference.startswith("#")
             why = "leads nowhere; any value is allowed" if local else "leaves the schema; it is not fetched"
-            self._budget.warn(f'The reference "{reference[:120]}" {why}.', here)
+            self._warn(f'The reference "{reference[:120]}" {why}.', here)
         return found
 
     def _expand(self, start: Branch, seen: set[tuple[object, ...]], nesting: int) -> list[Alternative]:
@@ -250,9 +316,9 @@ class Alternatives:
             return []
         rules, choices = flat
         alternatives: list[Alternative] = [tuple(rules)] if _compatible(rules) else []
-        if nesting > _MAX_NESTING or (choices and not self._budget.spend()):
-            self._budget.warn(
-                "Alternatives are nested too deeply; some are left out and any of them is allowed."
+        if nesting > _MAX_NESTING or (choices and not self._spend(sum(map(len, choices)))):
+            self._warn(
+                "Alternatives are nested too deeply; some are left out and any of them is allowed.", None
             )
             return alternatives
         for branches in choices:
@@ -263,8 +329,8 @@ class Alternatives:
                 min(len(alternatives), len(options)) > 1
                 and len(alternatives) * len(options) > MAX_ALTERNATIVES
             ):
-                self._budget.warn(
-                    "Too many alternatives combine; some are left out and any of them is allowed."
+                self._warn(
+                    "Too many alternatives combine; some are left out and any of them is allowed.", None
                 )
                 continue
             alternatives = [
@@ -289,7 +355,7 @@ class Alternatives:
             if here.key in seen:
                 continue
             if len(seen) >= MAX_CONJUNCTS:
-                self._budget.warn("Too many schemas apply to one value; the rest is left out.", here)
+                self._warn("Too many schemas apply to one value; the rest is left out.", here)
                 break
             seen.add(here.key)
             parsed = self._read(here)
@@ -318,7 +384,7 @@ class Alternatives:
             if self._document.stated != "2020-12":
                 return parsed
         for word in filter(schema.__contains__, _NOT_FOLLOWED):
-            self._budget.warn(f"{word} is not followed here; more values may be allowed.", here)
+            self._warn(f"{word} is not followed here; more values may be allowed.", here)
         document = self._document
         parsed.rules.append(read_rules(document, here, schema))
         parts = enumerate(as_list(schema.get("allOf")))
