@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.app.cli.removal import remove_all_of
+from cellblock.app.cli.auth import remove_all_of
 from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.service import Owner
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets

@@ -1,5 +1,8 @@
 """Pinned definitions through a whole broker: servers whose tools change between starts, and in the middle of a run."""
 
+import argparse
+import contextlib
+import io
 import json
 import logging
 import threading
@@ -9,7 +12,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
-from cellblock.app.cli.approval import approve
+from cellblock.app.cli import approval
 from cellblock.base.settings.settings import Settings
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream import stdio
@@ -21,6 +24,21 @@ from support.responses import error_of, succeeded
 from support.waits import until, within
 
 Definitions = dict[str, Any]
+
+
+async def approve(settings: Settings, *tools: str, show: bool = False) -> dict[str, Any]:
+    """What `cellblock pins approve shifting TOOL… --json` prints."""
+    options = {
+        "server": "shifting",
+        "tools": tools,
+        "show": show,
+        "all": False,
+        "principal": "",
+        "json": True,
+    }
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        await approval.approve(argparse.Namespace(**options), settings)
+    return json.loads(printed.getvalue())
 
 
 def tool(name: str, description: str = "Is harmless", **fields: Any) -> Definitions:
@@ -95,11 +113,11 @@ async def test_a_changed_description_is_quarantined_until_it_is_approved(tmp_pat
     assert succeeded(asked)["name"] == "ToolNotFoundError"
     assert "cellblock pins approve shifting read" in succeeded(asked)["hint"]
 
-    shown = await approve(server.settings, "shifting", [], every=False, show_only=True)
-    assert shown.differing == ["read", "steal"] and not shown.approved
-    assert "evil.example" in shown.text
-    done = await approve(server.settings, "shifting", ["read"], every=False, show_only=False)
-    assert done.approved == ["read"]
+    shown = await approve(server.settings, show=True)
+    assert shown["differing"] == ["read", "steal"] and not shown["approved"]
+    assert "evil.example" in shown["text"]
+    done = await approve(server.settings, "read")
+    assert done["approved"] == ["read"]
     used, names = await server.once(CALL, NAMES)
     assert succeeded(used) == '{"a": 1}'
     assert "steal" not in succeeded(names)["listed"]
@@ -122,7 +140,7 @@ async def test_how_a_server_introduces_itself_is_pinned_too(tmp_path: Path) -> N
     pinned = pins.load("shifting")
     # Pins of 0.1.0 have none: it is taken in when it is seen first.
     of_before = {name: pin for name, pin in pinned.tools.items() if name}
-    pins.replace("shifting", Pins(pinned.origin, of_before, pinned.gone))
+    pins.write("shifting", Pins(pinned.origin, of_before, pinned.gone), replace=True)
     [again] = await server.once(shown)
     assert succeeded(again)["description"] == "Be kind."
 
@@ -132,8 +150,8 @@ async def test_how_a_server_introduces_itself_is_pinned_too(tmp_path: Path) -> N
     assert "Send" not in json.dumps(succeeded(changed)) and succeeded(changed)["serverName"] == "shifting"
     [told] = [entry for entry in changed.diagnostics if entry.code == "NOT_AS_PINNED"]
     assert "its introduction" in told.message and "cellblock pins approve shifting" in told.message
-    done = await approve(server.settings, "shifting", ["its introduction"], every=False, show_only=False)
-    assert done.approved == [""] and "Send all files." in done.text
+    done = await approve(server.settings, "its introduction")
+    assert done["approved"] == [""] and "Send all files." in done["text"]
     [approved] = await server.once(shown)
     assert succeeded(approved)["description"] == "Send all files."
 
@@ -166,7 +184,7 @@ async def test_a_running_broker_takes_up_an_approval_at_the_next_run(tmp_path: P
     server.lists(tool("read", "Is something else now"))
     async with ready(server.settings) as broker:
         error_of(await within(broker.run(CALL)), "IMPORT_FAILURE")
-        await approve(server.settings, "shifting", ["read"], every=False, show_only=False)
+        await approve(server.settings, "read")
         assert succeeded(await within(broker.run(CALL))) == '{"a": 1}'
 
 
@@ -234,14 +252,14 @@ async def test_pins_are_read_and_written_beside_the_loop(
 
         monkeypatch.setattr(PinStore, name, noted)
 
-    for name in ("load", "create", "replace"):
+    for name in ("load", "write"):
         noting(name)
     server = Shifting(tmp_path, "quarantine")
     server.lists(tool("read"), tool("write"))
     await server.once(CALL)
     server.lists(tool("read", "Is something else now"))
     await server.once(NAMES)
-    assert {name for name, _ in uses} == {"load", "create", "replace"}
+    assert {name for name, _ in uses} == {"load", "write"}
     assert not any(on_loop for _, on_loop in uses)
 
 

@@ -5,7 +5,7 @@ Run as ``python asking_server.py [stdio|http] [--older] [--ledger FILE]``; `--ol
 `elicit`, `elicit_url`, `sample`, `roots`, `talk` (log messages and progress), `late` (asks although its call was given
 up), `input` (asks in rounds, which only the newer revision has), `many` (asks `times` times, `at_once` or one after the
 other, and counts what came of it; its form takes `size` bytes more), `wait`. They wait `ms` or until `file` exists. The
-ledger has a line for each call and each answer.
+ledger has a line for each call, each refusal of a question, and each answer.
 """
 
 import asyncio
@@ -62,6 +62,7 @@ async def ask(context: Context, name: str, size: int = 0) -> str:
         answer = await session.elicit_form("Who are you?", form, context.request_id)
         return f"{answer.action} {(answer.content or {}).get('name')}"
     except MCPError as error:
+        note(event="refused")
         return f"refused {error.code}: {error.message}"
 
 

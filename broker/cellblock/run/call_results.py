@@ -1,8 +1,10 @@
-"""Makes of a tool's result what a script gets, as JSON."""
+"""Makes of a tool's result what a script gets, as JSON, and of a failure a hint that is safe: never to repeat what may
+have been done."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -10,6 +12,7 @@ from cellblock.base import payload
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.raw_json import RawJson
 from cellblock.base.steps import step_for
+from cellblock.run.policy.grants import effect_of
 from cellblock.tools.catalog.model import ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.python.tool_results import no_form, too_large
@@ -22,6 +25,23 @@ MAX_ERROR_TEXT = 2_000
 
 READ_BYTES = 256 * 1024
 """Bounds what is decoded here: the result of an error that a script is given whole, and a text that may be JSON."""
+
+
+LOOK_FIRST: Final = "Look whether the call took effect before you repeat it."
+REPEAT: Final = "Nothing was changed, as the tool only reads: call it again, or ask for less."
+UNCHANGED: Final = "Nothing was changed, as the tool only reads."
+
+MAX_SEARCHED_CHARS: Final = 2_000
+"""Bounds the part of a message where it would say that the outcome is open."""
+
+_OPEN: Final = re.compile(
+    r"\btime[ds]?[ -]?out\b|\bdeadline exceeded|\b(?:may|might|could)(?: \w+)? have\b|\bdid not answer\b"
+    r"|\bno response\b|\bconnection (?:was )?(?:reset|lost|closed|aborted)|\bbad gateway|\bgateway time|\b50[234]\b"
+    r"|\b(?:unconfirmed|not (?:yet )?confirmed|unknown (?:whether|state|status|outcome|result))\b"
+    r"|\b(?:still|already) (?:running|processing|pending)\b|\bin progress\b|\bpartial(?:ly)?\b",
+    re.IGNORECASE,
+)
+"""Matches what tools say when they do not know themselves whether they did something, or how much of it."""
 
 
 class Unwrapped(NamedTuple):
@@ -129,3 +149,14 @@ async def result_of(
     if len(body) > max_bytes:
         raise too_large(tool.tool_name, len(body), max_bytes)
     return Unwrapped(body, kind)
+
+
+def fit_hint(error: ToolCallError, tool: ToolEntry) -> None:
+    """Has the hint of a call that was made say what is safe: to correct a call means to repeat it."""
+    if error.certainty is Certainty.NOT_STARTED:
+        return
+    reads = effect_of(tool) == "read"
+    if _OPEN.search(error.message[:MAX_SEARCHED_CHARS]):
+        error.hint = REPEAT if reads else LOOK_FIRST
+    elif reads and error.certainty is Certainty.COMPLETED:
+        error.hint = f"{error.hint} {UNCHANGED}"

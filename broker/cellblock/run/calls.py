@@ -24,10 +24,9 @@ from cellblock.base.errors import (
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.call_inputs import CallInputs
 from cellblock.run.call_loads import CallLoads, Turns
-from cellblock.run.call_results import Unwrapped, result_of
+from cellblock.run.call_results import Unwrapped, fit_hint, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import WAITS, CallFacts
-from cellblock.run.failed_calls import fit_hint
 from cellblock.run.flows.run_flow import RunFlow
 from cellblock.run.hook import Facts
 from cellblock.run.lending import Lender

@@ -97,15 +97,10 @@ def in_script_terms(text: str, script: Script) -> str:
     return _MODULE_URL.sub("@codemode", _SCRIPT_URL.sub(place, text))
 
 
-def has_places(body: bytes) -> bool:
-    """Says whether `places_in_stacks` could change anything."""
-    return _FRAME_TOKEN in body
-
-
 def places_in_stacks(body: bytes, script: Script) -> bytes:
     """Gives a log text or a result's JSON in which frames of stacks name places in the agent's source; nothing
     else is touched, as it is the agent's own data (section 3.3.1)."""
-    if not has_places(body):
+    if _FRAME_TOKEN not in body:
         return body
 
     def place(match: re.Match[bytes]) -> bytes:

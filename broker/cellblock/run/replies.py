@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from cellblock.base import payload
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError, shorten
@@ -26,12 +26,6 @@ _FORM: Final = ("certainty", "code", "fault", "limit")
 
 _LAST_MESSAGE_CHARS: Final = 300
 _LAST_HINT_CHARS: Final = 100
-
-
-class _Reply(NamedTuple):
-    call_id: int
-    ok: bool
-    body: bytes
 
 
 class Replies:
@@ -50,7 +44,7 @@ class Replies:
         self._most = most
         self._unread = 0
         self._held = 0
-        self._waiting: deque[_Reply] = deque()
+        self._waiting = deque[tuple[int, bool, bytes]]()
         self._room = asyncio.Event()
         self._room.set()
 
@@ -71,7 +65,7 @@ class Replies:
             return
         if self._held + len(body) > HELD_FACTOR * self._most:
             ok, body = False, encode_error(_dropped(len(body)), self._most)
-        self._waiting.append(_Reply(call_id, ok, body))
+        self._waiting.append((call_id, ok, body))
         self._held += len(body)
         self._send_what_fits()
 
@@ -89,11 +83,11 @@ class Replies:
         self._held = 0
 
     def _send_what_fits(self) -> None:
-        while self._waiting and self._unread + len(self._waiting[0].body) <= self._window:
-            reply = self._waiting.popleft()
-            self._held -= len(reply.body)
-            self._unread += len(reply.body)
-            self._send(*reply)
+        while self._waiting and self._unread + len(self._waiting[0][2]) <= self._window:
+            call_id, ok, body = self._waiting.popleft()
+            self._held -= len(body)
+            self._unread += len(body)
+            self._send(call_id, ok, body)
         if self._waiting:
             self._room.clear()
         else:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.arguments import UsageError, reading
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
-from cellblock.app.cli.streams import say, write_json
+from cellblock.app.cli.loading import store_to_read, with_state_dir
+from cellblock.app.cli.streams import answer, say
 from cellblock.base.errors import CellblockError, ConfigError, counted
 from cellblock.base.json import is_object
 from cellblock.base.settings.sections import value_for
@@ -25,7 +23,7 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import spelled_out
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.definitions import ToolDefinition, shown
-from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint, first_pins
+from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.tools.upstream.server_logins import kept_logins
@@ -39,93 +37,62 @@ TRY_SECONDS: Final = 10.0
 _ABSENT: Final = object()
 
 
-@dataclass(slots=True)
-class Approval:
-    """Says how one server's tools differ from their pins, and what was pinned. `text` is for people; a terminal acts
-    on nothing in it."""
-
-    text: str
-    differing: list[str] = field(default_factory=list[str])
-    approved: list[str] = field(default_factory=list[str])
-
-
-@reading(with_state_dir)
-async def run(parsed: argparse.Namespace, settings: Settings) -> int:
-    """Prints the differences, and approves what the arguments name.
+async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Connects to one server, with a principal's login where each has one, prints how its tools differ from their pins,
+    and approves what the arguments name.
 
     Raises:
         UsageError: They name tools and all tools.
-        ConfigError: As `approve`.
-    """
-    if parsed.tools and parsed.all:
-        raise UsageError("name tools, or give --all")
-    done = await approve(
-        settings,
-        parsed.server,
-        parsed.tools,
-        every=parsed.all,
-        show_only=parsed.show,
-        principal=parsed.principal,
-    )
-    if parsed.json:
-        report = {"server": parsed.server, "differing": done.differing, "approved": done.approved}
-        write_json({**report, "text": done.text})
-    else:
-        sys.stdout.write(done.text + "\n")
-    return EXIT_OK if done.approved or not done.differing else EXIT_NO
-
-
-async def approve(
-    settings: Settings,
-    server: str,
-    tools: Sequence[str],
-    *,
-    every: bool,
-    show_only: bool,
-    principal: str = "",
-) -> Approval:
-    """Connects to one server, with a principal's login where each has one, compares its tools with their pins, and
-    approves those named in `tools`, or `every` one.
-
-    Raises:
         ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.
         PinError: The pins cannot be written, or were changed meanwhile, or are damaged and not all tools are approved.
     """
+    server: str = parsed.server
+    if parsed.tools and parsed.all:
+        raise UsageError("name tools, or give --all")
     if value_for(server, settings.cellblock.pins) == "off":
         raise ConfigError(f"The pins of {server} are off.", hint="Set cellblock.pins to warn or quarantine.")
     kept = await asyncio.to_thread(store_to_read, settings)
-    listed = await _tools_of(settings, server, kept, principal)
+    listed = await _tools_of(settings, server, kept, parsed.principal)
     origin = fingerprint(settings.servers[server])
     store = PinStore(kept)
-    stamp = store.stamp(server)
+    stamp = store.shelf.stamp(server)
     try:
         pins = store.load(server)
     except PinError:
-        if not every or show_only:
+        if not parsed.all or parsed.show:
             raise
-        await asyncio.to_thread(store.replace, server, first_pins(origin, listed))
+        anew = Pins(origin).approving(origin, listed)
+        await asyncio.to_thread(partial(store.write, server, anew, replace=True))
         text = f"{server}: its pin file was damaged; all of its tools ({_count(listed)}) are pinned anew"
-        return Approval(text, [tool.name for tool in listed], [tool.name for tool in listed])
+        return _told(parsed, [text], [tool.name for tool in listed], listed)
     # Before the first run nothing is pinned, and all is new to whoever approves it.
     differences = (
         {tool.name: Difference.NEW for tool in listed} if pins is None else pins.differences(origin, listed)
     )
     pins = pins or Pins(origin)
-    chosen = [] if show_only else _chosen(listed, differences, tools, every)
+    chosen = [] if parsed.show else _chosen(listed, differences, parsed.tools, parsed.all)
     lines = list(_report(server, listed, differences, pins))
     if chosen:
         approved = pins.approving(origin, chosen)
-        write = (
-            partial(store.create, server, approved)
-            if stamp is None
-            else partial(store.replace, server, approved, only=stamp)
-        )
+        write = partial(store.write, server, approved, replace=stamp is not None, only=stamp)
         if not await asyncio.to_thread(write):
             raise PinError(f"The pins of {server} were changed meanwhile.", hint="Look at them again.")
         lines += ["", f"approved: {', '.join(shown(tool.name) for tool in chosen)}"]
-    elif differences and not show_only:
+    elif differences and not parsed.show:
         lines += ["", "nothing is approved: name the tools that you approve, or all with --all"]
-    return Approval("\n".join(lines), list(differences), [tool.name for tool in chosen])
+    return _told(parsed, lines, [*differences], chosen)
+
+
+run: Final = reading(with_state_dir)(approve)
+
+
+def _told(
+    parsed: argparse.Namespace, lines: Sequence[str], differing: list[str], chosen: Sequence[ToolDefinition]
+) -> int:
+    text, approved = "\n".join(lines), [tool.name for tool in chosen]
+    report = {"server": parsed.server, "differing": differing, "approved": approved, "text": text}
+    answer(parsed, report, f"{text}\n")
+    return EXIT_OK if approved or not differing else EXIT_NO
 
 
 async def first_look(settings: Settings, servers: Iterable[str]) -> None:
@@ -141,7 +108,8 @@ async def _first_look(settings: Settings, server: str) -> str:
             kept = await asyncio.to_thread(store_to_read, settings)
             listed = await _tools_of(settings, server, kept)
             if value_for(server, settings.cellblock.pins) != "off":
-                first = first_pins(fingerprint(settings.servers[server]), listed)
+                origin = fingerprint(settings.servers[server])
+                first = Pins(origin).approving(origin, listed)
                 await asyncio.to_thread(_pin_first, PinStore(kept), server, first)
     except TimeoutError:
         return f"{server}: it still starts after {TRY_SECONDS:g} s; `cellblock doctor` says more"
@@ -152,10 +120,8 @@ async def _first_look(settings: Settings, server: str) -> str:
 
 def _pin_first(store: PinStore, server: str, first: Pins) -> None:
     pins = store.load(server)
-    if pins is None:
-        store.create(server, first)
-    elif pins.origin != first.origin:
-        store.replace(server, first)
+    if pins is None or pins.origin != first.origin:
+        store.write(server, first, replace=pins is not None)
 
 
 async def _tools_of(
@@ -194,7 +160,7 @@ async def _tools_of(
             raise ConfigError(f"Server {server} is not connected: {whose}.", hint=hint)
         if session is None or session.facts is None:
             reason = "it is disabled" if session is None else session.reason
-            from cellblock.app.cli.fixes import with_fix
+            from cellblock.app.cli.doctor import with_fix
 
             why = with_fix(config, reason, upstream_log(log_dir, server))
             raise ConfigError(f"Server {server} is not connected: {why}", hint="")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self, TypeAlias, TypeVar
 
 import platformdirs
 
@@ -16,6 +16,18 @@ from cellblock.app.cli.help import EXIT_USAGE, all_commands
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
 """Names where `serve --http` listens and `connect` looks when nothing else is said."""
+
+
+Input = TypeVar("Input")
+
+Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+
+
+def reading(
+    read: Callable[[argparse.Namespace], Input],
+) -> Callable[[Callable[[argparse.Namespace, Input], Coroutine[Any, Any, int]]], Command]:
+    """Makes a command of a coroutine function and of what reads its input from files, before the loop runs."""
+    return lambda work: lambda parsed: work(parsed, read(parsed))
 
 
 class UsageError(Exception):

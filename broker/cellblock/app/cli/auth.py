@@ -1,8 +1,11 @@
-"""`auth` and `secret`: logins to upstream servers, and values in the system's keyring."""
+"""`auth` and `secret`: logins to upstream servers, values in the system's keyring, and the removal of all that a
+principal has: token, secrets, logins, kept outputs and runs, and what its own servers have taught."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import getpass
 import shlex
 import sys
@@ -10,25 +13,35 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cellblock.app.cli.arguments import UsageError
+from pydantic import ValidationError
+
+from cellblock.app.cli.arguments import UsageError, reading
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import reading, store_to_read, with_state_dir
-from cellblock.app.cli.removal import remove_all_of
-from cellblock.app.cli.streams import say, write_json
+from cellblock.app.cli.loading import opened, store_to_read, with_state_dir
+from cellblock.app.cli.streams import answer, say
 from cellblock.app.config.load import parse_source, read_source
 from cellblock.app.config.named_secrets import NAME, NAME_RULE, NamedSecrets
 from cellblock.app.config.references import MAX_FILE_BYTES, names_in
 from cellblock.base.errors import ConfigError, counted
 from cellblock.base.json import is_array, is_object
-from cellblock.base.settings.policy import check_clients, person_of
+from cellblock.base.settings.policy import NAMED, check_clients, person_of
 from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
+from cellblock.base.store import Store
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import harmless
+from cellblock.record.journals import open_store
+from cellblock.record.store import JOURNAL_TABLES, JournalStore
+from cellblock.run.policy.named_tokens import NamedTokens
+from cellblock.serve import kept_outputs
+from cellblock.tools.catalog.model import learnt_as
+from cellblock.tools.upstream.auth import flow
 from cellblock.tools.upstream.auth.login import held_logins, log_in, log_out, status_of, whose_login
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.auth.target import LoginTarget, target_of
 from cellblock.tools.upstream.server_logins import can_log_in
+from cellblock.types.learning import store as learning
+from cellblock.types.learning.store import Observations
 
 
 @reading(with_state_dir)
@@ -90,11 +103,8 @@ async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
 async def show_logins(parsed: argparse.Namespace, settings: Settings) -> int:
     """Prints all logins. Raises LoginError: They cannot be listed."""
     found = [one.status() for one in await held_logins(store_to_read(settings), settings.cellblock.auth)]
-    if parsed.json:
-        write_json(found)
-    else:
-        sys.stdout.write("".join(f"{_line(one)}\n" for one in found) or "Nobody is logged in.\n")
-    return EXIT_OK
+    text = "".join(f"{_line(one)}\n" for one in found) or "Nobody is logged in.\n"
+    return answer(parsed, found, text)
 
 
 @reading(with_state_dir)
@@ -113,12 +123,8 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
         if settings.servers[name].is_personal and found[-1]["state"] != "by identity":
             held = await held_logins(store_to_read(settings), settings.cellblock.auth)
             found[-1]["othersLoggedIn"] = sum(one.server == name and bool(one.person) for one in held)
-    if parsed.json:
-        write_json(found)
-    else:
-        sys.stdout.write(
-            "".join(f"{_line(one)}\n" for one in found) or "No server that is started has a url.\n"
-        )
+    text = "".join(f"{_line(one)}\n" for one in found) or "No server that is started has a url.\n"
+    answer(parsed, found, text)
     usable = all(one["state"] in ("logged in", "client credentials", "by identity") for one in found)
     return EXIT_OK if usable or parsed.server is None else EXIT_NO
 
@@ -193,19 +199,18 @@ def show(parsed: argparse.Namespace) -> int:
     """Prints the names of all secrets, and where the configuration refers to them. Raises ConfigError."""
     uses = _uses(parsed.config)
     names = NamedSecrets().names()
-    if parsed.json:
-        found = [{"name": name, "usedBy": uses.get(name, [])} for name in names]
-        absent = [{"name": name, "usedBy": uses[name]} for name in sorted(uses.keys() - set(names))]
-        write_json({"config": parsed.config, "secrets": found, "notSet": absent})
-        return EXIT_OK
+    found = [{"name": name, "usedBy": uses.get(name, [])} for name in names]
+    absent = [{"name": name, "usedBy": uses[name]} for name in sorted(uses.keys() - set(names))]
+    lines: list[str] = []
     for name in names:
         used = f"{', '.join(uses[name])} in {parsed.config}" if name in uses else "not used"
-        sys.stdout.write(f"{name}  {used if parsed.config else ''}".rstrip() + "\n")
-    for name in sorted(uses.keys() - set(names)):
-        sys.stdout.write(f"{name}  not set: cellblock secret set {name}  {', '.join(uses[name])}\n")
-    if not names and not uses:
-        sys.stdout.write("There are no secrets. Make one: cellblock secret set NAME\n")
-    return EXIT_OK
+        lines.append(f"{name}  {used if parsed.config else ''}".rstrip())
+    lines += [
+        f"{one['name']}  not set: cellblock secret set {one['name']}  {', '.join(one['usedBy'])}"
+        for one in absent
+    ]
+    text = "\n".join(lines) or "There are no secrets. Make one: cellblock secret set NAME"
+    return answer(parsed, {"config": parsed.config, "secrets": found, "notSet": absent}, f"{text}\n")
 
 
 def remove(parsed: argparse.Namespace) -> int:
@@ -276,3 +281,79 @@ def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str 
     elif is_object(value):
         for key, item in value.items():
             yield from _texts(item, (*path, key))
+
+
+END_SECONDS: Final = 10.0
+"""Bounds the wait for brokers to end runs that go on."""
+
+SETTLE_SECONDS: Final = 2.0
+"""Passes from then until brokers have written down what they know of them."""
+
+
+async def remove_all_of(settings: Settings, principal: str) -> str:
+    """Removes it, and returns lines that say what there was. What fails can be done again.
+
+    Raises:
+        LoginError, ConfigError: Something cannot be removed.
+    """
+    store, auth = store_to_read(settings), settings.cellblock.auth
+    tokens, name = NamedTokens(store), principal.removeprefix(NAMED)
+    if name != principal and any(one.name == name for one in tokens.all()):
+        tokens.revoke(name)
+    _forget_begun(store, principal)
+    try:
+        secrets = OwnSecrets(store, principal).remove_all()
+    except OSError as error:
+        why = f"The secrets of {principal} cannot be removed: {error.strerror}."
+        raise ConfigError(why, hint="Try again.") from None
+    logins = [one for one in await held_logins(store, auth) if one.person == principal]
+    said = [await log_out(one.store, whose_login(one.server, principal)) for one in logins]
+    runs = outputs = tools = 0
+    if store.exists(JOURNAL_TABLES):
+        journal = settings.cellblock.journal
+        with opened(
+            settings, "The kept runs", lambda: contextlib.closing(open_store(store, auth, journal))
+        ) as journals:
+            runs = await _ended(journals, principal)
+    if store.exists(kept_outputs.TABLES):
+        with opened(
+            settings,
+            "The kept outputs",
+            lambda: contextlib.closing(store.database(kept_outputs.TABLES, checked=False)),
+        ) as database:
+            outputs = kept_outputs.forget(database, principal)
+    if store.exists(learning.TABLES):
+        with opened(
+            settings,
+            "What was observed",
+            lambda: contextlib.closing(Observations(store.database(learning.TABLES))),
+        ) as seen:
+            own = {key.server for key in seen.load() if key.server.endswith(learnt_as("", principal))}
+            tools = sum(map(seen.clear, own))
+    counts = (
+        f"{counted(secrets, 'secret')}, {counted(runs, 'kept run')}, {counted(outputs, 'kept output')}, and what was "
+        f"learnt of {counted(tools, 'tool')}"
+    )
+    return "".join(f"{line}\n" for line in [*said, f"Removed of {principal}: {counts}."])
+
+
+async def _ended(journals: JournalStore, principal: str) -> int:
+    """Has the brokers end the runs of a principal that go on, and deletes all that it has."""
+    deadline = time.monotonic() + END_SECONDS
+    went_on = False
+    while time.monotonic() < deadline and (running := journals.heads(principal, state="running")):
+        went_on = True
+        for head in running:
+            journals.ask_to_end(head.id)
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(SETTLE_SECONDS if went_on else 0)
+    return journals.delete_all_of(principal)
+
+
+def _forget_begun(store: Store, principal: str) -> None:
+    """Removes the logins that somebody has begun: they would be finished behind this."""
+    shelf = store.shelf(flow.KIND, flow.MAX_BYTES)
+    for name in shelf.names():
+        with contextlib.suppress(FileNotFoundError, ValidationError):
+            if flow.BegunLogin.model_validate_json(shelf.read(name)).login.person == principal:
+                shelf.remove(name)

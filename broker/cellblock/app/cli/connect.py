@@ -22,8 +22,7 @@ from typing import Any, Final
 from cellblock import __version__
 from cellblock.app.cli.arguments import DEFAULT_ADDRESS, default_file
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import warn
-from cellblock.base.errors import ConfigError
+from cellblock.app.cli.streams import warn
 from cellblock.base.settings.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.base.state_dir import DAEMON_LOG, LOGS, default_state_dir, in_the_way, prepare_state_dir
 from cellblock.serve.http.address import config_mark
@@ -194,66 +193,53 @@ class DaemonStart:
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             raise self._failed(f"does not serve after {START_SECONDS:g} s", began) from None
+        except InTheWay as error:
+            raise in_the_way(error) from None
+        except (OSError, subprocess.SubprocessError) as error:
+            raise DaemonUnavailable(
+                f"No daemon can be started: {error}.",
+                hint="Use a --state-dir on a local disk, or start it yourself with `cellblock serve --http`.",
+            ) from None
 
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _taken(self) -> int | None:
         """Takes the lock of starting a daemon; None while a daemon has it, or is given it."""
-        name = f"daemon-{self._address.replace(':', '-')}.lock"
-        try:
-            with Folder.named(self._state_dir) as folder:
-                lock = folder.open(name, os.O_RDWR | os.O_CREAT)
-        except InTheWay as error:
-            raise in_the_way(error) from None
-        except OSError as error:
-            raise ConfigError(
-                f"No daemon can be started: {self._state_dir / name}: {error.strerror}.",
-                hint="Use another --state-dir, or start it yourself with `cellblock serve --http`.",
-            ) from None
+        with Folder.named(self._state_dir) as folder:
+            lock = folder.open(f"daemon-{self._address.replace(':', '-')}.lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            return None
         except OSError as error:
             os.close(lock)
-            raise ConfigError(
-                f"No daemon can be started: {self._state_dir / name} cannot be locked: {error.strerror}.",
-                hint="Use a --state-dir on a local disk, or start it yourself with `cellblock serve --http`.",
-            ) from None
+            if isinstance(error, BlockingIOError):
+                return None
+            raise
         return lock
 
     def _start(self, lock: int) -> int:
         """Starts the daemon, with the lock as its own. Returns where its words begin in the log."""
         words = [*_program(), "serve", "--http", self._address, "--until-idle"]
         words += ["--state-dir", str(self._state_dir), *self._options]
+        with Folder.inside(self._state_dir / LOGS) as folder:
+            log = folder.open(DAEMON_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True)
         try:
-            with Folder.inside(self._state_dir / LOGS) as folder:
-                log = folder.open(DAEMON_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True)
-            try:
-                began = os.fstat(log).st_size
-                home = Path.home()
-                subprocess.run(
-                    [*_DETACHED, *words],
-                    check=True,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, **passed_environment()},
-                    # Not the editor's, which may be an archive's that goes.
-                    cwd=home if home.is_dir() else "/",
-                    pass_fds=[lock],
-                    start_new_session=True,
-                    timeout=START_SECONDS,
-                )
-            finally:
-                os.close(log)
-        except InTheWay as error:
-            raise in_the_way(error) from None
-        except (OSError, subprocess.SubprocessError) as error:
-            raise DaemonUnavailable(
-                f"No daemon can be started: {error}.", hint="Start it yourself with `cellblock serve --http`."
-            ) from None
+            began = os.fstat(log).st_size
+            home = Path.home()
+            subprocess.run(
+                [*_DETACHED, *words],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **passed_environment()},
+                # Not the editor's, which may be an archive's that goes.
+                cwd=home if home.is_dir() else "/",
+                pass_fds=[lock],
+                start_new_session=True,
+                timeout=START_SECONDS,
+            )
+        finally:
+            os.close(log)
         return began
 
     def _failed(self, what: str, began: int | None) -> DaemonUnavailable:

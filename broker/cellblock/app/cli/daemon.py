@@ -15,11 +15,11 @@ from urllib.parse import quote, urljoin
 
 import psutil
 
+from cellblock.app.cli.arguments import reading
 from cellblock.app.cli.asking import STOP, Person, ask_daemon
 from cellblock.app.cli.connect import found_daemon, state_dir_of, tell_of
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE
-from cellblock.app.cli.loading import reading
-from cellblock.app.cli.streams import say, write_data, write_json
+from cellblock.app.cli.streams import answer, say, write_data
 from cellblock.base.browser import open_privately
 from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import CellblockError, ConfigError, counted
@@ -47,8 +47,8 @@ def daemon_of(parsed: argparse.Namespace) -> Daemon:
 @reading(daemon_of)
 async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
     """Prints the URL of the dashboard, and opens it unless told otherwise."""
-    answer: Any = await daemon.ask("POST", "/dashboard/code")
-    url = urljoin(daemon.url, answer["path"])
+    made: Any = await daemon.ask("POST", "/dashboard/code")
+    url = urljoin(daemon.url, made["path"])
     sys.stdout.write(f"{url}\n")
     sys.stdout.flush()
     tell_of(daemon.facts)
@@ -176,26 +176,22 @@ async def status(parsed: argparse.Namespace, state_dir: Path) -> int:
     """Prints the state of the servers, and what to do about those that are not connected."""
     found = await ask_daemon(parsed, state_dir, "status", {"server": parsed.server}, Person())
     servers: list[dict[str, Any]] = found["servers"]
-    if parsed.json:
-        write_json(found)
-    else:
-        paint = Painter(sys.stdout)
-        pool = found["pool"]
-        lines = [
-            f"daemon: process {found['pid']}, {pool['running']} of {pool['capacity']} places taken, "
-            f"{counted(pool['queued'], 'run')} in the queue"
-        ]
-        for row in servers:
-            ready = row["state"] == "ready"
-            lines.append(f"{row['name']}: {paint(row['state'], 'green' if ready else 'red')}")
-            lines[-1] += f", {counted(row['tools'], 'tool')}" if ready else ""
-            # A reason may name its remedy, too.
-            lines += dict.fromkeys(
-                f"  {visible(row[key]).rstrip('.')}" for key in ("reason", "remedy") if row.get(key)
-            )
-            if row["state"] not in ("ready", "connecting"):
-                lines.append(f"  again: cellblock restart {shlex.quote(row['name'])}")
-        sys.stdout.write("\n".join(lines) + "\n")
+    paint, pool = Painter(sys.stdout), found["pool"]
+    lines = [
+        f"daemon: process {found['pid']}, {pool['running']} of {pool['capacity']} places taken, "
+        f"{counted(pool['queued'], 'run')} in the queue"
+    ]
+    for row in servers:
+        ready = row["state"] == "ready"
+        tools = f", {counted(row['tools'], 'tool')}" if ready else ""
+        lines.append(f"{row['name']}: {paint(row['state'], 'green' if ready else 'red')}{tools}")
+        # A reason may name its remedy, too.
+        lines += dict.fromkeys(
+            f"  {visible(row[key]).rstrip('.')}" for key in ("reason", "remedy") if row.get(key)
+        )
+        if row["state"] not in ("ready", "connecting"):
+            lines.append(f"  again: cellblock restart {shlex.quote(row['name'])}")
+    answer(parsed, found, "\n".join(lines) + "\n")
     return EXIT_OK if all(row["state"] == "ready" for row in servers) else EXIT_NO
 
 
@@ -205,7 +201,7 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
     Raises:
         ConfigError: There is no such server.
     """
-    from cellblock.app.cli.fixes import fix_of
+    from cellblock.app.cli.doctor import fix_of
     from cellblock.tools.upstream.lifecycle import FIRST_TRY
     from cellblock.tools.upstream.server_log import upstream_log
 

@@ -1,12 +1,17 @@
-"""Doctor runs the command `doctor`: what is in force on this machine, what is missing and how to get it."""
+"""`doctor`: what is in force on this machine, what keeps Cellblock or a server from working, and what to do then."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import datetime
+import os
 import platform
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,26 +22,17 @@ from pydantic.alias_generators import to_camel
 
 from cellblock import __version__
 from cellblock.app.broker import Broker
+from cellblock.app.cli.arguments import reading
 from cellblock.app.cli.asking import Person, answered
-from cellblock.app.cli.config_check import Checked, check_config
-from cellblock.app.cli.fixes import (
-    certificate_state,
-    deno_trouble,
-    isolation_fix,
-    low_disk,
-    served_certificate,
-    state_dir_trouble,
-    token_trouble,
-    with_fix,
-)
+from cellblock.app.cli.config_check import Checked, check_config, overlay_faults
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import QUIET_SECONDS, config_used, reading, settled, store_to_read
-from cellblock.app.cli.overlay_faults import overlay_faults
-from cellblock.app.cli.streams import write_json
+from cellblock.app.cli.loading import QUIET_SECONDS, config_used, settled, store_to_read
+from cellblock.app.cli.streams import answer, write_json
 from cellblock.base.daemon_socket import addresses
-from cellblock.base.errors import ConfigError, HostUnavailable, counted
+from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable, counted
+from cellblock.base.json import is_object
 from cellblock.base.settings.problems import dotted
-from cellblock.base.settings.settings import Settings
+from cellblock.base.settings.settings import ServerConfig, Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
 from cellblock.record.journal import Journal
@@ -44,11 +40,14 @@ from cellblock.record.scripts.approvals import Approvals
 from cellblock.run.flows.overview import overview
 from cellblock.run.policy.policy import idle_patterns
 from cellblock.run.request import request_of
-from cellblock.serve.http.address import Address
+from cellblock.serve.http.address import Address, check_certificate, validity
+from cellblock.serve.http.token import FILE_NAME, read_token
 from cellblock.serve.stdio.daemon import is_taken
 from cellblock.tools.catalog.naming import module_paths
+from cellblock.tools.upstream.programs import missing_command, missing_variable
 from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.types.check import compiler
+from cellblock_worker.confinement.confinement import deno_binary
 
 PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
 PROBE_RESULT: Final = 42
@@ -95,29 +94,25 @@ class Report:
         ]
         if self.daemon:
             parts.append([f"Daemon: {self.daemon}"])
-        if self.servers:
-            states = (
-                f"  {name}: {paint(state, 'green' if state.startswith('connected') else 'red')}"
-                for name, state in self.servers.items()
-            )
-            parts.append([paint("Servers", "bold"), *states])
-        if self.scripts:
-            approved = (f"  {name}: {said}" for name, said in self.scripts.items())
-            parts.append([paint("Kept scripts that run", "bold"), *approved])
-        if self.flows:
-            parts.append([paint("Where data may go", "bold"), *(f"  {line}" for line in self.flows)])
-        if self.warnings:
-            parts.append([paint("Warnings", "bold", "yellow"), *(f"  {text}" for text in self.warnings)])
+        states = [
+            f"{name}: {paint(state, 'green' if state.startswith('connected') else 'red')}"
+            for name, state in self.servers.items()
+        ]
+        further = {
+            paint("Servers", "bold"): states,
+            paint("Kept scripts that run", "bold"): [
+                f"{name}: {said}" for name, said in self.scripts.items()
+            ],
+            paint("Where data may go", "bold"): self.flows,
+            paint("Warnings", "bold", "yellow"): self.warnings,
+        }
+        parts += [[heading, *(f"  {line}" for line in lines)] for heading, lines in further.items() if lines]
         verdict = ("Problems", "red") if self.problems else ("No problems found.", "green")
         parts.append([paint(verdict[0], "bold", verdict[1]), *(f"  {text}" for text in self.problems)])
         return "\n\n".join("\n".join(part) for part in parts)
 
 
-def _examined(parsed: argparse.Namespace) -> Checked | None:
-    return None if parsed.config is None else check_config(parsed.config)
-
-
-@reading(_examined)
+@reading(lambda parsed: None if parsed.config is None else check_config(parsed.config))
 async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
     """Prints the report on this machine.
 
@@ -135,10 +130,7 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
 
     report = await _examine(parsed, broker, f"{where.host}:{where.port}", tls)
     report.warnings[:0] = warnings
-    if parsed.json:
-        write_json(report.as_json())
-    else:
-        sys.stdout.write(report.as_text(Painter(sys.stdout)) + "\n")
+    answer(parsed, report.as_json(), report.as_text(Painter(sys.stdout)) + "\n")
     return EXIT_NO if report.problems else EXIT_OK
 
 
@@ -176,12 +168,9 @@ async def _examine(
                 "another port: cellblock serve --http 127.0.0.1:PORT."
             )
     report.scripts = await asyncio.to_thread(_approved_scripts, settings)
-    report.layers, report.missing, report.servers = found["layers"], found["missing"], found["servers"]
-    versions.update(found["versions"])
-    report.typecheck += found["typecheck"]
-    report.flows = found["flows"]
-    report.warnings += found["warnings"]
-    report.problems += found["problems"]
+    for name, more in found.items():
+        before = getattr(report, name)
+        setattr(report, name, before | more if is_object(more) else before + more)
     return report
 
 
@@ -287,3 +276,172 @@ def _deno_version(binary: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run: {error}"
     return done.stdout.partition("\n")[0].removeprefix("deno ") if done.returncode == 0 else "does not run"
+
+
+LOW_DISK_BYTES: Final = 64 * 1024 * 1024
+"""Names the free space below which logs and stores will soon find none."""
+
+DENO_FIX: Final = "Install Cellblock anew (pip install --force-reinstall cellblock): it brings Deno along."
+
+_BY_REASON: Final = (
+    (r"closed by the server|ended by itself", "All that it said is in {log}."),
+    (r"start new thread", MORE_THREADS),
+    (r"HTTP 40[13]", "Correct its credentials: the headers of its entry."),
+    (r"HTTP 404", "Check its URL: many servers answer at /mcp, older ones at /sse with type sse."),
+    (r"no tool list within \d+ s", "Start it by hand to see why it lists no tools."),
+    (
+        r"upstream\.connect_timeout_ms",
+        "Start it by hand once, so that it is downloaded; or raise upstream.connect_timeout_ms.",
+    ),
+    (
+        r"connect|resolve|refused|unreachable|name or service|listens",
+        "Check that it runs, and its URL.",
+    ),
+)
+
+
+def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
+    """Returns what to do about a server that is not connected; its stderr goes to `log`."""
+    if config is not None:
+        if config.missing is not None:
+            return "Set it where Cellblock is started; the warning above has its place."
+        missing = missing_command(config)
+        if missing is not None:
+            return missing
+        if config.command is not None and (lacks := missing_variable(config, reason)) is not None:
+            return lacks
+    for pattern, fix in _BY_REASON:
+        if re.search(pattern, reason, re.I):
+            return fix.format(log=log)
+    return f"Start it by hand to see why{f'; what it said is in {log}' if log.exists() else ''}."
+
+
+def with_fix(config: ServerConfig | None, reason: str, log: Path) -> str:
+    """Returns a reason with what to do, as for `fix_of`, where it does not say so itself."""
+    fix = fix_of(config, reason, log)
+    return reason if fix.rstrip(".") in reason else f"{reason.rstrip('.')}. {fix}"
+
+
+def state_dir_trouble(state_dir: Path) -> str | None:
+    """Returns why nothing can be kept in the state directory, and what to do; None when it can."""
+    try:
+        check_state_dir(state_dir)
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=state_dir) as file:
+            file.write(b"x")
+    except ConfigError as error:
+        return str(error)
+    except OSError as error:
+        return (
+            f"The state directory {state_dir} cannot be written: {error.strerror}. "
+            "Make it yours (chown, chmod 700), free space on its disk, or use another --state-dir."
+        )
+    return None
+
+
+def deno_trouble() -> str | None:
+    """Returns what is wrong with the Deno that runs scripts, and what to do; None when it is there."""
+    try:
+        binary = deno_binary()
+    except OSError as error:
+        return f"Deno is missing: {error}. {DENO_FIX}"
+    return None if os.access(binary, os.X_OK) else f"Deno cannot be started: {binary}. {DENO_FIX}"
+
+
+def low_disk(state_dir: Path) -> str | None:
+    """Returns what to do about a disk that is nearly full; None when it is not."""
+    free = shutil.disk_usage(state_dir).free
+    if free >= LOW_DISK_BYTES:
+        return None
+    return (
+        f"The disk of the state directory {state_dir} has only {free // 1024:,} KiB left: logs and what is learnt "
+        "will be lost. Free space on it, or use another --state-dir."
+    )
+
+
+_APPARMOR: Final = (
+    "kernel.apparmor_restrict_unprivileged_userns=0, or give bwrap an AppArmor profile that allows `userns`"
+)
+
+_KERNEL_SETTINGS: Final = (
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", _APPARMOR),
+    ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+    ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
+)
+"""Lists what forbids user namespaces: the setting, the value that does, and what allows them."""
+
+_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
+
+
+def isolation_fix(
+    missing: str, proc: Path = Path("/proc/sys"), containers: tuple[str, ...] = _CONTAINERS
+) -> str:
+    """Returns how to get what a host says is missing around workers.
+
+    Returns:
+        What to do, or nothing when that is said already, or is the user's own choice.
+    """
+    if "bwrap failed" not in missing:
+        return ""
+    for name, forbids, allows in _KERNEL_SETTINGS:
+        try:
+            value = (proc / name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if value == forbids:
+            return f"This kernel forbids user namespaces. Allow them: sudo sysctl -w {allows}."
+    if any(Path(file).exists() for file in containers):
+        return (
+            "This container forbids user namespaces. Start it so that they are allowed (Docker: --security-opt "
+            "seccomp=PROFILE with a profile that allows unshare, mount and pivot_root)."
+        )
+    return (
+        "Allow user namespaces to this user; inside a container or another sandbox, its own settings decide."
+    )
+
+
+# ---- what a daemon is shown with ----------------------------------------------------------------------
+
+RENEW_DAYS: Final = 14
+"""Counts the days before its end in which a certificate should be renewed."""
+
+
+def served_certificate(cert: Path) -> str | None:
+    """Returns a warning about the certificate of a daemon that serves, where it ends soon."""
+    try:
+        _, end = validity(cert.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return _renewal(end, f"The certificate {cert} of the daemon", "and restart the daemon")
+
+
+def certificate_state(cert: Path | None, key: Path | None) -> tuple[str | None, str | None]:
+    """Returns what keeps a daemon from serving with a certificate, and a warning about one that ends soon."""
+    if cert is None and key is None:
+        return None, None
+    if cert is None or key is None:
+        return "--tls-cert and --tls-key belong together. Give both.", None
+    try:
+        end = check_certificate(cert, key)
+    except ConfigError as error:
+        return str(error), None
+    return None, _renewal(end, f"The certificate {cert}", "before that")
+
+
+def _renewal(end: datetime.datetime, what: str, how: str) -> str | None:
+    left = end - datetime.datetime.now(datetime.UTC)
+    if left > datetime.timedelta(days=RENEW_DAYS):
+        return None
+    ends = "expired" if left <= datetime.timedelta() else "expires"
+    return f"{what} {ends} at {end:%Y-%m-%d %H:%M} UTC. Renew it, {how}."
+
+
+def token_trouble(state_dir: Path) -> str | None:
+    """Returns what is wrong with the token file, and what to do; None when there is none or all is well."""
+    file = state_dir / FILE_NAME
+    try:
+        if file.exists():
+            read_token(file)
+    except ConfigError as error:
+        return str(error)
+    return None

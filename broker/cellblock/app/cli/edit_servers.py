@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from cellblock.app.cli.approval import first_look
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import OwnFile
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import warn
+from cellblock.app.cli.streams import warn
 from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath
 from cellblock.app.config.formats import ON_KEYS, value_at
@@ -89,14 +90,6 @@ def remove(parsed: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def enable(parsed: argparse.Namespace) -> int:
-    return _switch(parsed, disabled=False)
-
-
-def disable(parsed: argparse.Namespace) -> int:
-    return _switch(parsed, disabled=True)
-
-
 # ---- inside ------------------------------------------------------------------------------------------
 
 
@@ -146,6 +139,9 @@ def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
         raise ConfigError(f"{parsed.server} is switched off elsewhere in {shown_path(file.path)}.", hint=hint)
     _save(file, f"{word.capitalize()}: {parsed.server}")
     return EXIT_OK
+
+
+enable, disable = partial(_switch, disabled=False), partial(_switch, disabled=True)
 
 
 def _entry(parsed: argparse.Namespace) -> dict[str, Any]:

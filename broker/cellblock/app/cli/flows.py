@@ -12,7 +12,7 @@ from typing import Any
 
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import store_to_read, with_state_dir
-from cellblock.app.cli.streams import write_data, write_json
+from cellblock.app.cli.streams import answer, write_data
 from cellblock.app.config.formats import value_at
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, ConfigError
@@ -30,24 +30,19 @@ PLACE = (SECTION_KEY, "policy", "flows")
 def show(parsed: argparse.Namespace) -> int:
     """Prints what principals' models have read. Raises ConfigError: That cannot be known."""
     kept = _labels(parsed, FlowLabels.all)
-    if parsed.json:
-        found = [
-            {
-                "principal": one.reader,
-                "secrecy": secrecy_of(one.label.secrecy),
-                "trust": "trusted" if one.label.trusted else "untrusted",
-                "since": one.since,
-                "at": one.at,
-            }
-            for one in kept
-        ]
-        write_json(found)
-        return EXIT_OK
+    found = [
+        {
+            "principal": one.reader,
+            "secrecy": secrecy_of(one.label.secrecy),
+            "trust": "trusted" if one.label.trusted else "untrusted",
+            "since": one.since,
+            "at": one.at,
+        }
+        for one in kept
+    ]
     lines = [f"{one.reader}: {one.label}, since {_day(one.since)}, last {_day(one.at)}" for one in kept]
-    write_data(
-        "".join(f"{harmless(line)}\n" for line in lines) or "Nobody has read anything private or untrusted.\n"
-    )
-    return EXIT_OK
+    text = "".join(f"{harmless(line)}\n" for line in lines)
+    return answer(parsed, found, text or "Nobody has read anything private or untrusted.\n")
 
 
 def reset(parsed: argparse.Namespace) -> int:

@@ -5,38 +5,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
+from cellblock.app.assembly import store_of
+from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import default_file
-from cellblock.app.cli.streams import say
+from cellblock.app.cli.streams import say, warn
+from cellblock.app.config.load import load_settings
+from cellblock.base.database import StoreError
+from cellblock.base.errors import ConfigError
+from cellblock.base.settings.settings import Settings
+from cellblock.base.state_dir import check_state_dir
+from cellblock.base.store import LocalStore, Store
 from cellblock.base.tasks import in_background
-
-if TYPE_CHECKING:
-    from cellblock.app.broker import Broker
-    from cellblock.base.database import Database
-    from cellblock.base.settings.settings import Settings
-    from cellblock.base.store import Store
-    from cellblock.record.store import JournalStore
-    from cellblock.tools.catalog.model import Catalog
-    from cellblock.types.learning.store import Observations
+from cellblock.tools.catalog.model import Catalog
 
 QUIET_SECONDS: Final = 1.0
 """Passes until anything is said of a server that is waited for."""
 
-Input = TypeVar("Input")
-
-Closing = TypeVar("Closing", "Observations", "JournalStore", "Database")
-
-Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
-
-
-def reading(
-    read: Callable[[argparse.Namespace], Input],
-) -> Callable[[Callable[[argparse.Namespace, Input], Coroutine[Any, Any, int]]], Command]:
-    """Makes a command of a coroutine function and of what reads its input from files, before the loop runs."""
-    return lambda work: lambda parsed: work(parsed, read(parsed))
+Opened = TypeVar("Opened")
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
@@ -45,9 +34,6 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
     Raises:
         ConfigError: They cannot be used.
     """
-    # Not at the top: `connect` is to start at once, and the models cost 0.1 s.
-    from cellblock.app.config.load import load_settings
-
     settings = load_settings(parsed.config).with_state_dir(parsed.state_dir)
     warn(*settings.warnings)
     # Named, since commands share it: a broker of a program that names none has one of its own.
@@ -60,8 +46,6 @@ def with_state_dir(parsed: argparse.Namespace) -> Settings:
     Raises:
         ConfigError: They or the directory cannot be used.
     """
-    from cellblock.base.state_dir import check_state_dir
-
     settings = settings_of(parsed)
     warn(check_state_dir(settings.state_dir))
     return settings
@@ -73,11 +57,6 @@ def store_to_read(settings: Settings) -> Store:
     Raises:
         ConfigError: PostgreSQL cannot be used.
     """
-    from cellblock.app.assembly import store_of
-    from cellblock.base.database import StoreError
-    from cellblock.base.errors import ConfigError
-    from cellblock.base.store import LocalStore
-
     store = store_of(settings)
     if isinstance(store, LocalStore):
         return store
@@ -92,17 +71,16 @@ def store_to_read(settings: Settings) -> Store:
 
 
 @contextlib.contextmanager
-def opened(settings: Settings, what: str, open_one: Callable[[], Closing]) -> Generator[Closing]:
+def opened(
+    settings: Settings, what: str, open_one: Callable[[], contextlib.AbstractContextManager[Opened]]
+) -> Generator[Opened]:
     """Opens a store for a while.
 
     Raises:
         ConfigError: It cannot be used; `what` names it for people.
     """
-    from cellblock.base.database import StoreError
-    from cellblock.base.errors import ConfigError
-
     try:
-        with contextlib.closing(open_one()) as store:
+        with open_one() as store:
             yield store
     except StoreError as error:
         where = "state.url" if settings.cellblock.state.is_shared else "--state-dir"
@@ -121,12 +99,6 @@ def no_secrets_known(parsed: argparse.Namespace) -> str | None:
     if parsed.config is not None or default_file().exists():
         return None
     return f"no configuration is read (no --config, and no {default_file()}), so no secret of one is hidden"
-
-
-def warn(*sentences: str | None) -> None:
-    for sentence in sentences:
-        if sentence is not None:
-            say(f"warning: {sentence}")
 
 
 async def settled(broker: Broker, names: Collection[str] | None, tell: Callable[[str], object]) -> None:
@@ -163,7 +135,5 @@ async def settled_catalog(
 async def catalog_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[Catalog, Broker]:
     """Connects to servers once, which are all where none is named. Returns their catalog, and the closed broker, which
     knows their outputs."""
-    from cellblock.app.broker import Broker
-
     async with Broker(settings.without_workers()) as broker:
         return await settled_catalog(broker, names, say), broker

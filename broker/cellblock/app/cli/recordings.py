@@ -10,11 +10,18 @@ from typing import Any, Final
 
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import no_secrets_known, warn, with_state_dir
-from cellblock.app.cli.progress import approver_of, asker_on_terminal
-from cellblock.app.cli.run import STDIN, name_of, read_grants, read_script, run_script
+from cellblock.app.cli.loading import no_secrets_known, with_state_dir
+from cellblock.app.cli.run import (
+    STDIN,
+    approver_of,
+    asker_on_terminal,
+    name_of,
+    read_grants,
+    read_script,
+    run_script,
+)
 from cellblock.app.cli.runs import decoded, kept_recording
-from cellblock.app.cli.streams import say, write_json
+from cellblock.app.cli.streams import say, warn, write_json
 from cellblock.app.config.load import load_settings
 from cellblock.app.replay import Live, is_well, replay
 from cellblock.base.errors import first_few

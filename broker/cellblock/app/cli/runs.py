@@ -8,15 +8,15 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 from cellblock.app.assembly import store_of
 from cellblock.app.broker import Broker
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import opened, with_state_dir
-from cellblock.app.cli.run_page import parts, title
-from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
+from cellblock.app.cli.streams import agreed, answer, asks, say, write_data, write_json
 from cellblock.base import payload
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
@@ -24,7 +24,7 @@ from cellblock.base.json import is_object
 from cellblock.base.questions import Answer, ParkedQuestion, QuestionId, Reply
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import Settings
-from cellblock.base.terminal import Painter, cell, harmless, spelled_out
+from cellblock.base.terminal import Painter, cell, harmless, milliseconds, plain, spelled_out, wrapped
 from cellblock.observe.audit import FILE_NAME, AuditLog
 from cellblock.observe.logs import logging_as_configured
 from cellblock.record.journals import open_store
@@ -47,16 +47,10 @@ def show_all(parsed: argparse.Namespace) -> int:
     if store_of(settings).exists(JOURNAL_TABLES):
         with opened_runs(settings) as store:
             heads = store.heads(parsed.client, limit=parsed.limit, state="parked" if parsed.parked else None)
-    if parsed.json:
-        write_json([head_data(head) for head in heads])
-    elif parsed.parked and not heads:
-        sys.stdout.write("No run waits.\n")
-    elif heads:
-        lines = [_line("RUN", "BEGAN", "OUTCOME", "CALLS", "SIZE", "CLIENT"), *map(_line_of, heads)]
-        write_data("".join(f"{harmless(line)}\n" for line in lines))
-    else:
-        sys.stdout.write("No run is kept.\n")
-    return EXIT_OK
+    lines = [_line("RUN", "BEGAN", "OUTCOME", "CALLS", "SIZE", "CLIENT"), *map(_line_of, heads)]
+    none = "No run waits.\n" if parsed.parked else "No run is kept.\n"
+    text = "".join(f"{harmless(line)}\n" for line in lines) if heads else none
+    return answer(parsed, [head_data(head) for head in heads], text)
 
 
 def show(parsed: argparse.Namespace) -> int:
@@ -73,9 +67,6 @@ def show(parsed: argparse.Namespace) -> int:
     run = shown(*found)
     run = _with_calls(run, found[1]) if parsed.values else without_values(run)
     run = redacting(settings.servers.values())(run)
-    if parsed.json:
-        write_json(run)
-        return EXIT_OK
     width = max(40, shutil.get_terminal_size((120, 24)).columns)
     lines = [title(parsed.run, run)]
     for question in run.get("waitsFor", ()):
@@ -84,10 +75,8 @@ def show(parsed: argparse.Namespace) -> int:
         lines += ["", part.heading, *part.lines]
     if not parsed.values:
         lines += ["", "--values shows the script, its console output, and what its calls sent and got."]
-    write_data("".join(f"{line.rstrip()}\n" for line in lines))
-    if parsed.values:
-        write_data("".join(harmless(f"\n{heading}\n{text}\n") for heading, text in _values(run)))
-    return EXIT_OK
+    values = [harmless(f"\n{heading}\n{text}\n") for heading, text in _values(run)] if parsed.values else []
+    return answer(parsed, run, "".join([*(f"{line.rstrip()}\n" for line in lines), *values]))
 
 
 def delete(parsed: argparse.Namespace) -> int:
@@ -157,7 +146,11 @@ def opened_runs(settings: Settings) -> contextlib.AbstractContextManager[Journal
             f"No run was kept yet: there is no {settings.state_dir / JOURNAL_TABLES.file}.",
             hint='Set "cellblock": {"journal": "failed"}. Is it the daemon\'s --state-dir?',
         )
-    return opened(settings, "The kept runs", lambda: open_store(store, section.auth, section.journal))
+    return opened(
+        settings,
+        "The kept runs",
+        lambda: contextlib.closing(open_store(store, section.auth, section.journal)),
+    )
 
 
 def without_values(run: dict[str, Any]) -> dict[str, Any]:
@@ -424,3 +417,107 @@ def _waits_not(run_id: str) -> ConfigError:
     return ConfigError(
         f"No run {run_id} waits for an answer.", hint="`cellblock runs list --parked` shows those that do."
     )
+
+
+Data = Mapping[str, Any]
+
+MIB: Final = 1024 * 1024
+
+OUTCOME, TOOK = 10, 9
+
+WORDS: Final = {"parked": "waits for you", "not_sent": "not sent", "not_started": "not sent"}
+"""Has what people are shown in place of an outcome's name; `app.js` has it, too."""
+
+STYLES: Final = {"ok": "green", "running": "cyan"}
+LEVELS: Final = {"warn": "yellow", "error": "red", "debug": "dim"}
+
+
+class Part(NamedTuple):
+    """A part of a page has a heading, and the lines below it."""
+
+    heading: str
+    lines: list[str]
+
+
+def title(run_id: str, run: Data) -> str:
+    state = run["outcome"] if run["state"] == "ended" else run["state"]
+    took = f", {milliseconds(run['elapsedMs'])}" if run["steps"] else ""
+    return f"run {run_id}: {WORDS.get(state, state)}{took}"
+
+
+def parts(run: Data, width: int, paint: Painter) -> list[Part]:
+    """Draws what `/dashboard/runs/ID` gives in its parts. All texts of servers and scripts are made harmless."""
+    diagnostics = list(_diagnostics(run, width, paint))
+    return [
+        Part("RUN", [plain(f"  {cell(name, 10)}{value}", width) for name, value in _facts(run)]),
+        Part(
+            f"TIMELINE ({len(run['timeline'])} of {run['calls']} call{'s' * (run['calls'] != 1)})",
+            _timeline(run, width, paint),
+        ),
+        Part("DIAGNOSTICS", diagnostics or [plain("  none", width)]),
+        Part(f"CONSOLE ({len(run['logs'])})", list(_logs(run, width, paint)) or [plain("  nothing", width)]),
+    ]
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _facts(run: Data) -> Iterator[tuple[str, str]]:
+    for name in ("outcome", "state", "client"):
+        yield name, WORDS.get(run[name], str(run[name]))
+    yield "accepted", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run["acceptedAt"]))
+    yield "script", f"{run['scriptChars']} characters"
+    used = run["usage"]
+    if used is not None:
+        memory = f"{used['peakMemoryBytes'] / MIB:.1f} MiB"
+        waited = milliseconds(used["toolWaitMs"])
+        yield "used", f"CPU {milliseconds(used['cpuMs'])}, memory {memory}, waited for tools {waited}"
+    if run["workerEnd"]:
+        yield "worker", str(run["workerEnd"])
+
+
+def _timeline(run: Data, width: int, paint: Painter) -> list[str]:
+    whole = run["elapsedMs"]
+    name = min(48, max(8, width - 2 * TOOK - OUTCOME - 4))
+    lines = [_lane("", "AT", "TOOK", "OUTCOME", name, width)]
+    steps = [0, *(run["steps"].get(step, whole) for step in ("queued", "leased", "started")), whole]
+    stages = ("plan", "queue", "worker", "script") if run["steps"] else ()
+    for stage, (start, end) in zip(stages, pairwise(steps), strict=False):
+        lines.append(_lane(stage, milliseconds(start), milliseconds(end - start), "", name, width))
+    for call in run["timeline"]:
+        took, outcome = call["durationMs"], call["outcome"]
+        shown, at = milliseconds(took) if took else "<1 ms", milliseconds(call["atMs"])
+        told = str(WORDS.get(outcome, outcome))
+        line = _lane(f"{call['server']}.{call['tool']}", at, shown, told, name, width)
+        lines.append(paint(line, STYLES.get(outcome, "red")))
+        if call["error"] and outcome not in STYLES:
+            lines += [paint(plain(f"    {text}", width), "red") for text in wrapped(call["error"], width - 4)]
+    left = run["calls"] - len(run["timeline"])
+    return lines + ([plain(f"  ({left} later calls)", width)] if left > 0 else [])
+
+
+def _lane(name: str, at: str, took: str, outcome: str, named: int, width: int) -> str:
+    times = f"{cell(at, TOOK, right=True)} {cell(took, TOOK, right=True)}"
+    return plain(f"{cell(f'  {name}', named)} {times} {outcome}", width)
+
+
+def _diagnostics(run: Data, width: int, paint: Painter) -> Iterator[str]:
+    for entry in run["diagnostics"]:
+        style = "red" if entry["severity"] == "error" else "yellow"
+        for number, text in enumerate(wrapped(f"{entry['code']}: {entry['message']}", width - 4)):
+            yield paint(plain(f"{'    ' if number else '  '}{text}", width), style)
+
+
+def _logs(run: Data, width: int, paint: Painter) -> Iterator[str]:
+    if run["logsLeftOut"]:
+        yield paint(plain(f"  log entries that are not shown: {run['logsLeftOut']}", width), "dim")
+    for entry in run["logs"]:
+        head = f"{entry['timeMs']:>8} ms  {cell(entry['level'], 6)}"
+        # In a narrow window the message goes below, not into a column of three letters.
+        apart = width < 2 * len(head)
+        indent = 2 if apart else len(head)
+        lines = [f"{' ' * indent}{text}" for text in wrapped(entry["message"], width - indent)]
+        lines = [head, *lines] if apart else [head + lines[0][indent:], *lines[1:]]
+        style = LEVELS.get(entry["level"])
+        for line in lines:
+            yield paint(plain(line, width), style) if style else plain(line, width)

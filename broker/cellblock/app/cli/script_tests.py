@@ -16,7 +16,7 @@ from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import settled_catalog
 from cellblock.app.cli.scripts import NO_OPTIONS, code_with, opened_library, run_version
-from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
+from cellblock.app.cli.streams import agreed, answer, asks, say
 from cellblock.app.replay import replay
 from cellblock.base.errors import CellblockError
 from cellblock.base.settings.settings import Settings
@@ -66,10 +66,8 @@ async def test(parsed: argparse.Namespace) -> int:
     scripts = [library.current(name) for name in parsed.names or library.names()]
     if parsed.input is None:
         results = await _tested(settings, library, scripts, offline=parsed.offline)
-        if parsed.json:
-            write_json([{"verdict": result.verdict, **asdict(result)} for result in results])
-        else:
-            write_data("".join(map(_lines, results)) or "No script is kept.\n")
+        text = "".join(map(_lines, results)) or "No script is kept.\n"
+        answer(parsed, [{"verdict": result.verdict, **asdict(result)} for result in results], text)
         return EXIT_OK if all(result.verdict == "works" for result in results) else EXIT_NO
     if len(scripts) != 1 or not parsed.names:
         raise UsageError("--input is for one script; name it")

@@ -16,7 +16,7 @@ from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import catalog_of, store_to_read, with_state_dir
 from cellblock.app.cli.recordings import recording_of
 from cellblock.app.cli.run import read_object, read_script, run_script
-from cellblock.app.cli.streams import agreed, asks, say, write_data, write_json
+from cellblock.app.cli.streams import agreed, answer, asks, say, write_data
 from cellblock.base.errors import counted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import cell, harmless, spelled_out
@@ -48,15 +48,10 @@ def show_all(parsed: argparse.Namespace) -> int:
     """Prints all scripts: those that run, and those that wait for a person."""
     _, library = opened_library(parsed)
     found = [state_of(library, name) for name in library.names()]
-    if parsed.json:
-        write_json(found)
-    elif not found:
-        sys.stdout.write("No script is kept.\n")
-    else:
-        rows = [("NAME", "STATE", "VERSION", "APPROVED", "DESCRIPTION"), *map(_row, found)]
-        lines = ("  ".join(map(cell, row, WIDTHS)).rstrip() for row in rows)
-        write_data("".join(f"{harmless(line)}\n" for line in lines))
-    return EXIT_OK
+    rows = [("NAME", "STATE", "VERSION", "APPROVED", "DESCRIPTION"), *map(_row, found)]
+    lines = ("  ".join(map(cell, row, WIDTHS)).rstrip() for row in rows)
+    text = "".join(f"{harmless(line)}\n" for line in lines) if found else "No script is kept.\n"
+    return answer(parsed, found, text)
 
 
 def approve(parsed: argparse.Namespace) -> int:

@@ -18,8 +18,8 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.flows import always_in
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import config_used, settings_of, warn
-from cellblock.app.cli.streams import say
+from cellblock.app.cli.loading import config_used, settings_of
+from cellblock.app.cli.streams import say, warn
 from cellblock.app.process_memory import own_process
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.settings.settings import Settings

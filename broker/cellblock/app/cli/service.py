@@ -7,15 +7,14 @@ import contextlib
 import os
 import plistlib
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.app.cli.connect import state_dir_of
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.importing.known import own_command
-from cellblock.app.cli.loading import warn
-from cellblock.app.cli.streams import write_data
+from cellblock.app.cli.streams import warn, write_data
 from cellblock.app.config.formats import value_at
 from cellblock.app.config.load import parse_source, read_settings, read_source
 from cellblock.app.config.references import WHERE_STARTED, variables_of
@@ -33,30 +32,6 @@ DRAIN: Final = (SECTION_KEY, "http", "drain_ms")
 
 ENVIRONMENT_FILE: Final = "%h/.config/cellblock/environment"
 """Names what the unit reads when it is there; `%h` is the home folder."""
-
-
-@dataclass(frozen=True)
-class ServiceCommand:
-    """A service command is what the service runs.
-
-    Args:
-        http: `HOST:PORT`.
-        config: The configuration file, absolute.
-        state_dir: The state directory, absolute.
-        drain_seconds: The bound of draining.
-        path: PATH, where programs such as npx and uvx are looked for; a service manager's own PATH has few folders.
-    """
-
-    http: str
-    config: Path | None
-    state_dir: Path
-    drain_seconds: int
-    path: str
-
-    @property
-    def arguments(self) -> list[str]:
-        config = ["--config", str(self.config)] if self.config else []
-        return [*own_command(), "serve", "--http", self.http, *config, "--state-dir", str(self.state_dir)]
 
 
 def service(parsed: argparse.Namespace) -> int:
@@ -77,14 +52,20 @@ def service(parsed: argparse.Namespace) -> int:
             warn(text if launchd else text.replace(WHERE_STARTED, f"in {_in_home(Path('~'))}"))
         # Of a file that lacks something yet, too.
         drain_ms = value_at(raw if settings is None else settings.model_dump(), DRAIN)
-    command = ServiceCommand(
-        http=parsed.http,
-        config=Path(parsed.config).expanduser().absolute() if parsed.config else None,
-        state_dir=state_dir_of(parsed),
-        drain_seconds=(drain_ms if isinstance(drain_ms, int) else HttpSettings().drain_ms) // 1000,
-        path=os.environ.get("PATH", os.defpath),
-    )
-    write_data(launchd_plist(command) if launchd else systemd_unit(command))
+    config = ["--config", str(Path(parsed.config).expanduser().absolute())] if parsed.config else []
+    words = [
+        *own_command(),
+        "serve",
+        "--http",
+        parsed.http,
+        *config,
+        "--state-dir",
+        str(state_dir_of(parsed)),
+    ]
+    drain_seconds = (drain_ms if isinstance(drain_ms, int) else HttpSettings().drain_ms) // 1000
+    # Where programs such as npx and uvx are looked for: a service manager's own PATH has few folders.
+    path = os.environ.get("PATH", os.defpath)
+    write_data((launchd_plist if launchd else systemd_unit)(words, drain_seconds, path))
     return EXIT_OK
 
 
@@ -101,9 +82,9 @@ def _in_home(home: Path) -> Path:
     return home / ENVIRONMENT_FILE.removeprefix("%h/")
 
 
-def systemd_unit(command: ServiceCommand) -> str:
+def systemd_unit(words: Sequence[str], drain_seconds: int, path: str) -> str:
     """Returns a unit for `~/.config/systemd/user/cellblock.service`."""
-    start = " ".join(_systemd_word(word) for word in command.arguments)
+    start = " ".join(_systemd_word(word) for word in words)
     return f"""\
 # Put this into ~/.config/systemd/user/cellblock.service, then:
 #   systemctl --user daemon-reload && systemctl --user enable --now cellblock
@@ -118,7 +99,7 @@ StartLimitBurst=5
 Type=exec
 ExecStart={start}
 # Where upstream servers' programs are looked for, as in the shell that printed this.
-Environment={_systemd_assignment("PATH", command.path)}
+Environment={_systemd_assignment("PATH", path)}
 # Variables that the configuration refers to as ${{env:NAME}}, one NAME=value a line. Keep it to yourself: chmod 600.
 EnvironmentFile=-{ENVIRONMENT_FILE}
 # It notices a changed configuration by itself, too.
@@ -128,7 +109,7 @@ RestartSec=2
 
 # SIGTERM to the daemon alone: it drains, and ends its workers and upstream servers itself. What is left is killed.
 KillMode=mixed
-TimeoutStopSec={command.drain_seconds + STOP_MARGIN_SECONDS}
+TimeoutStopSec={drain_seconds + STOP_MARGIN_SECONDS}
 
 # The daemon keeps the memory and the number of processes of its workers in cgroups below its own.
 Delegate=yes
@@ -151,18 +132,18 @@ WantedBy=default.target
 """
 
 
-def launchd_plist(command: ServiceCommand) -> str:
+def launchd_plist(words: Sequence[str], drain_seconds: int, path: str) -> str:
     """Returns an agent for `~/Library/LaunchAgents/cellblock.plist`."""
     # launchd makes no folders, and this one every user has.
     log = str(Path.home() / "Library" / "Logs" / "cellblock.log")
     settings = {
         "Label": LABEL,
-        "ProgramArguments": command.arguments,
-        "EnvironmentVariables": {"PATH": command.path},
+        "ProgramArguments": [*words],
+        "EnvironmentVariables": {"PATH": path},
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": 10,
-        "ExitTimeOut": command.drain_seconds + STOP_MARGIN_SECONDS,
+        "ExitTimeOut": drain_seconds + STOP_MARGIN_SECONDS,
         "ProcessType": "Interactive",
         "Umask": 0o077,
         "StandardOutPath": log,

@@ -5,6 +5,7 @@ A command whose output is lost says so by its exit code: 1 means what `help` say
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import shutil
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from cellblock.app.cli.help import EXIT_UNAVAILABLE
+from cellblock.app.cli.help import EXIT_OK, EXIT_UNAVAILABLE
 from cellblock.base.terminal import for_screen, harmless, json_text, spelled_out
 
 EXIT_PIPE: Final = 128 + signal.SIGPIPE
@@ -101,10 +102,25 @@ def write_json(value: object) -> None:
     write_data(json_text(value) + "\n")
 
 
+def answer(parsed: argparse.Namespace, data: object, text: str) -> int:
+    """Writes JSON where `--json` asks for it, else a text for people. Returns the exit code of what went well."""
+    if parsed.json:
+        write_json(data)
+    else:
+        sys.stdout.write(text)
+    return EXIT_OK
+
+
 def say(text: str) -> None:
     """Writes what people are told, after the program's name, to standard error."""
     sys.stderr.write(harmless(f"cellblock: {text}\n"))
     sys.stderr.flush()
+
+
+def warn(*sentences: str | None) -> None:
+    for sentence in sentences:
+        if sentence is not None:
+            say(f"warning: {sentence}")
 
 
 # ---- inside ------------------------------------------------------------------------------------------

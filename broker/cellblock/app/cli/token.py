@@ -9,11 +9,11 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.arguments import UsageError, reading
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import reading, store_to_read, warn, with_state_dir
+from cellblock.app.cli.loading import store_to_read, with_state_dir
 from cellblock.app.cli.run import read_grants
-from cellblock.app.cli.streams import say, write_json
+from cellblock.app.cli.streams import answer, say, warn
 from cellblock.base.settings.policy import NAMED, Grant
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import prepare_state_dir
@@ -42,24 +42,18 @@ def create(parsed: argparse.Namespace) -> int:
     token = _tokens(settings).create(parsed.name, grants=grants, expires=expires)
     if settings.cellblock.http.oauth is not None:
         warn("cellblock.http.oauth is set: a daemon with it takes the tokens of that issuer alone.")
-    if parsed.json:
-        write_json({"name": parsed.name, "token": token, "expires": _iso(expires)})
-        return EXIT_OK
-    sys.stdout.write(token + "\n")
-    say(
-        "This is shown once and kept nowhere. Save it in a file of mode 600 for `cellblock connect --token-file`."
-    )
-    return EXIT_OK
+    if not parsed.json:
+        say(
+            "This is shown once and kept nowhere. Save it in a file of mode 600 for `cellblock connect --token-file`."
+        )
+    return answer(parsed, {"name": parsed.name, "token": token, "expires": _iso(expires)}, f"{token}\n")
 
 
 def list_all(parsed: argparse.Namespace) -> int:
     """Prints what tokens there are. Raises ConfigError: they cannot be read."""
     found = _tokens(with_state_dir(parsed)).all()
-    if parsed.json:
-        write_json([_as_json(issued) for issued in found])
-    else:
-        sys.stdout.write("".join(f"{_line(issued)}\n" for issued in found) or "There are no named tokens.\n")
-    return EXIT_OK
+    text = "".join(f"{_line(issued)}\n" for issued in found) or "There are no named tokens.\n"
+    return answer(parsed, [_as_json(issued) for issued in found], text)
 
 
 @reading(with_state_dir)
@@ -69,7 +63,7 @@ async def revoke(parsed: argparse.Namespace, settings: Settings) -> int:
     sys.stdout.write(f"revoked {parsed.name}\n")
     if parsed.everything:
         # It imports what all stores need.
-        from cellblock.app.cli.removal import remove_all_of
+        from cellblock.app.cli.auth import remove_all_of
 
         sys.stdout.write(await remove_all_of(settings, NAMED + parsed.name))
     return EXIT_OK

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import sys
 import textwrap
 import time
@@ -15,12 +14,12 @@ from typing import Any, Final
 
 from cellblock.app.assembly import store_of
 from cellblock.app.broker import Broker
-from cellblock.app.cli.arguments import UsageError
+from cellblock.app.cli.arguments import UsageError, reading
 from cellblock.app.cli.asking import Person, answered
+from cellblock.app.cli.config_check import overlay_faults
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import catalog_of, opened, reading, settled_catalog, with_state_dir
-from cellblock.app.cli.overlay_faults import overlay_faults
-from cellblock.app.cli.streams import write_data, write_json
+from cellblock.app.cli.loading import catalog_of, opened, settled_catalog, with_state_dir
+from cellblock.app.cli.streams import answer, write_data, write_json
 from cellblock.base.errors import ConfigError, counted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import prepare_state_dir
@@ -85,14 +84,12 @@ async def search(parsed: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("give --json or --types")
     options = {"server": parsed.server, "limit": parsed.limit}
     wanted = {"query": parsed.query, "types": parsed.types, "options": options}
-    answer = await _asked(parsed, settings, "search", wanted)
+    found = await _asked(parsed, settings, "search", wanted)
     if parsed.types:
-        write_data(answer["found"])
-    elif parsed.json:
-        write_json(answer["found"])
-    else:
-        sys.stdout.write(search_text(answer["found"], Painter(sys.stdout), answer["missing"]) + "\n")
-    return EXIT_OK
+        write_data(found["found"])
+        return EXIT_OK
+    text = search_text(found["found"], Painter(sys.stdout), found["missing"])
+    return answer(parsed, found["found"], f"{text}\n")
 
 
 async def search_in(broker: Broker, wanted: Mapping[str, Any], person: Person) -> dict[str, Any]:
@@ -237,7 +234,9 @@ def _opened(settings: Settings) -> contextlib.AbstractContextManager[Observation
             file = where.state_dir / TABLES.file
             raise ConfigError(f"Nothing was observed yet: there is no {file}.", hint="Check --state-dir.")
         prepare_state_dir(settings.state_dir)
-    return opened(settings, "What was observed", lambda: Observations(where.database(TABLES)))
+    return opened(
+        settings, "What was observed", lambda: contextlib.closing(Observations(where.database(TABLES)))
+    )
 
 
 @reading(with_state_dir)
@@ -274,13 +273,9 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
         lines.append(f"{at}, after version {version}:")
         lines += [f"  {sentence}" for sentence in sentences]
         changes.append({"after": version, "at": at, "changes": list(sentences)})
-    if parsed.json:
-        write_json([*changes, *(fault.as_json() for fault in faults)])
-        return EXIT_OK
     lines = lines or ["It has not changed."]
     lines += [f"{fault.severity}: {fault.text(str(file))} {fault.hint}" for fault in faults]
-    sys.stdout.write("\n".join(lines) + "\n")
-    return EXIT_OK
+    return answer(parsed, [*changes, *(fault.as_json() for fault in faults)], "\n".join(lines) + "\n")
 
 
 @reading(with_state_dir)
@@ -288,8 +283,4 @@ async def clear(parsed: argparse.Namespace, settings: Settings) -> int:
     """Forgets the observations of a tool, a server, or all. Raises ConfigError: The store cannot be used."""
     with _opened(settings) as store:
         count = store.clear(parsed.server, parsed.tool)
-    if parsed.json:
-        write_data(json.dumps({"forgot": count}) + "\n")
-    else:
-        sys.stdout.write(f"forgot {counted(count, 'tool')}\n")
-    return EXIT_OK
+    return answer(parsed, {"forgot": count}, f"forgot {counted(count, 'tool')}\n")

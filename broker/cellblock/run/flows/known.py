@@ -11,16 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from cellblock.base.kept import Newest
-from cellblock.base.settings.policy import PolicySettings, Secrecy
+from cellblock.base.settings.policy import FlowLabel, PolicySettings, Secrecy
 from cellblock.base.settings.server import ServerConfig
 from cellblock.run.flows.labels import (
     EVERYBODY,
     NOTHING,
-    STRICTEST,
     THE_PERSON,
     UNSAID,
     Audience,
@@ -31,11 +29,6 @@ from cellblock.run.flows.labels import (
 from cellblock.run.policy.grants import effect_of, fits
 from cellblock.tools.catalog.model import RequestEntry, ServerEntry, ToolEntry
 from cellblock.tools.upstream.definitions import shown
-
-T = TypeVar("T")
-
-KEPT_TOOLS: Final = 4_096
-"""Bounds the tools of which it is kept what they are."""
 
 Kind = Literal["mail", "issues", "chat", "web", "files", "database"]
 
@@ -63,6 +56,8 @@ KINDS: Final[Mapping[Kind, Known]] = {
     "files": Known(THE_PERSON, THE_PERSON, THE_PERSON),
     "database": Known(THE_PERSON, THE_PERSON, THE_PERSON),
 }
+
+UNKNOWN: Final = Known(THE_PERSON, EVERYBODY, EVERYBODY)
 
 _PACKAGES: Final[Mapping[Kind, str]] = {
     "mail": "@gongrzhe/server-gmail-autoauth-mcp mcp-email-server @softeria/ms-365-mcp-server workspace-mcp",
@@ -172,67 +167,45 @@ class ToolFlow:
         return self.result()
 
 
-class KnownTools:
-    """Knows what tools are.
-
-    Args:
-        settings: The policy.
-        servers: The configuration's servers, by name.
-    """
-
-    def __init__(self, settings: PolicySettings, servers: Mapping[str, ServerConfig]) -> None:
-        self._servers = servers
-        self._trusts = frozenset(settings.trust_ifc)
-        # Those that say more of a name first.
-        self._labels = sorted(settings.labels.items(), key=lambda one: -len(one[0].replace("*", "")))
-        self._tools = Newest[tuple[str, int], tuple[ToolEntry, ToolFlow]](KEPT_TOOLS)
-
-    def of(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
-        """Says what a tool is."""
-        key = server.server_id, id(tool)
-        held = self._tools.get(key)
-        if held is None or held[0] is not tool:
-            held = self._tools[key] = tool, self._made(server, tool)
-        return held[1]
-
-    def _made(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
-        name = f"{server.server_id}.{shown(tool.tool_name)}"
-        if server.is_scripts:
-            # A script tells nobody anything but by its own calls, and its label is its run's.
-            return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts", name)
-        said = [label for pattern, label in self._labels if fits(pattern, server.server_id, tool)]
-        overlay = None if tool.given is None else tool.given.flow
-        by_user = [*said, overlay] if overlay is not None else said
-        kind = kind_of(self._servers.get(server.config_name))
-        known = None if kind is None else KINDS[kind]
-        sinks: list[Secrecy | None] = [label.sink for label in by_user]
-        secrecies: list[Secrecy | None] = [label.secrecy for label in by_user]
-        sink, secrecy = _first(sinks), _first(secrecies)
-        if sink is not None:
-            seen_by = audience_of(sink)
-        elif known is not None:
-            seen_by = known.reads if reads(tool) else known.writes
-        else:
-            seen_by = EVERYBODY
-        destructive = _first(label.destructive for label in by_user)
-        trust = _first(one.trust for one in by_user)
-        stated = Stated(
+def flow_of_tool(
+    settings: PolicySettings, servers: Mapping[str, ServerConfig], server: ServerEntry, tool: ToolEntry
+) -> ToolFlow:
+    """Says what a tool is, of a server that may be one of the configuration's."""
+    name = f"{server.server_id}.{shown(tool.tool_name)}"
+    if server.is_scripts:
+        # A script tells nobody anything but by its own calls, and its label is its run's.
+        return ToolFlow(UNSAID, NOTHING, False, THE_PERSON, False, "kept scripts", name)
+    # Those that say more of a name first.
+    labels = sorted(settings.labels.items(), key=lambda one: -len(one[0].replace("*", "")))
+    by_user = [label for pattern, label in labels if fits(pattern, server.server_id, tool)]
+    overlay = None if tool.given is None else tool.given.flow
+    if overlay is not None:
+        by_user.append(overlay)
+    kind = kind_of(servers.get(server.config_name))
+    known = UNKNOWN if kind is None else KINDS[kind]
+    sink: Secrecy | None = _first(by_user, "sink")
+    secrecy: Secrecy | None = _first(by_user, "secrecy")
+    destructive = _first(by_user, "destructive")
+    trust = _first(by_user, "trust")
+    source = "unlabelled" if kind is None else f"known as {kind}"
+    if None not in (secrecy, trust, sink):
+        source = "policy" if overlay is None else "policy or overlay"
+    otherwise = known.reads if reads(tool) else known.writes
+    is_unknown = not by_user and kind is None
+    return ToolFlow(
+        Stated(
             None if secrecy is None else (audience_of(secrecy),),
             None if trust is None else trust == "trusted",
-        )
-        source = "unlabelled" if kind is None else f"known as {kind}"
-        if None not in (secrecy, trust, sink):
-            source = "policy" if overlay is None else "policy or overlay"
-        return ToolFlow(
-            stated,
-            STRICTEST if known is None else Label(known.secrecy, trusted=False),
-            server.server_id in self._trusts,
-            seen_by,
-            destroys(tool, is_unknown=not by_user and known is None) if destructive is None else destructive,
-            source,
-            name,
-        )
+        ),
+        Label(known.secrecy, trusted=False),
+        server.server_id in settings.trust_ifc,
+        otherwise if sink is None else audience_of(sink),
+        destroys(tool, is_unknown=is_unknown) if destructive is None else destructive,
+        source,
+        name,
+    )
 
 
-def _first(values: Iterable[T | None]) -> T | None:
-    return next((value for value in values if value is not None), None)
+def _first(labels: Iterable[FlowLabel], name: str) -> Any:
+    """Returns what the first of them says that says anything of this."""
+    return next((value for label in labels if (value := getattr(label, name)) is not None), None)

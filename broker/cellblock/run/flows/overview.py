@@ -35,7 +35,7 @@ def overview(settings: PolicySettings, servers: Mapping[str, ServerConfig], cata
         tells = f"everybody may see calls of {first_few(told, MAX_NAMED)}" if told else "tells not everybody"
         lines.append(f"{server_id} ({', '.join(sources)}): results are {results}; {tells}")
     if untrusted and private and sends:
-        on = "policy.flows is on" if rules.is_on else "nothing stops it: policy.flows is off"
+        on = "policy.flows is on" if settings.flows != "off" else "nothing stops it: policy.flows is off"
         lines.append(
             f"Together they read what strangers write ({first_few(untrusted, MAX_NAMED)}), read what is private "
             f"({first_few(private, MAX_NAMED)}), and tell everybody ({first_few(sends, MAX_NAMED)}); {on}."

@@ -12,7 +12,7 @@ from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import FlowRule, PolicySettings, Secrecy
 from cellblock.base.settings.server import ServerConfig
-from cellblock.run.flows.known import KnownTools, ToolFlow
+from cellblock.run.flows.known import ToolFlow, flow_of_tool
 from cellblock.run.flows.labels import (
     Audience,
     Label,
@@ -26,8 +26,8 @@ from cellblock.tools.catalog.model import ServerEntry, ToolEntry
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import InputValidator
 
-KEPT_JUDGINGS: Final = 4_096
-"""Bounds the tools and labels of which it is kept what happens to calls."""
+KEPT: Final = 4_096
+"""Bounds the tools of which it is kept what they are, and of how many labels what happens to their calls."""
 
 OnAlways = Callable[[dict[str, Any]], None]
 
@@ -72,13 +72,19 @@ class FlowRules:
         on_always: OnAlways | None = None,
     ) -> None:
         self._on_always = on_always
-        self.is_on = settings.flows != "off"
         self.guards = "guard" in settings.flows
         self._rules = [_Rule(rule, index) for index, rule in settings.flow_rules.items()]
-        self.of: Final = KnownTools(settings, servers).of
-        self._judgings = Newest[tuple[str, int, Label], tuple[ToolEntry, Sequence[_Rule], Judged]](
-            KEPT_JUDGINGS
-        )
+        self._settings, self._servers = settings, servers
+        self._tools = Newest[tuple[str, int], tuple[ToolEntry, ToolFlow]](KEPT)
+        self._judgings = Newest[tuple[str, int, Label], tuple[ToolEntry, Sequence[_Rule], Judged]](KEPT)
+
+    def of(self, server: ServerEntry, tool: ToolEntry) -> ToolFlow:
+        """Says what a tool is."""
+        key = server.server_id, id(tool)
+        held = self._tools.get(key)
+        if held is None or held[0] is not tool:
+            held = self._tools[key] = tool, flow_of_tool(self._settings, self._servers, server, tool)
+        return held[1]
 
     def may_know(self, server: ServerEntry, tool: ToolEntry, label: Label) -> bool:
         """Says whether those who see a call of a tool may know what has this label."""
@@ -107,7 +113,7 @@ class FlowRules:
         flow, found = self.of(server, tool), list[_Rule]()
         for rule in self._rules:
             if rule.fits(server.server_id, tool, flow, label):
-                if rule.is_for_all:
+                if rule.validator is None:
                     return found, rule.judged
                 found.append(rule)
         return found, self._guarded(server, flow, label)
@@ -131,21 +137,16 @@ class _Rule:
     """Is one rule, ready to be asked."""
 
     def __init__(self, rule: FlowRule, index: int) -> None:
-        self.number, self._arguments = index + 1, frozenset(rule.arguments or ())
+        number, self._arguments = index + 1, frozenset(rule.arguments or ())
         self._allows = rule.then == "allow"
-        self.judged = Judged(rule.then, f"rule {self.number} of cellblock.policy.flows is for it")
+        self.judged = Judged(rule.then, f"rule {number} of cellblock.policy.flows is for it")
         self._secrecy = None if rule.secrecy is None else (audience_of(rule.secrecy),)
         self._trust = rule.trust
         self._pattern = rule.pattern
         self._sink: tuple[Audience] | None = None
         if rule.to is not None and self._pattern is None:
             self._sink = (audience_of(cast("Secrecy", rule.to)),)
-        self._validator = validator_of(rule, self.number)
-
-    @property
-    def is_for_all(self) -> bool:
-        """Says whether arguments have no part in it."""
-        return self._validator is None
+        self.validator = validator_of(rule, number)
 
     def fits(self, server_id: str, tool: ToolEntry, flow: ToolFlow, label: Label) -> bool:
         """Says whether the rule is for calls of a tool, with some arguments."""
@@ -168,9 +169,9 @@ class _Rule:
         """Says whether these arguments are those that it is for."""
         from cellblock.tools.schemas.validation import Allowance
 
-        if self._validator is None:
-            return True
-        if not is_object(arguments) or self._validator.check(arguments, Allowance(arguments)) is not None:
+        if self.validator is None or not is_object(arguments):
+            return False
+        if self.validator.check(arguments, Allowance(arguments)) is not None:
             return False
         return not self._allows or receivers_in(arguments).keys() <= self._arguments
 

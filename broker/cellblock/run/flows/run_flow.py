@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from cellblock.base.json import is_object
 from cellblock.base.raw_json import RawJson
-from cellblock.run.flows.asked import guarded
 from cellblock.run.flows.labels import NOTHING, UNSAID, Label, Stated, stated_by_server
 from cellblock.run.flows.marks import marks
 from cellblock.run.flows.question import FlowQuestion
@@ -110,8 +110,9 @@ class RunFlow:
             self.takes(self.rules.of(server, tool).result())
 
     def origin(self, origin: CallOrigin, server: ServerEntry, tool: ToolEntry) -> CallOrigin:
-        """Returns what a call comes from, whose server is told nothing that it may not know by the client's model."""
-        return guarded(origin, lambda: self.rules.may_know(server, tool, self.label))
+        """Returns what a call comes from, whose server is told nothing that it may not know by the client's model: that
+        has read what the run's author has, and what it says goes to that server."""
+        return replace(origin, may_sample=lambda: self.rules.may_know(server, tool, self.label))
 
     async def question(
         self, server: ServerEntry, tool: ToolEntry, arguments: Any, judged: Judged

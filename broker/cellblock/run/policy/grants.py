@@ -22,7 +22,6 @@ from cellblock.tools.catalog.model import (
     REQUESTS,
     Catalog,
     Effect,
-    JsonSchema,
     ServerEntry,
     ToolEntry,
     Withheld,
@@ -190,12 +189,6 @@ class Layer:
                 return found.sentence
         return None
 
-    def schemas_for(self, server_id: str, tool: ToolEntry) -> list[JsonSchema]:
-        """Returns what inputs of a tool are held against by `violation`."""
-        return [
-            self.grant.arguments[pattern] for pattern, _ in self._schemas if fits(pattern, server_id, tool)
-        ]
-
 
 class Grants:
     """Holds all layers of one client, or of one request of it; `asks` says that tools may want a question by
@@ -282,7 +275,7 @@ class Grants:
         return not any(
             layer.refusal(server_id, one)
             or layer.asks_about(server_id, one)
-            or layer.schemas_for(server_id, one)
+            or any_fits(layer.grant.arguments, server_id, one)
             for layer in self.layers
             for one in everything
         )

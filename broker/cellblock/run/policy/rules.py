@@ -88,6 +88,7 @@ class RunRules:
         flow: Follows the run's data; None: it may go anywhere.
 
     Attributes:
+        grants: What the run has.
         asked: Counts how often the user was asked.
         allowed: Holds the numbers of the calls that the user has allowed.
     """
@@ -105,7 +106,7 @@ class RunRules:
         flow: RunFlow | None = None,
     ) -> None:
         earlier = earlier or EarlierQuestions()
-        self._grants = grants
+        self.grants = grants
         self._approver = approver
         self._used: Counter[tuple[int, str]] = Counter() if used is None else used
         self._asking: AbstractAsyncContextManager[object] = (
@@ -121,20 +122,21 @@ class RunRules:
         self._since = 0.0
         self._nobody = False
 
-    @property
-    def grants(self) -> Grants:
-        """Gives what the run has."""
-        return self._grants
-
     def of_child(self, grants: Grants, flow: RunFlow | None) -> RunRules:
         """Returns the rules of a script that the run calls: what they share is counted once, and what is the script's
         own begins anew with each call of it."""
-        own = len(self._grants.layers)
+        own = len(self.grants.layers)
         for key in [key for key in self._used if key[0] >= own]:
             del self._used[key]
-        made = RunRules(grants, self._approver, self._used, stops=self._stops, within=self, flow=flow)
-        made._quotas = self._quotas
-        return made
+        return RunRules(
+            grants,
+            self._approver,
+            self._used,
+            stops=self._stops,
+            quotas=self._quotas,
+            within=self,
+            flow=flow,
+        )
 
     @property
     def _most_ms(self) -> int:
@@ -143,7 +145,7 @@ class RunRules:
     def pause_ms(self, *, parks: bool) -> int:
         """Says how long the clock of the run, which `parks` or not, may stand still in all, in milliseconds."""
         may_wait = self._approver is not None or parks
-        asks = self._stops or self._grants.may_ask or self.flow is not None
+        asks = self._stops or self.grants.may_ask or self.flow is not None
         return self._most_ms if may_wait and asks else 0
 
     @property
@@ -183,7 +185,7 @@ class RunRules:
             CallDenied: It may not; it was not started.
         """
         server_id = server.server_id
-        if self._grants.layers:
+        if self.grants.layers:
             self._check(server_id, tool, arguments)
             self._take_budget(server_id, tool)
         if self._quotas is not None and call_id not in self._waited_before:
@@ -197,7 +199,7 @@ class RunRules:
                 raise _denied("FLOW_DENIED", tool, why, hint)
             judged = judged if judged.then == "ask" else None
         # Most runs have no grants: not even asked, as each call passes here.
-        may_ask = self._stops or tool.asked or self._grants.layers
+        may_ask = self._stops or tool.asked or self.grants.layers
         if judged is not None or (may_ask and self._is_asked(server_id, tool)):
             await self._ask(call_id, server, tool, arguments, clock, parking, judged)
 
@@ -209,12 +211,12 @@ class RunRules:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _check(self, server_id: str, tool: ToolEntry, arguments: Any) -> None:
-        refusal = self._grants.refusal(server_id, tool)
+        refusal = self.grants.refusal(server_id, tool)
         if refusal is not None:
             # The run's catalog has no such tool; this is the second lock on the same door.
             raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
         allowance = Allowance(arguments)
-        for layer in self._grants.layers:
+        for layer in self.grants.layers:
             found = layer.violation(server_id, tool, arguments, allowance)
             if found is not None:
                 why = f"the policy does not allow this input ({found})"
@@ -223,12 +225,12 @@ class RunRules:
     def _is_asked(self, server_id: str, tool: ToolEntry) -> bool:
         if self._stops and effect_of(tool) != "read":
             return True
-        return tool.asked or any(layer.asks_about(server_id, tool) for layer in self._grants.layers)
+        return tool.asked or any(layer.asks_about(server_id, tool) for layer in self.grants.layers)
 
     def _wanted(self, server_id: str, tool: ToolEntry) -> list[tuple[tuple[int, str], int]]:
         return [
             ((index, pattern), most)
-            for index, layer in enumerate(self._grants.layers)
+            for index, layer in enumerate(self.grants.layers)
             for pattern, most in layer.budgets(server_id, tool)
         ]
 

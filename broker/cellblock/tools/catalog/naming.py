@@ -57,7 +57,7 @@ def identifier(tool_name: str) -> str:
     """Gives the identifier of a tool's name, before collisions are resolved (section 6.1): letters of all scripts stay,
     composed as they are typed."""
     composed = unicodedata.normalize("NFC", tool_name)
-    name = "".join(one if _may_stay(one) else "_" for one in composed) or "_"
+    name = "".join(one if one == "$" or is_identifier(f"_{one}") else "_" for one in composed) or "_"
     if not is_identifier(name):
         name = "_" + name
     if name in RESERVED_WORDS or name in FURTHER_RESERVED:
@@ -69,10 +69,6 @@ def is_identifier(name: str) -> bool:
     """Says whether a text is an identifier of JavaScript (reserved words are, too), of visible characters."""
     # What Python takes, JavaScript takes: the XID classes of Unicode are parts of its ID classes.
     return name.replace("$", "_").isidentifier() and all(map(is_visible, name))
-
-
-def _may_stay(character: str) -> bool:
-    return character == "$" or is_identifier(f"_{character}")
 
 
 def policy_ids(names: Iterable[str]) -> list[str]:

@@ -105,19 +105,39 @@ class ToolThreads:
 
 
 class PythonCalls:
-    """Runs the functions of Python tools.
+    """Holds the Python tools, by name, and runs their functions.
 
     Args:
+        functions: The tools.
         bound: Longest time of one call, in seconds, waiting for a thread included.
         threads: Most functions that are not async at the same time.
         most: Cap of the JSON that comes of one call, in bytes.
+
+    Raises:
+        ConfigError: Two share a name.
     """
 
-    def __init__(self, *, bound: float, threads: int, most: int) -> None:
+    def __init__(
+        self, functions: Sequence[Callable[..., Any]] = (), *, bound: float, threads: int, most: int
+    ) -> None:
+        self.tools: dict[str, PythonTool] = {}
+        for function in functions:
+            tool = read_tool(function)
+            check_tool_name(tool.name)
+            if tool.name in self.tools:
+                raise ConfigError(f"Two Python tools are called {tool.name}.", hint="Rename one.")
+            self.tools[tool.name] = tool
         self._bound, self._most = bound, most
         self._threads = ToolThreads(threads)
         self._waiting: set[asyncio.Task[Any]] = set()
         self._named: set[str] = set()
+
+    def caller(self, name: str, account: Account | None) -> Callable[[Any], Awaitable[Any]]:
+        """Gives what calls a tool, as `Registry.caller`. Raises ToolNotFound."""
+        tool = self.tools.get(name)
+        if tool is None:
+            raise ToolNotFound(f"There is no tool {name}.", hint="List the server's tools.")
+        return partial(self.call, tool, account=account)
 
     async def call(
         self, tool: PythonTool, arguments: dict[str, Any], account: Account | None = None
@@ -188,8 +208,13 @@ class PythonCalls:
                 finally:
                     if account is not None:
                         account.add_cpu((time.thread_time() - computed) * 1000)
-                    if (took := time.monotonic() - began) > LONG_STEP_SECONDS:
-                        self._name_once(tool, took)
+                    took = time.monotonic() - began
+                    if took > LONG_STEP_SECONDS and tool.name not in self._named:
+                        self._named.add(tool.name)
+                        advice = "make it a plain `def`, which runs in a thread"
+                        logger.warning(
+                            "the async tool %s held the event loop for %.1f s; %s", tool.name, took, advice
+                        )
                 if clock is None:
                     clock = _Clock(self._bound, self._waiting)
                 thrown = yield from _wait(work, waited_for)
@@ -209,15 +234,6 @@ class PythonCalls:
         self._waiting.discard(task)
         if not task.cancelled():
             task.exception()  # seen, so that asyncio does not report it: nobody waits any more
-
-    def _name_once(self, tool: PythonTool, seconds: float) -> None:
-        if tool.name not in self._named:
-            self._named.add(tool.name)
-            logger.warning(
-                "the async tool %s held the event loop for %.1f s; make it a plain `def`, which runs in a thread",
-                tool.name,
-                seconds,
-            )
 
     def _too_late(self, tool: PythonTool) -> ToolCallError:
         return ToolCallError(
@@ -341,38 +357,3 @@ def _raised(tool: PythonTool, error: BaseException) -> ToolCallError:
 TOOL_THREADS: Final = 32
 """Caps the Python tools that are not async and run at the same time, each in a thread; one that never returns keeps its
 thread."""
-
-
-class PythonServer:
-    """Holds the Python tools, by name.
-
-    Args:
-        functions: The tools.
-        bound: For a call, in seconds.
-        most: As of `PythonCalls`.
-
-    Raises:
-        ConfigError: Two share a name.
-    """
-
-    def __init__(self, functions: Sequence[Callable[..., Any]], bound: float, most: int) -> None:
-        self.tools: dict[str, PythonTool] = {}
-        self._calls = PythonCalls(bound=bound, threads=TOOL_THREADS, most=most)
-        for function in functions:
-            tool = read_tool(function)
-            check_tool_name(tool.name)
-            if tool.name in self.tools:
-                raise ConfigError(f"Two Python tools are called {tool.name}.", hint="Rename one.")
-            self.tools[tool.name] = tool
-
-    def caller(self, name: str, account: Account | None) -> Callable[[Any], Awaitable[Any]]:
-        """Gives what calls a tool, as `Registry.caller`. Raises ToolNotFound."""
-        tool = self.tools.get(name)
-        if tool is None:
-            raise ToolNotFound(f"There is no tool {name}.", hint="List the server's tools.")
-
-        return partial(self._calls.call, tool, account=account)
-
-    async def close(self) -> None:
-        """Ends the calls that are under way."""
-        await self._calls.close()

@@ -272,9 +272,9 @@ def _at(path: str, place: str) -> list[Function]:
         try:
             value = getattr(value, part)
         except AttributeError:
-            raise ConfigError(
-                f"{place}: {name} has no {inner!r}.", hint=_nearest(value, part, name)
-            ) from None
+            near = nearest_names(part, [one for one in dir(value) if not one.startswith("__")], 1)
+            hint = did_you_mean(near, f"Name something that {name} defines.")
+            raise ConfigError(f"{place}: {name} has no {inner!r}.", hint=hint) from None
     if callable(value):
         return [value]
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
@@ -317,8 +317,3 @@ def _broken(name: str, place: str, error: BaseException) -> ConfigError:
         f"{place}: importing {name} raised {describe_exception(error)}{where}.",
         hint=f"Make `python -c 'import {name}'` work in Cellblock's environment.",
     )
-
-
-def _nearest(owner: object, part: str, module: str) -> str:
-    near = nearest_names(part, [name for name in dir(owner) if not name.startswith("__")], 1)
-    return did_you_mean(near, f"Name something that {module} defines.")

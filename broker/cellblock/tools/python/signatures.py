@@ -295,7 +295,8 @@ def read_output(hints: Hints, *, label: str, explicit: Mapping[str, Any] | None 
         if "return" in hints and not names_content(annotation):
             adapter = _adapter(annotation, hints)
             made = output_json_schema(adapter)
-            schema = box_schema(made) if _says_something(made) else None
+            # A description alone says nothing.
+            schema = box_schema(made) if made.keys() - {"description", "$defs"} else None
     except ImportError as error:
         raise _missing_package(label, error) from None
     except Exception as error:  # noqa: BLE001 - a type's own hooks may raise anything
@@ -382,11 +383,6 @@ def _missing_package(label: str, error: ImportError) -> ConfigError:
         f"{label} has a type that needs a package that is not installed: {_first_line(error)}.",
         hint="Install it beside Cellblock, or name another type.",
     )
-
-
-def _says_something(schema: dict[str, Any]) -> bool:
-    """Says whether a schema says more than a description."""
-    return any(key not in ("description", "$defs") for key in schema)
 
 
 def _checked(schema: Mapping[str, Any], label: str, which: str) -> dict[str, Any]:

@@ -14,14 +14,11 @@ import httpx2
 import mcp_types as types
 from mcp import MCPError
 from mcp.client.session import ClientSession
-from mcp_types.version import (
-    HANDSHAKE_PROTOCOL_VERSIONS,
-    LATEST_MODERN_VERSION,
-    MODERN_PROTOCOL_VERSIONS,
-)
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.base.json import is_array, is_object
 from cellblock.base.redaction import Redactor, guard_loggers
 from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
@@ -52,17 +49,14 @@ async def _agree(session: ClientSession, *, handshake: bool) -> None:
     if handshake:
         await session.initialize()
         return
-    probe = asyncio.create_task(_discovered(session))
+    probe = asyncio.create_task(_discovers(session))
     greeting: asyncio.Task[types.InitializeResult] | None = None
     try:
         await asyncio.wait([probe], timeout=PROBE_SECONDS)
         if not probe.done():
             greeting = asyncio.create_task(session.initialize())
             await asyncio.wait([probe, greeting], return_when=asyncio.FIRST_COMPLETED)
-        found = probe.result() if probe.done() else None
-        if found is not None:
-            await end_tasks(greeting)
-            session.adopt(found)
+        if probe.done() and probe.result():
             return
         try:
             await (greeting or session.initialize())
@@ -72,49 +66,31 @@ async def _agree(session: ClientSession, *, handshake: bool) -> None:
             raise
         except MCPError as error:
             # A server that answers late has settled on the newer revision meanwhile.
-            if error.code != types.UNSUPPORTED_PROTOCOL_VERSION or probe.done():
+            if error.code != types.UNSUPPORTED_PROTOCOL_VERSION or probe.done() or not await probe:
                 raise
-            late = await probe
-            if late is None:
-                raise
-            session.adopt(late)
     finally:
         await end_tasks(probe, greeting)
 
 
-async def _discovered(session: ClientSession) -> types.DiscoverResult | None:
-    """Returns what a server says of a revision that both know; None where it knows only older ones.
+async def _discovers(session: ClientSession) -> bool:
+    """Says whether there is a revision that has no greeting and that both know; it is agreed on then.
 
     Raises:
-        MCPError: It knows newer ones only, or the connection was lost.
+        MCPError: The server knows none that is known here, or the connection was lost.
     """
-    version = LATEST_MODERN_VERSION
     try:
-        raw = await session.send_discover(version)
+        await session.discover()
     except ConnectionLost:
         raise
     except MCPError as error:
-        supported = _supported(error)
-        mutual = [one for one in MODERN_PROTOCOL_VERSIONS if one in supported]
-        if supported and not mutual and not any(one in HANDSHAKE_PROTOCOL_VERSIONS for one in supported):
+        said: object = error.data.get("supported") if is_object(error.data) else None
+        supported = said if is_array(said) and error.code == types.UNSUPPORTED_PROTOCOL_VERSION else []
+        if supported and not any(one in KNOWN_PROTOCOL_VERSIONS for one in supported):
             raise
-        if not mutual or mutual[-1] == version:
-            return None
-        raw = await session.send_discover(mutual[-1])
-    try:
-        result = types.DiscoverResult.model_validate(raw, by_name=False)
-    except ValidationError:
-        return None
-    return result if any(one in result.supported_versions for one in MODERN_PROTOCOL_VERSIONS) else None
-
-
-def _supported(error: MCPError) -> list[str]:
-    if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
-        return []
-    try:
-        return types.UnsupportedProtocolVersionErrorData.model_validate(error.data).supported
-    except ValidationError:
-        return []
+        return False
+    except (ValidationError, RuntimeError):
+        return False
+    return True
 
 
 if TYPE_CHECKING:
@@ -199,17 +175,17 @@ class Link:
         late, clock = "it did not answer `initialize`", asyncio.timeout(bound)
 
         async with contextlib.AsyncExitStack() as stack:
-            log = await stack.enter_async_context(
+            stderr, reading = await stack.enter_async_context(
                 stderr_log(server.log_file, server.redactor, self._note_said)
             )
             if server.package is not None:
-                self.install = Install(server.package, server.log_file.parent, log.reading)
+                self.install = Install(server.package, server.log_file.parent, reading)
                 stack.callback(self.install.end)
                 holding = asyncio.create_task(_stopped(clock, self.install, bound))
                 stack.push_async_callback(end_tasks, holding)
             try:
                 async with clock:
-                    client, connection = await self.connected(stack, log.sink, make_session, handshake)
+                    client, connection = await self.connected(stack, stderr, make_session, handshake)
                     late = "no tool list"
                     await learn(client, connection)
             except TimeoutError:

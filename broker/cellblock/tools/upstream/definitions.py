@@ -122,7 +122,9 @@ def admit(item: bytes) -> ToolDefinition | Withheld:
     """Returns the definition of a tool of a list, or why it is left out: it is malformed, or over a cap. What of it is
     odd is mended, dropped or passed on alone."""
     if len(item) > 2 * MAX_TOOL_BYTES:
-        return _over(name_in(item), "its definition", len(item), "bytes", MAX_TOOL_BYTES)
+        said = member(item, "name")
+        said = said if isinstance(said, str) else MALFORMED
+        return _over(said, "its definition", len(item), "bytes", MAX_TOOL_BYTES)
     try:
         tool: object = decoded(item)
     except (ValueError, RecursionError):
@@ -166,12 +168,12 @@ def _within_caps(name: str, plain: dict[str, Any], *, as_task: bool) -> ToolDefi
         return _over(name, "its definition", values, "values or more", MAX_TOOL_VALUES)
     is_odd = False
     for key in ("inputSchema", "outputSchema"):
-        if key in plain and not isinstance(plain[key], dict | bool):
-            del plain[key]
-            is_odd = True
-        elif key in plain:
-            plain[key], was_odd = schema(plain[key])
-            is_odd = is_odd or was_odd
+        given = plain.get(key)
+        if isinstance(given, dict | bool):
+            plain[key] = schema(given)
+        else:
+            plain.pop(key, None)
+        is_odd = is_odd or plain.get(key) != given
     admitted = from_json(plain)
     if admitted.size > MAX_TOOL_BYTES:
         return _over(name, "its definition", admitted.size, "bytes", MAX_TOOL_BYTES)
@@ -196,12 +198,6 @@ def _icons(given: object) -> list[dict[str, Any]]:
             if _IMAGE.fullmatch(icon.src):
                 known.append(icon.model_dump(by_alias=True, exclude_none=True))
     return known
-
-
-def name_in(item: bytes) -> str:
-    """Returns the name of a tool that is too large to be read whole."""
-    name = member(item, "name")
-    return name if isinstance(name, str) else MALFORMED
 
 
 def shown(name: str) -> str:

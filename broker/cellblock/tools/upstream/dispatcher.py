@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -196,13 +196,7 @@ class Connection(Dispatcher[TransportContext]):
             if pending.answer.done() and not pending.answer.cancelled():
                 pending.answer.exception()
         if method == "tools/call" and self._calls_tasks and (task := task_of(found.body)) is not None:
-            about = {"taskId": task["taskId"], "_meta": {CALL_META: call}}
-            with_headers: CallOptions = {"headers": opts.get("headers") or {}}
-            return await result_of_task(
-                task,
-                lambda method: self.send_raw_request(method, about, with_headers),
-                lambda: self.start(self._cancel_task, about, with_headers),
-            )
+            return await self._result_of_task(task, call, {"headers": opts.get("headers") or {}})
         return self._result(method, found)
 
     async def notify(
@@ -334,6 +328,28 @@ class Connection(Dispatcher[TransportContext]):
         if notes:
             self.notes = tuple(notes)
         return result
+
+    async def _result_of_task(self, task: dict[str, Any], call: int, opts: CallOptions) -> dict[str, Any]:
+        """Waits for the task that a call was answered with, and returns its result."""
+        about = {"taskId": task["taskId"], "_meta": {CALL_META: call}}
+        try:
+            while task.get("status") == "working":
+                wanted = task.get("pollInterval")
+                pause = wanted / 1000 if isinstance(wanted, int | float) else POLL_SECONDS
+                await asyncio.sleep(min(max(pause, MIN_POLL_SECONDS), MAX_POLL_SECONDS))
+                task = await self.send_raw_request("tasks/get", about, opts)
+            # Of one that needs input, this brings the questions, and waits.
+            return await self.send_raw_request("tasks/result", about, opts)
+        except MCPError as error:
+            # The tool runs: nothing may be taken to say that it was not called.
+            if isinstance(error, ConnectionLost):
+                raise ConnectionLost(error.message, sent=True) from None
+            if isinstance(error, HttpRefused) or error.code in _NOT_BEGUN:
+                raise MCPError(types.INTERNAL_ERROR, f"its task is lost: {error.message}") from None
+            raise
+        except asyncio.CancelledError:
+            self.start(self._cancel_task, about, opts)
+            raise
 
     async def _cancel_task(self, about: dict[str, Any], opts: CallOptions) -> None:
         with suppress(MCPError):
@@ -478,38 +494,3 @@ def task_of(body: bytes) -> dict[str, Any] | None:
     """Returns the task that a tool call was answered with; None where it was answered with its result."""
     task = repair.member(body, "task")
     return task if is_object(task) and isinstance(task.get("taskId"), str) else None
-
-
-async def result_of_task(
-    task: dict[str, Any], ask: Callable[[str], Awaitable[dict[str, Any]]], cancel: Callable[[], object]
-) -> dict[str, Any]:
-    """Waits for a task, and returns its result.
-
-    Args:
-        task: As the server answered the call.
-        ask: Sends a request about the task.
-        cancel: Has it cancelled where nobody waits for it any more.
-    """
-    try:
-        while task.get("status") == "working":
-            await asyncio.sleep(_pause_of(task))
-            task = await ask("tasks/get")
-        # Of one that needs input, this brings the questions, and waits.
-        return await ask("tasks/result")
-    except MCPError as error:
-        # The tool runs: nothing may be taken to say that it was not called.
-        if isinstance(error, ConnectionLost):
-            raise ConnectionLost(error.message, sent=True) from None
-        if isinstance(error, HttpRefused) or error.code in _NOT_BEGUN:
-            raise MCPError(types.INTERNAL_ERROR, f"its task is lost: {error.message}") from None
-        raise
-    except asyncio.CancelledError:
-        cancel()
-        raise
-
-
-def _pause_of(task: dict[str, Any]) -> float:
-    wanted = task.get("pollInterval")
-    if not isinstance(wanted, int | float) or isinstance(wanted, bool):
-        return POLL_SECONDS
-    return min(max(wanted / 1000, MIN_POLL_SECONDS), MAX_POLL_SECONDS)

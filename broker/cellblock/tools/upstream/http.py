@@ -59,7 +59,6 @@ EVENT_LINES: Final = 16
 """Sets how many lines of a stream of events cost as much as a message."""
 
 _FORGOTTEN: Final = -32001
-_METHOD_NOT_FOUND_STATUS: Final = 404
 
 
 @dataclass(slots=True)
@@ -233,19 +232,15 @@ class HttpWire:
         found = messages.read(body.lstrip())
         failure = found if isinstance(found, Failure) else None
         said = failure.message if failure is not None else words_of(body, kind_of(response))
+        status, text = response.status_code, said.lower()
         if self._session is not None and pending.method != "initialize":
-            status, text = response.status_code, said.lower()
             named = "session" in text or (failure is not None and failure.code == _FORGOTTEN)
             if status in (404, 410) or (status == 400 and named):
                 return SessionForgotten(status, said)
-        if failure is not None and failure.code != messages.INTERNAL_ERROR:
-            return HttpRefused(response.status_code, said, code=failure.code, data=failure.data)
-        code = (
-            types.METHOD_NOT_FOUND
-            if response.status_code == _METHOD_NOT_FOUND_STATUS
-            else types.INTERNAL_ERROR
-        )
-        return HttpRefused(response.status_code, said, code=code, data=failure.data if failure else None)
+        code = failure.code if failure is not None else types.INTERNAL_ERROR
+        if code == types.INTERNAL_ERROR and status == 404:
+            code = types.METHOD_NOT_FOUND
+        return HttpRefused(status, said, code=code, data=failure.data if failure else None)
 
     # ---- the session's stream ------------------------------------------------------------------------
 

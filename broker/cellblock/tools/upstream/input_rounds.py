@@ -15,7 +15,7 @@ from cellblock.base.raw_json import is_light
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.schemas.replies import KINDS, result_of
 from cellblock.tools.upstream.dispatcher import AS_IT_IS
-from cellblock.tools.upstream.outstanding import Outstanding
+from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire.messages import decoded
 from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
@@ -47,20 +47,13 @@ async def call_tool(session: ClientSession, call: Outstanding) -> ToolResult:
         ToolCallError: It asked for what cannot be had, or without end.
         MCPError: As the SDK's `send_request`, and whatever else that raises.
     """
-
-    def read(_: dict[str, Any], found: ToolResult) -> ToolResult:
-        return found
-
-    return await _in_rounds(session, call, TOOLS_CALL, {"name": call.name}, read, call.origin.round)
+    asked = {"name": call.name}
+    return await _in_rounds(session, call, TOOLS_CALL, asked, lambda _, found: found, call.origin.round)
 
 
 async def read_resource(session: ClientSession, call: Outstanding) -> ResourceResult:
     """Reads a resource for a script, as `ask` does for a client; large or odd, it comes as it is."""
-
-    def read(_: dict[str, Any], found: bytes) -> ResourceResult:
-        return ResourceResult(found)
-
-    return await _in_rounds(session, call, call.name, call.value, read)
+    return await _in_rounds(session, call, call.name, call.value, lambda _, found: ResourceResult(found))
 
 
 async def ask(session: ClientSession, call: Outstanding) -> Any:
@@ -85,7 +78,7 @@ async def _sent(
     """Sends a request, and returns its result, made small, and what belongs to that."""
     more = types.InputResponseRequestParams(input_responses=answers, request_state=state)
     given = {**params, **more.model_dump(mode="json", by_alias=True, exclude_none=True)}
-    given["_meta"] = {**(given.get("_meta") or {}), **call.meta}
+    given["_meta"] = {**(given.get("_meta") or {}), CALL_META: call.number}
     request = types.Request[dict[str, Any], str](method=method, params=given)
     answer = await session.send_request(request, AS_IT_IS, progress_callback=call.progress)
     return answer, carried(answer.get("_meta"))
@@ -127,8 +120,8 @@ async def _in_rounds(
         if (given := known.pop(key, None)) is not None:
             found = cast("types.InputResponse | types.ErrorData", result_of(KINDS[asked.method], given))
         else:
-            number = call.in_round(pack_round(key, now))
-            context = ClientRequestContext(session=session, request_id=number)
+            in_round = f"{call.number} {pack_round(key, now)}"
+            context = ClientRequestContext(session=session, request_id=in_round)
             found = await session.dispatch_input_request(context, asked)
         if isinstance(found, types.ErrorData):
             raise ToolCallError(f"{what} asks for input that it cannot have: {found.message}", hint=_HINT)

@@ -48,6 +48,7 @@ NO_CLIENT: Final = (
     "There is no client that this could be asked: no call of one is under way, or it does not say."
 )
 AMBIGUOUS: Final = "Calls of several clients are under way, and nothing says which of them this is for."
+NOT_TO_KNOW: Final = "The policy does not let what the client's model may know go to this server."
 BUSY: Final = f"More than {MAX_ASKING} requests wait for an answer."
 LATER: Final = types.ErrorData(
     code=types.INVALID_REQUEST,
@@ -97,15 +98,6 @@ class Outstanding:
     def by(self) -> Requester | None:
         """Gives the client that has caused the call; None where there is none."""
         return self.origin.requester
-
-    @property
-    def meta(self) -> types.RequestParamsMeta:
-        """Gives what goes into the `_meta` of the call's requests."""
-        return cast("types.RequestParamsMeta", {CALL_META: self.number})
-
-    def in_round(self, packed: str) -> str:
-        """Returns the id of what the server asks in a round of the call, which goes on with what is packed."""
-        return f"{self.number} {packed}"
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Hears the server's reports of progress: each gives the call its whole time again."""
@@ -227,10 +219,13 @@ class Routing:
         request: types.InputRequest,
         work: Callable[[Requester, str], Awaitable[T | types.ErrorData]],
     ) -> T | types.ErrorData:
+        # With what the call goes on stands behind its number where it asks in rounds.
         number, _, in_round = str(context.request_id).partition(" ")
         call = self._cause(int(number))
         if isinstance(call, types.ErrorData):
             return call
+        if isinstance(request, types.CreateMessageRequest) and not call.origin.may_sample():
+            return _refusal(types.INVALID_REQUEST, NOT_TO_KNOW)
 
         async def live(key: str) -> BaseModel | types.ErrorData:
             if call.by is None:

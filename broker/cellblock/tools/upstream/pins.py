@@ -118,11 +118,6 @@ class Pins:
         return {name: pin for name, pin in self.tools.items() if name not in self.gone}
 
 
-def first_pins(origin: str, tools: Iterable[ToolDefinition]) -> Pins:
-    """Pins tools at their first sight (trust on first use)."""
-    return Pins(origin, {tool.name: tool for tool in tools})
-
-
 def fingerprint(config: ServerConfig) -> str:
     """Says which program or address a server's configuration names, as a hash.
 
@@ -152,11 +147,9 @@ class PinStore:
 
     def __init__(self, store: Store) -> None:
         # A tool is no secret, and what others may write is found out by its digest alone where it is in a file.
-        self.shelf: Final = store.shelf(PINS_DIR, MAX_FILE_BYTES, secret=False, stem=_stem)
-
-    def stamp(self, server: str) -> Stamp | None:
-        """Returns the stamp of a server's pins; None without them."""
-        return self.shelf.stamp(server)
+        self.shelf: Final = store.shelf(
+            PINS_DIR, MAX_FILE_BYTES, secret=False, stem=lambda one: file_stem(one, one, 12)
+        )
 
     def load(self, server: str) -> Pins | None:
         """Returns the pins of a server; None when it has none yet.
@@ -178,26 +171,13 @@ class PinStore:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise self._unusable(server, f"is damaged ({type(error).__name__})") from None
 
-    def create(self, server: str, pins: Pins) -> bool:
-        """Writes a server's first pins; False when another process was faster.
+    def write(self, server: str, pins: Pins, *, replace: bool, only: Stamp | None = None) -> bool:
+        """Writes a server's pins; those that there are only to `replace` them, and, given `only`, no other version than
+        that. Says whether it did.
 
         Raises:
             PinError: They cannot be written.
         """
-        return self._write(server, pins, replace=False)
-
-    def replace(self, server: str, pins: Pins, *, only: Stamp | None = None) -> bool:
-        """Writes a server's pins over those that there are; given `only`, over no other version than that, and says
-        whether it did.
-
-        Raises:
-            PinError: They cannot be written.
-        """
-        return self._write(server, pins, replace=True, only=only)
-
-    # ---- inside --------------------------------------------------------------------------------------
-
-    def _write(self, server: str, pins: Pins, *, replace: bool, only: Stamp | None = None) -> bool:
         data = {
             "format": FORMAT,
             "server": server,
@@ -212,6 +192,8 @@ class PinStore:
             return self.shelf.write(server, text, replace=replace, only=only)
         except OSError as error:
             raise self._failed(server, "written", error) from None
+
+    # ---- inside --------------------------------------------------------------------------------------
 
     def _failed(self, server: str, what: str, error: OSError) -> PinError:
         if isinstance(error, InTheWay):
@@ -228,11 +210,6 @@ class PinStore:
             f"The pin file {self.shelf.where(server)} {what}.",
             hint=f"Mend it, or make it anew with `cellblock pins approve {shlex.quote(server)} --all`.",
         )
-
-
-def _stem(server: str) -> str:
-    """Returns how the file of a server is called: names that look alike in a file system have different ones."""
-    return file_stem(server, server, 12)
 
 
 def _entry(pin: ToolDefinition) -> dict[str, Any]:
@@ -328,7 +305,7 @@ class Reviewer:
     def approved_meanwhile(self, server: str) -> bool:
         """Says whether the pins of a server with something to approve have changed since its last review, or since the
         first of the lists that persons have."""
-        return server in self._open and self._store.stamp(server) != self._open[server]
+        return server in self._open and self._store.shelf.stamp(server) != self._open[server]
 
     def pinned(self, server: str, config: ServerConfig) -> tuple[ToolDefinition, ...]:
         """Returns the tools of a server as they were last approved, but those that it listed no more, to be shown while
@@ -369,14 +346,18 @@ class Reviewer:
             self._open.pop(server, None)
         if reaction == "off":
             return Review(tuple(tools))
-        stamp = self._store.stamp(server)
+        stamp = self._store.shelf.stamp(server)
         is_shared = self._store.shelf.is_shared
         try:
             pins = self._pins(server, config, tools, may_write=not is_shared)
         except PinError as error:
             self._open.setdefault(server, _AGAIN if is_shared and stamp is None else stamp)
-            is_strict = self.quarantines(server)
-            return self._without_pins(server, "quarantine" if is_strict else "warn", tools, error)
+            self._tell(server, str(error))
+            if not self.quarantines(server):
+                return Review(tuple(tools), warnings=(str(error),))
+            why = error.message.rstrip(".")
+            withheld = tuple(left_out(tool.name, why, error.hint) for tool in tools)
+            return Review((), withheld, (str(error),), known=frozenset(tool.name for tool in tools))
         if pins is None:
             return Review(tuple(tools))
         differences = pins.differences(fingerprint(config), tools)
@@ -389,10 +370,11 @@ class Reviewer:
         if reaction == "warn":
             differing = {name: difference.value for name, difference in differences.items()}
             return Review(tuple(tools), warnings=(warning,), differing=differing, known=frozenset(pins.tools))
+        approve = f"Ask the user to review it: `cellblock pins approve {shlex.quote(server)}"
         return Review(
             offered=tuple(tool for tool in tools if tool.name not in differences),
             withheld=tuple(
-                left_out(name, difference.value, _approve_hint(server, name))
+                left_out(name, difference.value, f"{approve} {shlex.quote(shown(name))}`.")
                 for name, difference in differences.items()
             ),
             warnings=(warning,),
@@ -412,14 +394,15 @@ class Reviewer:
             raise PinError(
                 f"The pins of {server} could not be written yet.", hint="Wait until PostgreSQL is back."
             )
-        first = replace(first_pins(fingerprint(config), tools), is_of_persons=_is_of_persons(config))
-        if self._store.create(server, first):
+        origin = fingerprint(config)
+        first = replace(Pins(origin).approving(origin, tools), is_of_persons=config.login == "each")
+        if self._store.write(server, first, replace=False):
             logger.info("upstream %s: %d tools are pinned", server, len(tools))
         return self._load(server)
 
     def _load(self, server: str) -> Pins | None:
         """Loads pins as `PinStore.load` does, each version of a file once."""
-        stamp = self._store.stamp(server)
+        stamp = self._store.shelf.stamp(server)
         held = self._read.get(server)
         if held is None or held[0] != stamp:
             try:
@@ -440,34 +423,20 @@ class Reviewer:
         self._store.shelf.wait()
         # The review says so.
         with contextlib.suppress(PinError):
-            stamp = self._store.stamp(server)
+            stamp = self._store.shelf.stamp(server)
             pins = self._pins(server, config, tools)
             if stamp is None or pins is None or pins.origin != fingerprint(config):
                 return
-            seen = replace(pins.seen(tools, whole=whole), is_of_persons=_is_of_persons(config))
+            seen = replace(pins.seen(tools, whole=whole), is_of_persons=config.login == "each")
             if seen != pins and self._notes[server] < MAX_NOTES:
                 self._notes[server] += 1
-                self._store.replace(server, seen, only=stamp)
+                self._store.write(server, seen, replace=True, only=stamp)
                 self._load(server)
-
-    def _without_pins(
-        self, server: str, reaction: Reaction, tools: Sequence[ToolDefinition], error: PinError
-    ) -> Review:
-        self._tell(server, str(error))
-        if reaction == "warn":
-            return Review(tuple(tools), warnings=(str(error),))
-        why = error.message.rstrip(".")
-        withheld = tuple(left_out(tool.name, why, error.hint) for tool in tools)
-        return Review((), withheld, (str(error),), known=frozenset(tool.name for tool in tools))
 
     def _tell(self, server: str, warning: str) -> None:
         if self._warnings.get(server) != warning:
             self._warnings[server] = warning
             logger.warning("upstream %s: %s", server, warning)
-
-
-def _is_of_persons(config: ServerConfig) -> bool:
-    return config.login == "each"
 
 
 def _is_local(config: ServerConfig) -> bool:
@@ -476,10 +445,6 @@ def _is_local(config: ServerConfig) -> bool:
         return False
     fetched = package_of([config.command, *config.args]) is not None
     return not fetched and Path(config.command).name not in _CONTAINERS
-
-
-def _approve_hint(server: str, tool: str) -> str:
-    return f"Ask the user to review it: `cellblock pins approve {shlex.quote(server)} {shlex.quote(shown(tool))}`."
 
 
 def _summary(server: str, reaction: Reaction, differences: Mapping[str, Difference]) -> str:

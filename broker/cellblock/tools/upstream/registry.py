@@ -32,7 +32,7 @@ from cellblock.tools.catalog.naming import (
     check_servers,
     module_paths,
 )
-from cellblock.tools.python.python_calls import PythonServer
+from cellblock.tools.python.python_calls import TOOL_THREADS, PythonCalls
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import NO_ROOM, State
@@ -77,10 +77,6 @@ _NAMES_ANY: Final = "@codemode/discovery"
 
 CallsScripts = Callable[[ToolEntry, Any, CallOrigin], Awaitable[Any]]
 """Calls a kept script: takes its entry, an input, and what the call comes from."""
-
-
-def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
-    return tool
 
 
 @dataclass(eq=False, slots=True)
@@ -171,7 +167,7 @@ class Registry:
         max_message_bytes: int,
         log_dir: Path,
         reviewer: Reviewer | None = None,
-        refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
+        refine: Callable[[str, ToolEntry], ToolEntry] = lambda _server, tool: tool,
         logins: Callable[[str, ServerConfig, str], Login | None] = lambda _server, _config, _person: None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -184,7 +180,7 @@ class Registry:
 
         self._reviewer = reviewer
         bound = settings.for_server(LOCAL_SERVER).call_timeout_ms / 1000
-        self._python = PythonServer(tools, bound, max_message_bytes)
+        self._python = PythonCalls(tools, bound=bound, threads=TOOL_THREADS, most=max_message_bytes)
         self._local = self._python.tools
         check_servers(servers, local=bool(self._local))
         self._log_dir = log_dir
@@ -241,16 +237,14 @@ class Registry:
         """Has `known_catalog` show servers that start as they were pinned; the pins are read beside the loop."""
         if self._reviewer is None:
             return
-        recalled = False
         for name, held in [*self._shared.items()]:
             if held.session is None or not held.session.starting or self._shared.get(name) is not held:
                 continue
             if pinned := await asyncio.to_thread(self._reviewer.pinned, name, self.servers[name]):
                 from cellblock.tools.upstream.listing import as_pinned
 
-                held.recalled, recalled = as_pinned(pinned), True
-        if recalled:
-            self._changed()
+                held.recalled = as_pinned(pinned)
+        self._changed()
 
     def reconfigure(
         self, servers: Mapping[str, ServerConfig], pins: Mapping[str, Reaction] | None = None
@@ -388,7 +382,8 @@ class Registry:
                     so_far = f" ({since:.0f} s)" if since >= 1 else ""
                     tell(f"server {name} is being installed by its program{so_far}")
             await asyncio.sleep(POLL_SECONDS)
-        await asyncio.gather(*(one.settled(inf, at_most=one.connect_seconds) for one in named.values()))
+        bounds = {name: self._settings.for_server(name).connect_timeout_ms / 1000 for name in named}
+        await asyncio.gather(*(named[name].settled(inf, at_most=bound) for name, bound in bounds.items()))
 
     async def settled(
         self,
@@ -496,10 +491,10 @@ class Registry:
                 f"Server {server.config_name} is not configured any more.", hint="Run the script anew."
             )
         bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
-        whom: dict[str, Any] = {"call_bound": bound, "origin": origin}
-        if isinstance(tool, RequestEntry):
-            whom["request"] = tool
-        return lambda arguments: session.call(tool.tool_name, arguments, **whom)
+        request = tool if isinstance(tool, RequestEntry) else None
+        return lambda arguments: session.call(
+            tool.tool_name, arguments, call_bound=bound, origin=origin, request=request
+        )
 
     def knows(self, server: str, tool: str = "") -> bool:
         """Says whether there is a server of this module path, connected or not; and this tool, where they are Python
@@ -528,7 +523,9 @@ class Registry:
         """Returns what a server lists beside tools; `fresh` asks it. Empty where it has no session any more, or one for
         each person."""
         session = self.sessions.get(server.config_name)
-        return await session.entries(kind, fresh=fresh) if session is not None else []
+        if session is None:
+            return []
+        return await session.resources.entries(kind, session.client, fresh=fresh)
 
     def watch_updates(self, listener: Callable[[str, str], object]) -> None:
         """Has `listener` called with a server's name and a URI when a resource has changed that is subscribed to."""
@@ -539,7 +536,7 @@ class Registry:
         self._followed.get(server, set()).discard(uri)
         session = self.sessions.get(server)
         if session is not None:
-            await session.unfollow(uri)
+            await session.resources.unfollow(uri, session.client)
 
     # ---- inside --------------------------------------------------------------------------------------
 

@@ -84,6 +84,7 @@ class CallOrigin:
         sends: Is waited for before a call that asks in rounds goes on with its answers.
         round: Where such a call goes on; None: it begins.
         account: Of the run, for what a Python tool computes.
+        may_sample: Says whether the server may know what the client's model may say.
         caller: What a script that is called gets its caller's grants and caps from; nothing that tools look into.
     """
 
@@ -94,6 +95,7 @@ class CallOrigin:
     sends: Callable[[], Awaitable[None]] | None = None
     round: Round | None = None
     account: Account | None = None
+    may_sample: Callable[[], bool] = lambda: True
     caller: object = None
 
     @property

@@ -8,7 +8,6 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -46,29 +45,20 @@ def key_of(entry: Entry) -> str:
     return entry.uri_template if isinstance(entry, types.ResourceTemplate) else entry.name
 
 
-@dataclass(frozen=True, slots=True)
-class _List:
-    what: str
-    request: type[types.ListResourcesRequest | types.ListResourceTemplatesRequest | types.ListPromptsRequest]
-    item: type[types.Resource | types.ResourceTemplate | types.Prompt]
-
-
-_LISTS: Final[Mapping[Kind, _List]] = {
-    "resources": _List("resource", types.ListResourcesRequest, types.Resource),
-    "resourceTemplates": _List("template", types.ListResourceTemplatesRequest, types.ResourceTemplate),
-    "prompts": _List("prompt", types.ListPromptsRequest, types.Prompt),
+_LISTS: Final[Mapping[Kind, tuple[str, type[types.PaginatedRequest[Any]], type[Entry]]]] = {
+    "resources": ("resource", types.ListResourcesRequest, types.Resource),
+    "resourceTemplates": ("template", types.ListResourceTemplatesRequest, types.ResourceTemplate),
+    "prompts": ("prompt", types.ListPromptsRequest, types.Prompt),
 }
 
 
 def new_listing(kind: Kind) -> Listing[Entry]:
     """Makes what reads a list of resources or prompts."""
-    what = _LISTS[kind]
-    return Listing(what.what, partial(_admitted, what.item))
+    what, _, item = _LISTS[kind]
+    return Listing(what, partial(_admitted, item))
 
 
-def _admitted(
-    model: type[types.Resource | types.ResourceTemplate | types.Prompt], item: bytes
-) -> tuple[str, int, Entry] | Withheld:
+def _admitted(model: type[Entry], item: bytes) -> tuple[str, int, Entry] | Withheld:
     entry: Entry | None = _read(model, item) if len(item) <= MAX_TOOL_BYTES else None
     if entry is None:
         return left_out(MALFORMED, "it is malformed, or too large")
@@ -211,7 +201,7 @@ class Resources:
         """Reads a list; where that cannot be, gives what was known, and the next reader need not wait for it."""
         listing = new_listing(kind)
         try:
-            await read_pages(listing, session, _LISTS[kind].request)
+            await read_pages(listing, session, _LISTS[kind][1])
             listing.close()
             if listing.left_out:
                 first, many = listing.left_out[0], f"{len(listing.left_out)} of its {listing.what}s"

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, TextIO
+from typing import IO, Final, TextIO
 
 import mcp_types as types
 
@@ -78,7 +78,8 @@ class ServerLog:
         if not _messages.isEnabledFor(level) or not self._has_room():
             return
         name = shown(self._redactor.text(params.logger)) if params.logger else None
-        text = _one_line(self._redactor.text(_text(params.data)[:LOOKED_AT_CHARS]))
+        said = params.data if isinstance(params.data, str) else json.dumps(params.data, ensure_ascii=False)
+        text = _one_line(self._redactor.text(said[:LOOKED_AT_CHARS]))
         if self._dropped:
             _messages.warning("%s: %d messages were dropped, too many at once", self._server, self._dropped)
             self._dropped = 0
@@ -94,15 +95,6 @@ class ServerLog:
             return False
         self._room -= 1
         return True
-
-
-def _text(data: Any) -> str:
-    if isinstance(data, str):
-        return data
-    try:
-        return json.dumps(data, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
-        return type(data).__name__
 
 
 def _one_line(text: str) -> str:
@@ -229,19 +221,12 @@ def _opened(path: Path) -> Generator[IO[bytes] | None]:
         yield file
 
 
-class StderrPipe(NamedTuple):
-    """Holds where a process writes, and the descriptor that it is read from."""
-
-    sink: TextIO
-    reading: int
-
-
 @asynccontextmanager
 async def stderr_log(
     path: Path, redactor: Redactor, on_said: Callable[[str], None] = lambda _: None
-) -> AsyncGenerator[StderrPipe, None]:
-    """Yields a pipe for a child process to write to; what it writes is appended to the file, and `on_said` is told its
-    last line of an error.
+) -> AsyncGenerator[tuple[TextIO, int]]:
+    """Yields where a child process writes, and the descriptor that this is read from; what it writes is appended to the
+    file, and `on_said` is told its last line of an error.
 
     Raises:
         OSError: The file cannot be opened, or there are no descriptors left.
@@ -252,7 +237,7 @@ async def stderr_log(
         with os.fdopen(reading, "rb", buffering=0) as source, os.fdopen(writing, "w") as sink:
             transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: pump, source)
             try:
-                yield StderrPipe(sink, reading)
+                yield sink, reading
             finally:
                 # What the process said last is in the pipe; its end has been waited for by now.
                 with suppress(OSError):

@@ -24,7 +24,7 @@ from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import at_most as cut_off
 from cellblock.base.tasks import end_tasks
-from cellblock.tools.catalog.model import SUBSCRIBE, Kind, RequestEntry
+from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
 from cellblock.tools.upstream.dispatcher import Connection
@@ -34,7 +34,7 @@ from cellblock.tools.upstream.listing import ServerFacts, ToolList
 from cellblock.tools.upstream.outstanding import Outstanding, Routing
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.requester import NOBODY, CallOrigin
-from cellblock.tools.upstream.resources import Entry, Resources
+from cellblock.tools.upstream.resources import Resources
 from cellblock.tools.upstream.server_log import ServerLog, log_line, upstream_log, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
 from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused, SessionForgotten
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cellblock.tools.upstream")
 
 POLL_SECONDS: Final = 1.0
-"""Sets how soon a session that is connected sees that its login has ended."""
+"""Sets how soon a session that is connected sees that its login has ended, or that nobody has called it for long."""
 
 LOGIN_ENDED: Final = "its login has ended, or is another one now"
 
@@ -221,11 +221,6 @@ class UpstreamSession:
                     await self._moved.wait()
 
     @property
-    def connect_seconds(self) -> float:
-        """Bounds an attempt to connect, without what is installed in it."""
-        return self._server.bounds.connect_timeout_ms / 1000
-
-    @property
     def installing(self) -> bool:
         """Says whether the server's program installs the server, as far as can be seen."""
         install = self._link.install
@@ -240,14 +235,6 @@ class UpstreamSession:
         # Who has logged in during an attempt, or a moment after, has not been refused.
         refused = self._tried_with if self._is_shut_out else None
         return NeededLogin(self._server.name, login, lambda: self.state is State.READY, self.wake, refused)
-
-    async def entries(self, kind: Kind, *, fresh: bool) -> list[Entry]:
-        """Returns what the server lists beside tools, as `Resources.entries`."""
-        return await self.resources.entries(kind, self._client, fresh=fresh)
-
-    async def unfollow(self, uri: str) -> None:
-        """Ends the subscription to a resource, as far as the server does."""
-        await self.resources.unfollow(uri, self._client)
 
     async def call(
         self,
@@ -468,7 +455,7 @@ class UpstreamSession:
     async def _serve(self, link: Link) -> None:
         """Keeps what is known of the server current until the connection ends."""
         keeping = asyncio.create_task(self.tools.keep(link))
-        beside = self.tools.listen(link), self.resources.follow(link), self._follow_login(link), self._idle()
+        beside = self.tools.listen(link), self.resources.follow(link), self._watch(link)
         tasks = [keeping, *map(asyncio.create_task, beside)]
         over = asyncio.create_task(link.ended.wait())
         try:
@@ -482,31 +469,25 @@ class UpstreamSession:
                 task.cancel()
             await asyncio.wait(tasks, timeout=CLOSE_BOUND_SECONDS)
 
-    async def _follow_login(self, link: Link) -> None:
-        """Ends a connection whose login was ended here. What the server holds for a person may be of another account
-        after another login, so such a connection ends, too, when it is idle."""
-        login, before = self._server.login, ""
-        assert link.connection is not None
-        while login is not None:
-            mark = await login.mark()
-            is_idle = self._rests_after is not None and not self._at_work
+    async def _watch(self, link: Link) -> None:
+        """Has a session rest that nobody has called for long, and ends a connection whose login was ended here. What
+        the server holds for a person may be of another account after another login, so such a connection ends, too,
+        when it is idle."""
+        login, rests_after, before = self._server.login, self._rests_after, ""
+        clock, connection = asyncio.get_running_loop().time, link.connection
+        assert connection is not None
+        while login is not None or rests_after is not None:
+            since = self.idle_since
+            if rests_after is not None and since is not None and clock() - since >= rests_after:
+                self.rest()
+            mark = "" if login is None else await login.mark()
+            is_idle = rests_after is not None and not self._at_work
             if before and mark != before and (bool(mark and is_idle) or not self.has_login):
-                if self._rests_after is not None:
+                if rests_after is not None:
                     self.rest()
-                link.connection.end(LOGIN_ENDED)
-                return
+                connection.end(LOGIN_ENDED)
             before = before or mark
             await asyncio.sleep(POLL_SECONDS)
-
-    async def _idle(self) -> None:
-        """Has a session rest that nobody has called for long."""
-        while self._rests_after is not None:
-            used_at, now = self.idle_since, asyncio.get_running_loop().time()
-            left = self._rests_after if used_at is None else used_at + self._rests_after - now
-            if left <= 0:
-                self.rest()
-                return
-            await asyncio.sleep(left)
 
     def _session(self, connection: Connection) -> ClientSession:
         passed_on = self._server.bounds.passed_on
@@ -548,7 +529,8 @@ class UpstreamSession:
         return result
 
     @property
-    def _client(self) -> ClientSession | None:
+    def client(self) -> ClientSession | None:
+        """Gives the connection, if there is one."""
         return self._link.client if self.state is State.READY else None
 
     def _told(self) -> None:

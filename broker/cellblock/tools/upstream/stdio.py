@@ -123,7 +123,6 @@ class StdioWire:
         self._install = install
         self._turn = asyncio.Lock()
         self._writing: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
 
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         await self._turn.acquire()
@@ -140,7 +139,6 @@ class StdioWire:
     async def run(self, connection: Connection) -> None:
         """Hands on the server's messages until its stdout ends; what is no answer to a call is read at a bounded
         pace."""
-        self._connection = connection
         pace, splitter = Pace(), LineSplitter(self._cap)
         with self._holding.counting() as count:
             try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from cellblock.app.cli.loading import warn
+from cellblock.app.cli.streams import warn
 from cellblock.app.config.client_permissions import CODES, claude_state, dot_config, settings_folder
 from cellblock.app.config.edit import KeyPath
 from cellblock.base.json import is_object

@@ -4,7 +4,7 @@ alone, with a note. What the SDK is handed is small and fits its models. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -214,67 +214,35 @@ _SCHEMA: Final = IN_PLACE_ONE | BELOW_ONE
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 
 
-def schema(given: Any) -> tuple[Any, bool]:
+def schema(given: Any) -> Any:
     """Mends a schema: what no schema may be (`properties: []`, `required: {}`, a text where a schema belongs) is mended
-    alone. Returns the same object where nothing was odd, and whether something was. Recursive: cap the depth first."""
+    alone. Returns an equal one where nothing was odd. Recursive: cap the depth first."""
     if not is_object(given):
-        return given, False
-    made = dict(given)
-    for key in _OF_SCHEMAS:
-        _change(made, key, _named)
-    for key in _SCHEMAS:
-        _change(made, key, _listed)
-    for key in _SCHEMA:
-        _change(made, key, _one)
-    _change(made, "required", _names)
-    _change(made, "$schema", lambda value: value if isinstance(value, str) else _GONE)
-    odd = len(made) < len(given) or any(made[key] is not given[key] for key in made)
-    return (made, True) if odd else (given, False)
-
-
-_GONE: Final = object()
-
-
-def _change(made: dict[str, Any], key: str, mend: Callable[[Any], Any]) -> None:
-    if key in made:
-        mended = mend(made[key])
-        if mended is _GONE:
-            del made[key]
-        else:
-            made[key] = mended
-
-
-def _named(value: Any) -> Any:
-    if not is_object(value):
-        return {}
-    mended = {key: _one(item) for key, item in value.items()}
-    return value if all(mended[key] is value[key] for key in value) else mended
-
-
-def _listed(value: Any) -> Any:
-    if not is_array(value) or not value:
-        return _GONE
-    mended = [_one(item) for item in value]
-    return value if all(one is other for one, other in zip(mended, value, strict=True)) else mended
+        return given
+    made: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in _OF_SCHEMAS:
+            made[key] = {name: _one(item) for name, item in value.items()} if is_object(value) else {}
+        elif key in _SCHEMAS:
+            if is_array(value) and value:
+                made[key] = [_one(item) for item in value]
+        elif key in _SCHEMA:
+            made[key] = _one(value)
+        elif key == "required":
+            names = [name for name in value if isinstance(name, str)] if is_array(value) else []
+            if names or value == []:
+                made[key] = names
+        elif key != "$schema" or isinstance(value, str):
+            made[key] = value
+    return made
 
 
 def _one(value: Any) -> Any:
     """Mends what stands where a schema belongs: a type's name is that type, anything else is any value."""
     if is_object(value):
-        return schema(value)[0]
-    if isinstance(value, bool):
+        return schema(value)
+    # A list of schemas is what `items` had before 2020-12.
+    is_list = is_array(value) and value and all(isinstance(item, dict | bool) for item in value)
+    if isinstance(value, bool) or is_list:
         return value
-    if is_array(value) and value and all(isinstance(item, dict | bool) for item in value):
-        # A list of schemas, as `items` had before 2020-12.
-        return value
-    if isinstance(value, str) and value in _TYPES:
-        return {"type": value}
-    return {}
-
-
-def _names(value: Any) -> Any:
-    if is_array(value) and all(isinstance(name, str) for name in value):
-        return value
-    if is_array(value) and (names := [name for name in value if isinstance(name, str)]):
-        return names
-    return _GONE
+    return {"type": value} if isinstance(value, str) and value in _TYPES else {}

@@ -73,7 +73,7 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
     def pins() -> None:
         store = PinStore(LocalStore(state))
         store.load("plain")
-        store.replace("plain", Pins("origin"))
+        store.write("plain", Pins("origin"), replace=True)
         assert store.load("plain") == Pins("origin")
 
     def login() -> None:
@@ -94,8 +94,8 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
             await place.keep(Owner("ann", "one"), [Output("result", "text/plain", b"x" * 5000)])
 
     async def log() -> None:
-        async with stderr_log(state / "logs" / "upstream-plain.log", Redactor(config)) as stream:
-            stream.sink.write("said")
+        async with stderr_log(state / "logs" / "upstream-plain.log", Redactor(config)) as (sink, _):
+            sink.write("said")
 
     def journals() -> None:
         own, auth = LocalStore(state), AuthSettings(keyring="off")

@@ -15,7 +15,7 @@ ROOT = Path(cellblock.__file__).parent
 # To a terminal all goes through `for_screen`, which the streams of commands call, but for these: what they draw or ask
 # has been through `plain` or `spelled_out`.
 AROUND_SCREEN = {
-    "draw": {"app/cli/progress.py": 1},
+    "draw": {"app/cli/run.py": 1},
     "input": {"app/cli/streams.py": 1},
     "getpass": {"app/cli/auth.py": 1},
     "__stdout__": {"app/cli/streams.py": 1},

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.app.cli import fixes
+from cellblock.app.cli import doctor
 from cellblock.app.config.load import parse_settings
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.settings import ServerConfig
@@ -56,7 +56,7 @@ def test_what_last_words_say_is_missing(said: str, told: str, monkeypatch: pytes
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     server = ServerConfig(command="sh")
-    assert told in fixes.fix_of(server, f"it ended by itself; it said: {said}", Path("/none"))
+    assert told in doctor.fix_of(server, f"it ended by itself; it said: {said}", Path("/none"))
     one_set = ServerConfig(command="sh", env={"SSL_CERT_FILE": "x", "https_proxy": "y"})
     assert "SSL_CERT_FILE" not in str(missing_variable(one_set, said))
     assert "HTTPS_PROXY" not in str(missing_variable(one_set, said))
@@ -82,7 +82,7 @@ def test_what_a_program_is_started_with(monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(ValueError, match="inheritEnv"):
             given(inheritEnv=wrong)
     lacking = ServerConfig.model_validate({"command": "sh", "inheritEnv": ["CANARY_ONE", "CANARY_NONE"]})
-    assert "inheritEnv names CANARY_NONE:" in fixes.fix_of(lacking, "it ended by itself", Path("/none"))
+    assert "inheritEnv names CANARY_NONE:" in doctor.fix_of(lacking, "it ended by itself", Path("/none"))
 
 
 def test_what_is_inherited_is_a_secret_like_what_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,35 +106,35 @@ def test_what_is_inherited_is_a_secret_like_what_is_configured(monkeypatch: pyte
 )
 def test_the_reason_says_what_to_do(reason: str, word: str, tmp_path: Path) -> None:
     config = ServerConfig(url="http://x/mcp")
-    assert word in fixes.fix_of(config, reason, tmp_path / "upstream-x.log")
+    assert word in doctor.fix_of(config, reason, tmp_path / "upstream-x.log")
     gone = ServerConfig(command="sh", cwd=tmp_path / "gone")
-    assert "is no folder" in fixes.fix_of(gone, reason, tmp_path)
+    assert "is no folder" in doctor.fix_of(gone, reason, tmp_path)
 
 
 def test_a_state_directory_that_cannot_be_used(tmp_path: Path) -> None:
-    assert fixes.state_dir_trouble(tmp_path / "new" / "state") is None
+    assert doctor.state_dir_trouble(tmp_path / "new" / "state") is None
     (tmp_path / "file").write_text("")
-    assert "cannot be used" in (fixes.state_dir_trouble(tmp_path / "file" / "state") or "")
+    assert "cannot be used" in (doctor.state_dir_trouble(tmp_path / "file" / "state") or "")
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    assert "chmod 700" in (fixes.state_dir_trouble(shared) or "")
+    assert "chmod 700" in (doctor.state_dir_trouble(shared) or "")
 
 
 def test_a_missing_deno(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fixes.deno_trouble() is None
+    assert doctor.deno_trouble() is None
 
     def nowhere() -> str:
         raise FileNotFoundError("no deno here")
 
-    monkeypatch.setattr(fixes, "deno_binary", nowhere)
-    assert "--force-reinstall" in (fixes.deno_trouble() or "")
+    monkeypatch.setattr(doctor, "deno_binary", nowhere)
+    assert "--force-reinstall" in (doctor.deno_trouble() or "")
 
 
 def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fixes.low_disk(tmp_path) is None
-    monkeypatch.setattr(fixes, "LOW_DISK_BYTES", 1 << 62)
-    assert "Free space on it" in (fixes.low_disk(tmp_path) or "")
+    assert doctor.low_disk(tmp_path) is None
+    monkeypatch.setattr(doctor, "LOW_DISK_BYTES", 1 << 62)
+    assert "Free space on it" in (doctor.low_disk(tmp_path) or "")
 
 
 FAILED = "namespaces: /usr/bin/bwrap failed: bwrap: setting up uid map: Permission denied"
@@ -152,21 +152,21 @@ FAILED = "namespaces: /usr/bin/bwrap failed: bwrap: setting up uid map: Permissi
 def test_namespaces_that_are_forbidden(setting: str, value: str, word: str, tmp_path: Path) -> None:
     (tmp_path / setting).parent.mkdir()
     (tmp_path / setting).write_text(f"{value}\n", encoding="ascii")
-    assert word in fixes.isolation_fix(FAILED, tmp_path, ())
-    assert fixes.isolation_fix("namespaces and cgroup: switched off", tmp_path, ()) == ""
+    assert word in doctor.isolation_fix(FAILED, tmp_path, ())
+    assert doctor.isolation_fix("namespaces and cgroup: switched off", tmp_path, ()) == ""
 
 
 def test_namespaces_that_a_container_forbids(tmp_path: Path) -> None:
-    assert "Docker" in fixes.isolation_fix(FAILED, tmp_path, (str(tmp_path),))
+    assert "Docker" in doctor.isolation_fix(FAILED, tmp_path, (str(tmp_path),))
 
 
 def test_a_token_that_others_may_read(tmp_path: Path) -> None:
     settings = parse_settings({"cellblock": {"state_dir": str(tmp_path)}})
-    assert fixes.token_trouble(settings.state_dir) is None
+    assert doctor.token_trouble(settings.state_dir) is None
     token = tmp_path / "token"
     token.write_text("x" * 43)
     token.chmod(0o644)
-    assert "chmod 600" in (fixes.token_trouble(settings.state_dir) or "")
+    assert "chmod 600" in (doctor.token_trouble(settings.state_dir) or "")
 
 
 def test_certificates(tmp_path: Path) -> None:
@@ -174,17 +174,17 @@ def test_certificates(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
     cert, key = certificate(tmp_path / "one", end=now + 60 * day)
-    assert fixes.certificate_state(None, None) == (None, None)
-    assert fixes.certificate_state(cert, key) == (None, None)
-    assert "belong together" in (fixes.certificate_state(cert, None)[0] or "")
+    assert doctor.certificate_state(None, None) == (None, None)
+    assert doctor.certificate_state(cert, key) == (None, None)
+    assert "belong together" in (doctor.certificate_state(cert, None)[0] or "")
     soon, of_soon = certificate(tmp_path / "other", end=now + day)
-    assert fixes.certificate_state(soon, of_soon)[0] is None
-    assert "Renew it, before that" in (fixes.certificate_state(soon, of_soon)[1] or "")
-    assert "was made for" in (fixes.certificate_state(cert, of_soon)[0] or "")
+    assert doctor.certificate_state(soon, of_soon)[0] is None
+    assert "Renew it, before that" in (doctor.certificate_state(soon, of_soon)[1] or "")
+    assert "was made for" in (doctor.certificate_state(cert, of_soon)[0] or "")
     old = certificate(tmp_path / "old", begin=now - 2 * day, end=now - day)
-    assert "and restart the daemon" in (fixes.served_certificate(old[0]) or "")
-    assert fixes.served_certificate(cert) is None
-    assert "expired at" in (fixes.certificate_state(*old)[0] or "")
+    assert "and restart the daemon" in (doctor.served_certificate(old[0]) or "")
+    assert doctor.served_certificate(cert) is None
+    assert "expired at" in (doctor.certificate_state(*old)[0] or "")
     new = certificate(tmp_path / "new", begin=now + day, end=now + 2 * day)
-    assert "clock" in (fixes.certificate_state(*new)[0] or "")
-    assert "cannot be used" in (fixes.certificate_state(tmp_path / "gone", key)[0] or "")
+    assert "clock" in (doctor.certificate_state(*new)[0] or "")
+    assert "cannot be used" in (doctor.certificate_state(tmp_path / "gone", key)[0] or "")

@@ -10,22 +10,29 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.app.cli.importing.known import own_command
 from cellblock.app.cli.main import main
-from cellblock.app.cli.service import ServiceCommand, launchd_plist, systemd_unit
+from cellblock.app.cli.service import launchd_plist, systemd_unit
 
-COMMAND = ServiceCommand(
-    http="[::1]:7433",
-    config=Path('/home/a b/100% "x"/$HOME.json'),
-    state_dir=Path("/home/a b/state"),
-    drain_seconds=30,
-    path='/usr/bin:/home/a b/50%/"x"/$y\\z',
-)
+CONFIG = '/home/a b/100% "x"/$HOME.json'
+WORDS = [
+    *own_command(),
+    "serve",
+    "--http",
+    "[::1]:7433",
+    "--config",
+    CONFIG,
+    "--state-dir",
+    "/home/a b/state",
+]
+PATH = '/usr/bin:/home/a b/50%/"x"/$y\\z'
+COMMAND = (WORDS, 30, PATH)
 
 
 def test_the_unit_starts_the_daemon_in_a_cgroup_of_its_own() -> None:
     parser = ConfigParser(interpolation=None, strict=False, comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read_string(systemd_unit(COMMAND))
+    parser.read_string(systemd_unit(*COMMAND))
     service = parser["Service"]
     assert service["Delegate"] == "yes"
     assert service["KillMode"] == "mixed"
@@ -40,9 +47,9 @@ def test_the_unit_starts_the_daemon_in_a_cgroup_of_its_own() -> None:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
 def test_systemd_understands_it(tmp_path: Path) -> None:
-    assert verified(systemd_unit(COMMAND), tmp_path) == ""
+    assert verified(systemd_unit(*COMMAND), tmp_path) == ""
     # It is looked at: what is wrong would be said.
-    wrong = systemd_unit(COMMAND).replace("OOMPolicy=", "OOMPolcy=").replace("KillMode=mixed", "KillMode=x")
+    wrong = systemd_unit(*COMMAND).replace("OOMPolicy=", "OOMPolcy=").replace("KillMode=mixed", "KillMode=x")
     said = verified(wrong, tmp_path)
     assert "OOMPolcy" in said and "kill mode" in said
 
@@ -80,30 +87,31 @@ LAUNCHD_KEYS: dict[str, type] = {
 
 
 def test_launchd_knows_every_key() -> None:
-    agent = plistlib.loads(launchd_plist(COMMAND).encode())
+    agent = plistlib.loads(launchd_plist(*COMMAND).encode())
     assert {key: type(value) for key, value in agent.items()} == LAUNCHD_KEYS
     assert agent["ProcessType"] in ("Background", "Standard", "Adaptive", "Interactive")
     assert set(agent["KeepAlive"]) <= {"SuccessfulExit", "Crashed", "PathState", "OtherJobEnabled"}
     assert agent["Umask"] == 0o077
-    assert agent["EnvironmentVariables"] == {"PATH": COMMAND.path}
+    assert agent["EnvironmentVariables"] == {"PATH": PATH}
     # Not in a folder that only the first start would make.
     assert agent["StandardOutPath"] == str(Path.home() / "Library/Logs/cellblock.log")
 
 
 def test_the_plist_is_one() -> None:
-    agent = plistlib.loads(launchd_plist(COMMAND).encode())
-    assert agent["ProgramArguments"] == COMMAND.arguments
+    agent = plistlib.loads(launchd_plist(*COMMAND).encode())
+    assert agent["ProgramArguments"] == WORDS
     assert agent["KeepAlive"] == {"SuccessfulExit": False}
     assert agent["ExitTimeOut"] > 30
-    assert "bootstrap" in launchd_plist(COMMAND)
+    assert "bootstrap" in launchd_plist(*COMMAND)
 
 
-def test_without_a_configuration_none_is_named() -> None:
-    command = ServiceCommand(
-        http="127.0.0.1:1", config=None, state_dir=Path("/s"), drain_seconds=0, path="/bin"
-    )
-    assert "--config" not in command.arguments
-    assert command.arguments[-5:] == ["serve", "--http", "127.0.0.1:1", "--state-dir", "/s"]
+def test_without_a_configuration_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["service", "--systemd", "--http", "127.0.0.1:1", "--state-dir", "/s"]) == 0
+    [start] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("ExecStart=")]
+    assert start.endswith(" serve --http 127.0.0.1:1 --state-dir /s")
 
 
 def test_what_the_service_will_lack_is_told(

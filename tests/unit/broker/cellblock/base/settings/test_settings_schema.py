@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from cellblock.app.cli.config_check import check_config
-from cellblock.app.cli.fixes import fix_of
+from cellblock.app.cli.doctor import fix_of
 from cellblock.app.config.formats import value_at
 from cellblock.app.config.load import load_settings, parse_settings
 from cellblock.base.errors import ConfigError

@@ -80,10 +80,10 @@ REDACTOR = Redactor(ServerConfig.model_validate({"command": "x", "env": {"API_KE
 
 async def written(path: Path, *chunks: str, on_said: Callable[[str], None] = lambda _: None) -> None:
     """Writes chunk by chunk, as a process would."""
-    async with stderr_log(path, REDACTOR, on_said) as log:
+    async with stderr_log(path, REDACTOR, on_said) as (sink, _):
         for chunk in chunks:
-            await asyncio.to_thread(log.sink.write, chunk)
-            await asyncio.to_thread(log.sink.flush)
+            await asyncio.to_thread(sink.write, chunk)
+            await asyncio.to_thread(sink.flush)
 
 
 async def test_secrets_are_replaced_even_in_pieces_and_without_a_line_end(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ async def test_a_list_that_flaps_is_not_written_for_ever(tmp_path: Path) -> None
     stamps: set[object] = set()
     for turn in range(2 * MAX_NOTES):
         await flapping.prepare("s", CONFIG, tools(a="1", b="2") if turn % 2 == 0 else tools(a="1"))
-        stamps.add(PinStore(LocalStore(tmp_path)).stamp("s"))
+        stamps.add(PinStore(LocalStore(tmp_path)).shelf.stamp("s"))
     assert len(stamps) <= MAX_NOTES + 1
 
 
@@ -132,7 +132,7 @@ async def test_what_one_broker_has_pinned_another_holds_tools_against(
     store = PinStore(here_state)
     pins = store.load("s")
     assert pins is not None and not there.approved_meanwhile("s")
-    store.replace("s", pins.approving(pins.origin, changed))
+    store.write("s", pins.approving(pins.origin, changed), replace=True)
     there_state.rows.read()
     assert there.approved_meanwhile("s")
     await there.prepare("s", CONFIG, changed)

@@ -18,7 +18,6 @@ from cellblock.tools.upstream.pins import (
     PinStore,
     Reviewer,
     fingerprint,
-    first_pins,
 )
 from support.shared_rows import AnyStore
 
@@ -41,7 +40,7 @@ def either(store_of_broker: Callable[[], AnyStore]) -> PinStore:
 
 def test_what_is_gone_is_kept_and_a_file_without_it_is_of_an_earlier_version(store: PinStore) -> None:
     gone = replace(pins(), gone=frozenset({"a"}))
-    store.replace("files", gone)
+    store.write("files", gone, replace=True)
     assert store.load("files") == gone
     data = json.loads(Path(store.shelf.where("files")).read_bytes())
     del data["gone"]
@@ -122,15 +121,17 @@ async def test_pins_of_before_take_in_icons_and_meta_at_first_sight_and_hold_the
 
 def test_first_pins_replace_no_others_and_no_version_that_was_not_read(either: PinStore) -> None:
     store = either
-    assert store.load("files") is None and store.stamp("files") is None
-    assert store.create("files", pins()) and not store.create("files", pins("other"))
+    assert store.load("files") is None and store.shelf.stamp("files") is None
+    assert store.write("files", pins(), replace=False) and not store.write(
+        "files", pins("other"), replace=False
+    )
     assert store.load("files") == pins()
-    read = store.stamp("files")
-    store.replace("files", pins("approved meanwhile"))
-    assert store.stamp("files") != read
-    assert not store.replace("files", pins("late"), only=read)
+    read = store.shelf.stamp("files")
+    store.write("files", pins("approved meanwhile"), replace=True)
+    assert store.shelf.stamp("files") != read
+    assert not store.write("files", pins("late"), replace=True, only=read)
     assert store.load("files") == pins("approved meanwhile")
-    store.replace("files", pins("in time"), only=store.stamp("files"))
+    store.write("files", pins("in time"), replace=True, only=store.shelf.stamp("files"))
     assert store.load("files") == pins("in time")
 
 
@@ -141,12 +142,12 @@ def test_every_server_has_a_file_of_its_own_in_the_directory(either: PinStore) -
     assert len(paths) == len(names)
     assert len({path.parent for path in paths}) == 1
     for name in names:
-        store.create(name, pins())
+        store.write(name, pins(), replace=False)
         assert store.load(name) == pins()
 
 
 def test_the_file_of_another_server_is_not_believed(store: PinStore) -> None:
-    store.create("files", pins())
+    store.write("files", pins(), replace=False)
     Path(store.shelf.where("files")).rename(Path(store.shelf.where("other")))
     with pytest.raises(PinError):
         store.load("other")
@@ -193,7 +194,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file_is_an_error_that_names_it_and_the_way_out(store: PinStore, damage: bytes) -> None:
-    store.create("files", pins())
+    store.write("files", pins(), replace=False)
     Path(store.shelf.where("files")).write_bytes(damage)
     with pytest.raises(PinError) as caught:
         store.load("files")
@@ -213,19 +214,19 @@ def tool(name: str, description: str = "d") -> ToolDefinition:
 
 
 def test_what_is_as_pinned_differs_in_nothing_and_a_vanished_tool_is_no_difference() -> None:
-    pins = first_pins(FROM, [tool("a"), tool("b"), tool("c")])
+    pins = Pins(FROM).approving(FROM, [tool("a"), tool("b"), tool("c")])
     assert pins.differences(FROM, [tool("b"), tool("a")]) == {}
     assert pins.differences(FROM, []) == {}
 
 
 def test_changed_and_new_tools_differ() -> None:
-    pins = first_pins(FROM, [tool("a"), tool("b")])
+    pins = Pins(FROM).approving(FROM, [tool("a"), tool("b")])
     found = pins.differences(FROM, [tool("a", "other"), tool("b"), tool("c")])
     assert found == {"a": Difference.CHANGED, "c": Difference.NEW}
 
 
 def test_what_is_listed_no_more_keeps_its_pin_and_is_gone_until_it_comes_back() -> None:
-    pins = first_pins(FROM, [tool("a"), tool("b")]).seen([tool("a"), tool("new")])
+    pins = Pins(FROM).approving(FROM, [tool("a"), tool("b")]).seen([tool("a"), tool("new")])
     assert pins.gone == {"b"} and set(pins.listed()) == {"a"}
     assert pins.differences(FROM, [tool("b", "other")]) == {"b": Difference.CHANGED}
     approved = pins.approving(FROM, [tool("b", "other")])
@@ -238,10 +239,10 @@ def test_what_is_listed_no_more_keeps_its_pin_and_is_gone_until_it_comes_back() 
 
 
 def test_another_server_under_the_name_shares_no_pin() -> None:
-    pins = first_pins(FROM, [tool("a"), tool("b")])
+    pins = Pins(FROM).approving(FROM, [tool("a"), tool("b")])
     assert pins.differences("other", [tool("a")]) == {"a": Difference.OTHER_SERVER}
     approved = pins.approving("other", [tool("a")])
-    assert approved == Pins("other", first_pins("other", [tool("a")]).tools)
+    assert approved == Pins("other", Pins("other").approving("other", [tool("a")]).tools)
 
 
 SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.cli.run_page import parts, title
+from cellblock.app.cli.runs import parts, title
 from cellblock.app.cli.tools import search_text, tool_text
 from cellblock.base.terminal import Painter, columns
 from support.shown_runs import HOSTILE, bare, run_id, whole_run
