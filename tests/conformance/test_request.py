@@ -44,7 +44,9 @@ def workers() -> set[int]:
     """Process ids of the Deno processes of the agent's Cellblock."""
     # Not all descendants: between fork and exec the children of a daemon carry its command line.
     served = [child for child in psutil.Process().children() if "serve" in command_line(child)]
-    return {worker.pid for server in served for worker in workers_of(pid_of(server.pid))}
+    below = [child for server in served for child in psutil.Process(pid_of(server.pid)).children()]
+    hosts = [pid_of(child.pid) for child in below if "cellblock_worker" in command_line(child)]
+    return {worker.pid for host in hosts for worker in workers_of(host)}
 
 
 @pytest.mark.clause("2.1")

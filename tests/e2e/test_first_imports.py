@@ -69,7 +69,7 @@ async def test_serve_imports_the_sdk_and_the_configuration(tmp_path: Path) -> No
     words = ("-m", "cellblock.cli", "serve", "--stdio", "--config", str(config))
     names, answer = await imported(*words, "--state-dir", str(tmp_path / "state"))
     assert answer is not None and "result" in answer
-    ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "msgpack", "msgspec", "platformdirs"}
+    ours = {"cellblock", "cellblock_typescript", "cellblock_worker", "msgspec", "platformdirs"}
     assert await packages(names, beside=("-c", "import mcp.server.lowlevel")) == ours
     assert [name for name in names if name.startswith(LATER)] == []
 

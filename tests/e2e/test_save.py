@@ -74,7 +74,7 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         assert ran["result"]["of"] == "closed" and ran["result"]["total"] > 0
         assert "does not fit" in await said(tmp_path, "run", "--saved", "by_state", "--input", "{}", code=2)
         assert await said(tmp_path, "test") == "by_state: works\n"
-        assert digest in await said(tmp_path, "doctor", "--json")
+        assert f"by_state: {digest}, approved by " in await said(tmp_path, "doctor")
 
         file.write_text(f"{text}// a{' ' * 400}b\n")
         shown = await said(tmp_path, "scripts", "approve", "by_state", "--digest", "sha256:0", code=2)

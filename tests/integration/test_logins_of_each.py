@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
+from cellblock.app.assembly import library_of
 from cellblock.base.errors import ConfigError
 from cellblock.base.store import LocalStore
+from cellblock.record.scripts.script_file import Header, format_script
 from cellblock.tools.upstream import registry
 from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.lifecycle import State
@@ -79,6 +81,15 @@ async def test_lists_of_tools_are_each_persons_own(tmp_path: Path) -> None:
             "only_alice"
             in error_of(await within(broker.run(steal, client="team:bob")), "IMPORT_FAILURE").message
         )
+
+
+async def test_a_kept_script_calls_with_the_login_of_its_caller(tmp_path: Path) -> None:
+    async with team(tmp_path, "team:alice", "team:bob") as (_, broker):
+        header = Header(description="Says who calls.", tools={"notes.whoami": ""})
+        library_of(broker.settings, broker.store).approvals.approve(format_script("who", header, WHOAMI))
+        call = 'import { who } from "@codemode/scripts"; export default await who({});'
+        for one in ("team:alice", "team:bob"):
+            assert succeeded(await within(broker.run(call, client=one))) == PEOPLE[one]
 
 
 async def test_a_tool_that_others_do_not_have_is_approved_with_the_login_of_who_has_it(

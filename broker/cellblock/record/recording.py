@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, cast
 
-import msgspec
+import msgpack
 from pydantic import TypeAdapter, ValidationError
 
 from cellblock.base.errors import CellblockError
@@ -96,14 +96,14 @@ class Recording:
         for call, recorded in zip(data["calls"], self.calls, strict=True):
             call |= {"certainty": recorded.certainty.value, "digest": recorded.input_digest}
         data["format"] = FORMAT_VERSION
-        return msgspec.msgpack.encode(data)
+        return cast("bytes", msgpack.packb(data))  # pyright: ignore[reportUnknownMemberType]
 
     @classmethod
     def unpack(cls, data: bytes) -> Recording:
         """Decodes what `pack` has made, in a time that its calls and its size make, whatever is in it. Raises
         UnreadableRecording."""
         try:
-            found: object = msgspec.msgpack.decode(data)
+            found = cast("object", msgpack.unpackb(data))  # pyright: ignore[reportUnknownMemberType]
         except Exception as error:
             raise UnreadableRecording("The recording is damaged.", hint="Record the run again.") from error
         return recording_of(found)

@@ -7,9 +7,9 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
-import msgspec
+import msgpack
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty
@@ -360,7 +360,7 @@ def _known(facts: Facts) -> dict[str, Any]:
 
 def _step(call_id: int, events: str, **fields: Any) -> Piece:
     step = {"id": call_id, "events": events, "fields": fields}
-    return Piece("call", msgspec.msgpack.encode(step))
+    return Piece("call", cast("bytes", msgpack.packb(step)))  # pyright: ignore[reportUnknownMemberType]
 
 
 def _late(call_id: int, name: str, body: bytes) -> LatePiece:
@@ -371,7 +371,7 @@ def _late(call_id: int, name: str, body: bytes) -> LatePiece:
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    found: object = msgspec.msgpack.decode(body)
+    found = cast("object", msgpack.unpackb(body))  # pyright: ignore[reportUnknownMemberType]
     if not is_object(found):
         raise UnreadableRecording("The recording is damaged.", hint="Delete the run.")
     return found

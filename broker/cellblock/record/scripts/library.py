@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-import msgspec
+import msgpack
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
@@ -116,7 +116,7 @@ class Library:
             BadScript: The name is taken, or the script cannot be kept.
         """
         data = [trial.recording.pack(), trial.input, trial.tools]
-        packed = msgspec.msgpack.encode(data)
+        packed = cast("bytes", msgpack.packb(data))  # pyright: ignore[reportUnknownMemberType]
         named = sha256(packed).hexdigest()
         script = format_script(name, header.model_copy(update={"recording": named}), code)
         keys = StateKeys(keys_of(self._store, self._auth))
@@ -175,7 +175,7 @@ class Library:
         except (OSError, StoreError) as error:
             raise failed(f"The recording of {script.name} cannot be read", error) from None
         # As it was written here: it was sealed.
-        recording, given, tools = msgspec.msgpack.decode(packed)
+        recording, given, tools = cast("tuple[bytes, Any, Any]", msgpack.unpackb(packed))  # pyright: ignore[reportUnknownMemberType]
         return Trial(Recording.unpack(recording), given, tools)
 
     # ---- inside ---------------------------------------------------------------------------------------
