@@ -87,6 +87,7 @@ async def test_a_kept_script_calls_with_the_login_of_its_caller(tmp_path: Path) 
     async with team(tmp_path, "team:alice", "team:bob") as (_, broker):
         header = Header(description="Says who calls.", tools={"notes.whoami": ""})
         library_of(broker.settings, broker.store).approvals.approve(format_script("who", header, WHOAMI))
+        await until(lambda: "scripts" in broker.catalog.servers, "what was approved is seen", bound=60)
         call = 'import { who } from "@codemode/scripts"; export default await who({});'
         for one in ("team:alice", "team:bob"):
             assert succeeded(await within(broker.run(call, client=one))) == PEOPLE[one]

@@ -202,6 +202,7 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
         ConfigError: There is no such server.
     """
     from cellblock.app.cli.doctor import fix_of
+    from cellblock.tools.upstream.installs import package_of
     from cellblock.tools.upstream.lifecycle import FIRST_TRY
     from cellblock.tools.upstream.server_log import upstream_log
 
@@ -214,11 +215,15 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
         hint = did_you_mean(near, "`cellblock status` names them.")
         raise ConfigError(f"The daemon has no server {name} that is not disabled.", hint=hint)
     for row in found:
+        server = settings.servers.get(row["name"])
         if row["state"] == "connecting" and row["reason"] in ("", FIRST_TRY):
-            row["remedy"] = "It still starts; what npx or uvx run is installed first, which can take minutes."
+            installs = server is not None and package_of([server.command or "", *server.args]) is not None
+            first = "; its package is installed first, which can take minutes" if installs else ""
+            row["remedy"] = f"It still starts{first}."
         elif row["state"] != "ready":
-            log = upstream_log(settings.state_dir / LOGS, row["name"])
-            row["remedy"] = fix_of(settings.servers.get(row["name"]), row["reason"], log)
+            row["remedy"] = fix_of(
+                server, row["reason"], upstream_log(settings.state_dir / LOGS, row["name"])
+            )
     return {
         "pid": os.getpid(),
         "runs": broker.running,

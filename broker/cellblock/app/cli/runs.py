@@ -144,7 +144,7 @@ def opened_runs(settings: Settings) -> contextlib.AbstractContextManager[Journal
     if not store.exists(JOURNAL_TABLES):
         raise ConfigError(
             f"No run was kept yet: there is no {settings.state_dir / JOURNAL_TABLES.file}.",
-            hint='Set "cellblock": {"journal": "failed"}. Is it the daemon\'s --state-dir?',
+            hint='Set "cellblock": {"journal": "all"}, or "failed". Is it the daemon\'s --state-dir?',
         )
     return opened(
         settings,
