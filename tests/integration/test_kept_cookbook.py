@@ -158,7 +158,7 @@ def held(script: KeptScript, trial: Trial, catalog: Catalog) -> Result:
 
 async def kept(broker: Broker, code: str, name: str) -> tuple[Library, Settings, KeptScript, Trial]:
     journal = Journal()
-    response = await within(broker.run_request({"code": code}, journal=journal), 60)
+    response = await within(broker.run_request({"code": code}, journal=journal))
     assert response.ok, response.as_json()
     library = library_of(broker.settings, broker.store)
     script = await asyncio.to_thread(

@@ -45,7 +45,7 @@ class Login:
 
     async def agreed(self, url: str) -> dict[str, str]:
         """What the redirect brings after a person has agreed."""
-        async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, verify=False, timeout=120) as http:
             page = await http.get(url, follow_redirects=True)
             link = re.search(r'id="allow" href="([^"]+)"', page.text)
             assert link is not None, page.text
