@@ -333,6 +333,23 @@ async def test_the_characters_of_the_one_text_in_an_object_are_told(
     assert bool(faults) == told and all("split" in (fault.hint or "") for fault in faults)
 
 
+@pytest.mark.parametrize(
+    ("loop", "told"),
+    [
+        ("for (const line in text.split('\\n')) console.log(line);", True),
+        ("const lines = text.split('\\n'); for (const line in lines) console.log(line.trim());", True),
+        ("for (const line of text.split('\\n')) console.log(line);", False),
+        ("const lines = text.split('\\n'); for (const at in lines) console.log(lines[at]);", False),
+        ("const lines = { text: text.split('\\n') }; for (const key in lines) console.log(key);", False),
+    ],
+)
+async def test_for_in_over_the_lines_of_a_text_is_told(closed: Closed, loop: str, told: bool) -> None:
+    code = f"const one = await t.list_files({{}}); const text = one.content; {loop}"
+    hints = [fault.hint for fault in (await closed(code)).faults]
+    assert hints == ["Take the lines themselves: `for (const … of …)`."] * told
+    assert (await closed(code, closed=False)).faults == ()
+
+
 GUARDED = [
     "if (i.done) console.log(i.done); console.log(i.next && i.next.id, i.due ?? null, i.note || '', i.a?.b);",
     "console.log(typeof i.run === 'function' ? i.run() : 1, i.x === undefined ? 1 : i.x, i.y != null && i.y.z);",
