@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.types.check.ambient import closed_view
 from cellblock.types.check.checker import Checked, TypeChecker
 from cellblock.types.check.hints import is_slip
@@ -82,7 +82,11 @@ def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
 @pytest.fixture(scope="module")
 def checker(shared_checker: TypeChecker) -> TypeChecker:
     """One compiler for all of these."""
-    shared_checker.declarations.outputs = lambda _principal: outputs
+
+    def outputs_of(_principal: str) -> OutputLookup:
+        return outputs
+
+    shared_checker.declarations.outputs = outputs_of
     return shared_checker
 
 

@@ -299,7 +299,8 @@ async def test_what_one_principal_alone_has_shown_stays_with_it(
         for entry in world.server.tools:
             body = json.dumps(value).encode()
             if whose is None:
-                learner._offers.put(Offer("Files", entry, "value", body, ""))  # of 0.1.0, without a mark
+                # Of 0.1.0, without a mark.
+                learner._offers.put(Offer("Files", entry, "value", body, ""))  # pyright: ignore[reportPrivateUsage]
             else:
                 learner.offer("Files", entry, "value", body, whose)
         learner.start()
