@@ -76,7 +76,6 @@ _BIGINT: Final = re.compile(r"\bbigint\b")
 _BIGINT_FOR: Final = re.compile(
     r"'(?:number \| )?bigint' is not assignable to (?:parameter of )?type '([^']*)'"
 )
-_QUOTED: Final = re.compile(r"'([^']*)'")
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
 _PLAIN: Final = re.compile(r"(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*")
@@ -296,8 +295,6 @@ def _complaint(
         return replace(made, code=DATED, message=said, position=source.position(at_member), hint=hint)
     if (misuse := _misuse(made, node, source, comparisons)) is not None:
         return replace(made, code=MISUSED, message=misuse[0], hint=misuse[1])
-    if number in ADDED - ARGUMENT:
-        return None
     if may_compare(number, node):
         foreign = comparisons.foreign(message, node)
         if foreign is None:
@@ -308,7 +305,7 @@ def _complaint(
             return None
         tool = source.json_texts.tool(_listed(node, source) or node)
         return replace(made, receiver=JSON_TEXT, subject=_subject(node, source), tool=tool)
-    return _of_argument(made, node, source) if number in ARGUMENT else made
+    return _of_argument(made, node, source) if number in ARGUMENT else None
 
 
 def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: str) -> Complaint | None:
@@ -346,8 +343,6 @@ def _of_name(made: Complaint, before: str, source: ParsedScript) -> Complaint | 
         if not re.search(r"\brequire\s*\(\s*$", before):
             return None  # An import: the plan, or the script's own exception, tells it better.
         made = replace(made, name="require", module=made.name[1:-1])
-    elif quoted := _QUOTED.search(made.message):
-        made = replace(made, name=quoted[1])
     return None if re.search(rf"\btypeof\s+{re.escape(made.name)}\b", source.code) else made
 
 
@@ -452,13 +447,11 @@ def _short(read: Node | None, source: ParsedScript) -> str:
 
 
 def _upwards(node: Node, source: ParsedScript) -> list[Node]:
-    """Gives the node and what is around it, up to the statement."""
+    """Gives the node and all that is around it."""
     # From the root down: each node's parent would be looked for from there again.
     found: list[Node] = []
     here: Node | None = source.root
     while here is not None and here.id != node.id:
-        if here.type.endswith("statement"):
-            found.clear()
         found.append(here)
         here = here.child_with_descendant(node)
     return [*found, node]
