@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ console.log("now");
 export default await slow({ ms: 60000 }).catch((error) => error.message);
 """
 
-EACH = {"pins": "off", "policy": {"clients": {"team:alice": {}, "team:bob": {}}}}
+EACH: dict[str, Any] = {"pins": "off", "policy": {"clients": {"team:alice": {}, "team:bob": {}}}}
 
 
 async def of_team(folder: Path, place: World) -> None:
