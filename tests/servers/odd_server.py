@@ -1,14 +1,13 @@
 """A server of the standard library that is odd in one way: `odd_server.py WAY [PORTFILE]`, over stdio or HTTP.
 
 Ways over stdio: `answers` ends after each answer to a call; `closes` when it has refused `server/discover`; `crash`
-says why, and dies in a call; `sleepy` is slow with what is not `initialize`; `newer` with `server/discover`, and knows no
-other greeting; `mute` introduces itself with what is no
-text or object; `loop` announces changes of its tools without end; `changed` announces one at a call, and is slow with
-the next list; `busy` reports progress past a call's bound; `nan` answers with what is no JSON; `pages` refuses its
-second page; `tasks` has a tool that must be called as a task, `stuck` one whose task never ends, `lost` one whose task
-it forgets; `letters` has one whose name is not ASCII. Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another
-origin; `gone` forgets each session with 410; `sse` knows the older transport alone; `page` sends a page where an answer
-belongs.
+says why, and dies in a call; `sleepy` is slow with what is not `initialize`; `newer` with `server/discover`, and knows
+no other greeting; `mute` introduces itself with what is no text or object; `loop` announces changes of its tools
+without end; `changed` announces one at a call, and is slow with the next list; `busy` reports progress past a call's
+bound; `nan` answers with what is no JSON; `pages` refuses its second page; `tasks` has a tool that must be called as a
+task, `stuck` one whose task never ends, `lost` one whose task it forgets; `letters` has one whose name is not ASCII.
+Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410; `sse`
+knows the older transport alone; `page` sends a page where an answer belongs.
 """
 
 import json
