@@ -20,7 +20,9 @@ from conformance.world import (
     run,
     value,
 )
+from support.brokers import begun
 from support.entries import ledger, plain_server
+from support.responses import succeeded
 from support.waits import until, within
 
 
@@ -222,9 +224,8 @@ async def test_a_run_in_flight_keeps_its_tools(changing: Broker) -> None:
         const after = await look();
         globalThis.__codemode_result__ = [{same}, (await caught(() => contract.one_text())).returned];
     """
-    watcher = asyncio.create_task(value(changing, f"{CAUGHT}{watching}"))
-    await asyncio.sleep(0.1)
+    watcher = await begun(changing, f"{CAUGHT}{watching}", "looked")
     assert await value(changing, f"{CAUGHT}{changes}") == [True, "just this"]
-    assert await within(watcher) == [True, "just this"]
+    assert succeeded(await within(watcher)) == [True, "just this"]
     after = await evaluated(changing, "[typeof contract.in_flight, typeof contract.of]", CONTRACT)
     assert after == ["function", "undefined"]

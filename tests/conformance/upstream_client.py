@@ -45,7 +45,7 @@ def issuer_of(url: str) -> str:
     """The authorization server that a protected server names: where a person would have registered a client."""
     place = urlsplit(url)
     named = f"{place.scheme}://{place.netloc}/.well-known/oauth-protected-resource{place.path}"
-    with httpx2.Client(trust_env=False, verify=False, timeout=20) as http:
+    with httpx2.Client(trust_env=False, verify=False, timeout=120) as http:
         return http.get(named).json()["authorization_servers"][0]
 
 
@@ -78,7 +78,7 @@ def cellblock(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         env={**os.environ, "BROWSER": browser},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     sys.stderr.write(f"$ cellblock {' '.join(arguments)}\n{done.stdout}{done.stderr}")

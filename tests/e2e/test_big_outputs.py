@@ -86,7 +86,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
 
 
 async def run(client: Client, code: str) -> types.CallToolResult:
-    result = await within(client.call_tool(TOOL, {"code": code}), 60)
+    result = await within(client.call_tool(TOOL, {"code": code}))
     assert not result.is_error, result.content
     return result
 

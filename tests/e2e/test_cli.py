@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 
 from cellblock import __version__
+from cellblock.app.cli.demo import show
 from support.cellblock_zygote import forked_cellblock
 from support.entries import plain_server, write_config
 from support.http_daemon import Daemon
 
-BOUND_SECONDS = 60
+BOUND_SECONDS = 120
 
 ONE = "globalThis.__codemode_result__ = 1;"
 
@@ -226,6 +228,15 @@ def test_the_demo_shows_script_calls_answer_and_what_the_model_reads(command: An
     assert int(one_by_one.replace(",", "")) > 10 * len(answer)
     assert re.search(r"── Next ─+\n  .*cellblock.* install claude-code", outcome.stdout)
     assert list(home.rglob("*")) == []
+
+
+async def test_a_demo_that_does_not_begin_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(show, "SCRIPT", tmp_path / "script.js")
+    show.SCRIPT.write_text('import * as gone from "@codemode/servers/gone";')
+    assert await show.run(Namespace(state_dir=tmp_path / "s")) == 1
+    assert "Cannot import '@codemode/servers/gone'" in capsys.readouterr().out
 
 
 def on_a_terminal(*arguments: object, home: Path, **env: str) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from support.entries import CELLBLOCK, write_config
 
 def printed(shell: str) -> str:
     done = subprocess.run(
-        [forked_cellblock(), "completion", shell], capture_output=True, text=True, timeout=60
+        [forked_cellblock(), "completion", shell], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -79,7 +79,7 @@ def run(command: list[str], folder: Path) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -129,12 +129,12 @@ def test_every_shell_is_given_something_of_its_own(tmp_path: Path) -> None:
         if (program := shutil.which(shell)) is not None:
             file = tmp_path / shell
             file.write_text(text)
-            assert subprocess.run([program, "-n", file], timeout=20).returncode == 0
+            assert subprocess.run([program, "-n", file], timeout=120).returncode == 0
 
 
 def test_completion_does_not_load_what_it_does_not_need() -> None:
     loaded = "import sys, cellblock.app.cli.main; print(*(name in sys.modules for name in ('pydantic', 'mcp', 'zmq')))"
     done = subprocess.run(
-        [CELLBLOCK.parent / "python", "-c", loaded], capture_output=True, text=True, timeout=60
+        [CELLBLOCK.parent / "python", "-c", loaded], capture_output=True, text=True, timeout=120
     )
     assert done.stdout.split() == ["False"] * 3, done.stderr

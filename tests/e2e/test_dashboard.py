@@ -108,7 +108,7 @@ async def signed_in(served: Daemon, page: Any) -> None:
 
 async def run(served: Daemon, code: str) -> Any:
     async with served.client() as client:
-        result = await within(client.call_tool(TOOL, {"code": code}), 60)
+        result = await within(client.call_tool(TOOL, {"code": code}))
     return result.structured_content
 
 
@@ -176,7 +176,7 @@ async def test_it_says_that_processes_are_reused_and_what_that_means(tmp_path: P
         async with reusing.client() as client:
             reused = 0
             for _ in range(100):
-                result: Any = await within(client.call_tool(TOOL, {"code": "1"}), 60)
+                result: Any = await within(client.call_tool(TOOL, {"code": "1"}))
                 if reused := result.structured_content["usage"]["reused"]:
                     break
         await signed_in(reusing, page)
@@ -257,7 +257,7 @@ async def test_hostile_texts_stay_texts(served: Daemon, page: Any) -> None:
             'import { listServers } from "@codemode/discovery";'
             " globalThis.__codemode_result__ = await listServers()"
         )
-        listed: Any = await within(client.call_tool(TOOL, {"code": lists}), 60)
+        listed: Any = await within(client.call_tool(TOOL, {"code": lists}))
     (path,) = {entry["serverId"] for entry in listed.structured_content["result"]} - {"plain"}
     response = await run(served, code.replace("{PATH}", path))
     assert [entry["ok"] for entry in response["toolTrace"]] == [True], response

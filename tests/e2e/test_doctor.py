@@ -18,7 +18,7 @@ pytestmark = pytest.mark.thorough
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [forked_cellblock(), "doctor", *arguments], capture_output=True, text=True, timeout=60
+        [forked_cellblock(), "doctor", *arguments], capture_output=True, text=True, timeout=120
     )
 
 
@@ -116,13 +116,13 @@ def test_a_machine_that_forbids_namespaces(tmp_path: Path) -> None:
     """In a namespace that allows no further one, as containers and hardened kernels are."""
     bubblewrap = find_binary()
     without = [str(bubblewrap), "--dev-bind", "/", "/", "--unshare-user", "--disable-userns"]
-    if bubblewrap is None or subprocess.run([*without, "true"], capture_output=True, timeout=20).returncode:
+    if bubblewrap is None or subprocess.run([*without, "true"], capture_output=True, timeout=120).returncode:
         pytest.skip("this bubblewrap cannot forbid user namespaces")
     config = tmp_path / "config.json"
     for isolation, section in (("auto", "missing   namespaces: "), ("required", "Problems\n")):
         config.write_text(json.dumps({"cellblock": {"isolation": isolation}}), encoding="utf-8")
         words = [*without, str(CELLBLOCK), "doctor", "--config", config, "--state-dir", tmp_path / "state"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
         assert done.returncode == (isolation == "required")
         told = done.stdout.partition(section)[2]
         assert "Allow user namespaces" in told or "forbids user namespaces. " in told, done.stdout
@@ -140,7 +140,7 @@ def test_a_deno_that_was_not_traced(tmp_path: Path) -> None:
         config.write_text(json.dumps({"cellblock": {"isolation": isolation}}), encoding="utf-8")
         words = [str(CELLBLOCK), "doctor", "--config", config, "--state-dir", tmp_path / "state"]
         environment = {**os.environ, "PYTHONPATH": str(info.parent)}
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
         assert done.returncode == (isolation == "required"), done.stdout
         told = done.stdout.partition(section)[2]
         assert "deno 2.9.99 needs is not known" in told and "install deno 2.9.8" in told, done.stdout

@@ -73,7 +73,7 @@ def test_three_doctors_that_are_interrupted_leave_an_installation_whole(tmp_path
     wait((cache / "whole").exists, "the end of the installation")
     # Its input has ended: nothing stays.
     asyncio.run(gone([installer], 30))
-    done = subprocess.run(doctor, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(doctor, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
     assert "first: connected" in done.stdout and "second: connected" in done.stdout
     assert "is being installed" not in done.stderr
@@ -89,7 +89,7 @@ def test_a_command_waits_for_an_installation_beyond_its_bounds_and_says_so(
     often = with_constants(
         {f"cellblock.tools.upstream.registry.{name}_SECONDS": 0.1 for name in ("QUIET", "TELL", "POLL")}
     )
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=often)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, env=often)
     assert done.returncode == 0, done.stderr
     assert "not connected" not in done.stderr
     # The pauses double: one that takes minutes fills no screen.
@@ -105,7 +105,7 @@ def test_a_script_waits_for_the_servers_that_it_names(tmp_path: Path, cache: Pat
     script.write_text('import * as first from "@codemode/servers/first"; first;', encoding="utf-8")
     line = [forked_cellblock(), "run", str(script), "--config", str(config)]
     done = subprocess.run(
-        [*line, "--state-dir", str(tmp_path / "state")], capture_output=True, text=True, timeout=60
+        [*line, "--state-dir", str(tmp_path / "state")], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "server first is being installed" in done.stderr

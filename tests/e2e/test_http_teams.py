@@ -24,7 +24,7 @@ async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -
         for mode in ("auto", "legacy"):
             async with running.client(mode) as client:
                 code = {"code": "globalThis.__codemode_result__ = 1;"}
-                result = await within(client.call_tool(TOOL, code), 60)
+                result = await within(client.call_tool(TOOL, code))
                 assert result.structured_content["result"] == 1
 
         refused = await running.ask(headers=MCP_HEADERS)

@@ -10,7 +10,7 @@ from support.cellblock_zygote import forked_cellblock
 
 def keygen(file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(forked_cellblock()), "keygen", str(file)], capture_output=True, text=True, timeout=60
+        [str(forked_cellblock()), "keygen", str(file)], capture_output=True, text=True, timeout=120
     )
 
 

@@ -86,5 +86,5 @@ async def test_a_secret_is_set_used_taken_over_when_it_changes_and_removed(tmp_p
 
 
 async def _said(stream: asyncio.StreamReader, words: str) -> None:
-    while words not in (line := (await within(stream.readline(), 60)).decode()):
+    while words not in (line := (await within(stream.readline())).decode()):
         assert line, f"it has ended without: {words}"

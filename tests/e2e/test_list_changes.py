@@ -41,7 +41,7 @@ class Told:
         self.said[:] = [one for one in self.said if one == "resources"]
 
     async def hears(self, *wanted: str) -> None:
-        await until(lambda: set(wanted) <= set(self.said), f"{wanted}, of which came {self.said}", bound=30)
+        await until(lambda: set(wanted) <= set(self.said), f"{wanted}, of which came {self.said}")
 
     async def describes(self, tool: str) -> bool:
         return tool in await self.description()
@@ -108,7 +108,7 @@ async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncG
 
 
 async def grow(client: Client, name: str) -> None:
-    done = await within(client.call_tool(TOOL, {"code": GROW.replace("NAME", json.dumps(name))}), 60)
+    done = await within(client.call_tool(TOOL, {"code": GROW.replace("NAME", json.dumps(name))}))
     assert not done.is_error
 
 
@@ -160,7 +160,7 @@ async def test_over_http_and_through_connect(tmp_path: Path) -> None:
         await greeted_anew(running)
         began = time.monotonic()
         running.process.terminate()
-        await within(running.process.wait(), 40)
+        await within(running.process.wait())
         assert time.monotonic() - began < 40
         await first.hears("ended")
         await third.hears("ended")

@@ -34,14 +34,14 @@ async def test_each_is_a_principal_of_its_own_until_it_is_revoked(tmp_path: Path
         )
         for mode in ("auto", "legacy"):
             async with ann.client(mode) as client:
-                result = await within(client.call_tool(TOOL, {"code": ECHO}), 60)
+                result = await within(client.call_tool(TOOL, {"code": ECHO}))
                 assert (
                     result.structured_content is not None and result.structured_content["diagnostics"] == []
                 )
             async with bob.client(mode) as client:
-                listed = await within(client.list_tools(), 60)
+                listed = await within(client.list_tools())
                 assert "echo" not in (listed.tools[0].description or "")
-                result = await within(client.call_tool(TOOL, {"code": ECHO}), 60)
+                result = await within(client.call_tool(TOOL, {"code": ECHO}))
                 said = json.dumps(result.structured_content)
                 assert "The tool echo is left out: the policy for this client does not grant it" in said
 

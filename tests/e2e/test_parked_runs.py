@@ -204,7 +204,7 @@ async def test_a_script_from_a_shell_waits_for_a_person_who_is_not_there(tmp_pat
             shown = json.loads(await command(tmp_path, "runs", "show", response["usage"]["runId"], "--json"))
             return shown if shown["state"] == "ended" else None
 
-        shown = await until_found(ended, "its end", bound=60)
+        shown = await until_found(ended, "its end")
         assert (shown["client"], shown["outcome"]) == ("cli", "ok")
 
 

@@ -45,14 +45,14 @@ def calls(folder: Path, name: str) -> int:
 
 
 async def called(asked: Asked, tool: str, **more: Any) -> tuple[str, bool | None]:
-    result = await within(asked.client.call_tool(tool, {"a": 1}, **more), 60)
+    result = await within(asked.client.call_tool(tool, {"a": 1}, **more))
     texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
     return "".join(texts) or json.dumps(result.structured_content), result.is_error
 
 
 async def left(asked: Asked, tool: str) -> tuple[str, str]:
     """Makes a call that asks: the question's name, and the word to come back with."""
-    found = await within(asked.client.session.call_tool(tool, {"a": 1}, allow_input_required=True), 60)
+    found = await within(asked.client.session.call_tool(tool, {"a": 1}, allow_input_required=True))
     assert isinstance(found, types.InputRequiredResult) and found.request_state is not None
     (key,) = found.input_requests or {}
     return key, found.request_state

@@ -16,7 +16,7 @@ from support.cellblock_zygote import forked_cellblock
 from support.entries import ledger, plain_server, write_config
 from support.params import mostly
 
-BOUND_SECONDS = 60
+BOUND_SECONDS = 120
 SCRIPT = """import { echo } from "@codemode/servers/plain";
 const [one, two] = await Promise.all([echo({ a: 1 }), echo({ a: "two", big: 1234567890123456789n })]);
 console.log(new Date().toISOString(), Math.random());

@@ -1,8 +1,12 @@
 """Scripts from a run to cron: kept, reviewed, approved, run, tested, proposed, by the commands that people type."""
 
+import asyncio
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ import pytest
 from support.browser import WHERE_FROM, browser, browser_path
 from support.commands import cellblock
 from support.documents import ROOT
-from support.entries import tracker, write_config
+from support.entries import CELLBLOCK, tracker, write_config
 from support.http_daemon import TOOL, Daemon, daemon
 from support.waits import within
 
@@ -73,6 +77,15 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         ran = json.loads(await said(tmp_path, "run", "--saved", "by_state", *given))
         assert ran["result"]["of"] == "closed" and ran["result"]["total"] > 0
         assert "does not fit" in await said(tmp_path, "run", "--saved", "by_state", "--input", "{}", code=2)
+        # What is not JSON, or no kept script's file, spoils nothing else.
+        assert "no JSON" in await said(
+            tmp_path, "run", "--saved", "by_state", "--input", '{"a": NaN}', code=2
+        )
+        (tmp_path / "kept" / "other.ts").write_text("export const a = 1;\n")
+        tested = await said(tmp_path, "test", code=1)
+        assert tested.startswith("by_state: works\nother: broken\n") and "does not begin with" in tested
+        assert (await listed(tmp_path))["other"]["state"] == "unusable"
+        (tmp_path / "kept" / "other.ts").unlink()
         assert await said(tmp_path, "test") == "by_state: works\n"
         assert f"by_state: {digest}, approved by " in await said(tmp_path, "doctor")
 
@@ -138,8 +151,33 @@ globalThis.__codemode_result__ = { total, since: input.since };
 """
 
 PAGE = (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8")
-CRON = re.search(r"^0 7 \* \* 1  cellblock (.*) > report.json$", PAGE, re.MULTILINE)
-UNIT = re.search(r"^ExecStart=cellblock (.*)$", PAGE, re.MULTILINE)
+CRON = re.search(r"^0 7 \* \* 1  (.*)$", PAGE, re.MULTILINE)
+UNIT = re.search(r"^ExecStart=%h/.local/bin/cellblock (.*)$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
+def test_systemd_understands_the_documented_unit_and_timer(tmp_path: Path) -> None:
+    units = re.findall(r"^# ~/.config/systemd/user/(\S+)\n(.*?)(?=^# |^```)", PAGE, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in units] == ["weekly-report.service", "weekly-report.timer"]
+    for name, text in units:
+        (tmp_path / name).write_text(text.replace("%h/.local/bin/cellblock", str(CELLBLOCK)))
+    # Without a runtime directory of the user it looks at nothing.
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    words = ["systemd-analyze", "verify", "--user", "--man=no", *(str(tmp_path / name) for name, _ in units)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def by_cron(home: Path, line: str) -> int:
+    """Runs a line of a crontab as cron does."""
+    command = home / ".local" / "bin" / "cellblock"
+    command.parent.mkdir(parents=True, exist_ok=True)
+    command.unlink(missing_ok=True)
+    command.symlink_to(CELLBLOCK)
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LOGNAME": "someone"}
+    return subprocess.run(
+        ["/bin/sh", "-c", line], env=environment, cwd=home, timeout=100, check=False
+    ).returncode
 
 
 @pytest.mark.thorough
@@ -162,7 +200,14 @@ async def test_the_documented_lines_of_cron_and_systemd(tmp_path: Path) -> None:
         )
         if not approve:
             assert ran["result"] == {"total": 16, "since": "2026-11-02"}
-            assert json.loads(await said(tmp_path, *shlex.split(CRON[1])))["result"] == ran["result"]
+        # The file of someone's own configuration is where nothing names another.
+        own = tmp_path / ".config" / "cellblock" / "cellblock.json"
+        own.parent.mkdir(parents=True, exist_ok=True)
+        config = (tmp_path / "cellblock.json").read_text()
+        own.write_text(config.replace('"kept"', json.dumps(str(tmp_path / "kept"))))
+        assert await asyncio.to_thread(by_cron, tmp_path, CRON[1]) == code
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert report["result"] == (None if approve else {"total": 16, "since": "2026-11-02"})
     assert ran["diagnostics"][0]["code"] == "RUN_PARKED"
     other = ("test", "weekly_report", "--input", '{"since": "2026-11-09"}')
     assert "nobody can be asked" in await said(tmp_path, *other, code=2)

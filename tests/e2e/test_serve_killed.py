@@ -70,14 +70,14 @@ async def test_nothing_is_left_of_a_daemon_that_is_killed(tmp_path: Path, how: s
             return [*Path(temporary).glob("*/broker-*"), *(state / FOLDER).glob("*.sock")]
 
         try:
-            await until(begun.exists, "the server is asked", bound=60)
-            await until(lambda: len(left()) == 2, "the daemon serves", bound=60)
+            await until(begun.exists, "the server is asked")
+            await until(lambda: len(left()) == 2, "the daemon serves")
             locks = [*state.rglob("install-*.lock")]
             assert bool(locks) is (how == "installed first")
-            await until(lambda: not any(map(is_locked, locks)), "it is installed", bound=60)
+            await until(lambda: not any(map(is_locked, locks)), "it is installed")
             family = descendants(process.pid)
         finally:
             process.kill()
             await within(process.wait())
         await gone(family)
-        await until(lambda: not left(), "nothing is left", bound=60)
+        await until(lambda: not left(), "nothing is left")

@@ -70,7 +70,7 @@ def check(response: Mapping[str, Any], world: Mapping[str, Any], repository: Pat
     head, *commits = written.splitlines()
     assert head == f"At {result['at']}: 3 commits by 1 author(s)"
     listed = subprocess.run(
-        ["git", "log", "--format=%H"], cwd=repository, capture_output=True, text=True, check=True, timeout=30
+        ["git", "log", "--format=%H"], cwd=repository, capture_output=True, text=True, check=True, timeout=120
     )
     assert commits == listed.stdout.split()
     assert datetime.fromisoformat(result["at"]).utcoffset() is not None
@@ -95,7 +95,7 @@ def test_from_the_shell(world: Mapping[str, Any], tmp_path: Path, git_repository
         input=world["code"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     check(json.loads(outcome.stdout), world, git_repository)

@@ -60,7 +60,7 @@ def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path) -> None:
     ]
     faults = [
         *of_echo,
-        f"{file}:10:1: warning: plain has no tool ecko. Did you mean echo?",
+        f"{file}:10:8: warning: plain has no tool ecko. Did you mean echo?",
         f"{file}:15:1: warning: 1 of 1 results of give did not fit the output that is given; the newest: the result is "
         "no JSON text. Correct output, or take it out.",
         f"{folder / 'plane.toml'}:1:1: warning: no server of this configuration has the name plane. "
@@ -72,7 +72,7 @@ def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path) -> None:
     assert [(one["line"], one["column"], one["path"]) for one in problems][:3] == [
         (3, 1, "tools.echo"),
         (2, 1, "tools.echo"),
-        (10, 1, "tools.ecko"),
+        (10, 8, "tools.ecko"),
     ]
     assert cellblock("schemas", "diff", "plain", "echo").splitlines() == [
         "It has not changed.",
@@ -90,7 +90,7 @@ def test_what_an_overlay_says_that_is_not_so_is_told(tmp_path: Path) -> None:
     file.write_text(OVERLAY.replace('{"type": "object"}', '{"type": "string"}'), "utf-8")
     assert "results of echo" not in cellblock("config", "check"), "counted anew for another schema"
     file.write_text("[tools.echo]\n clas = 1\n", "utf-8")
-    assert f"{file}:2:2: error: unknown key 'clas'" in cellblock("config", "check", code=1)
+    assert f"{file}:2:2: error: tools.echo.clas: unknown key" in cellblock("config", "check", code=1)
 
 
 def test_overlay_and_store_from_the_command_line(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_overlay_and_store_from_the_command_line(tmp_path: Path) -> None:
     assert '@example {"id": 7}' in told["declaration"]
 
     file.write_text("[tools.echo]\nclas = 1\n", "utf-8")
-    assert f"{os.fspath(file)}: unknown key 'clas'" in cellblock("types", code=2)
+    assert f"{os.fspath(file)}:2:1: tools.echo.clas: unknown key" in cellblock("types", code=2)
     file.unlink()
     assert cellblock("schemas", "clear", "plain", "echo") == "forgot 1 tool\n"
     assert json.loads(cellblock("schemas", "export", "plain"))["plain"] == {}

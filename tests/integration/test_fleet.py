@@ -65,7 +65,7 @@ def test_a_link_is_cut_mended_slowed_and_delayed(network: Loopback, tmp_path: Pa
             link.settimeout(0.3)
             with pytest.raises(TimeoutError):
                 link.recv(1)
-            link.settimeout(60)
+            link.settimeout(120)
             network.cut(echo.place, is_cut=False)
             assert link.recv(5) == b"waits"
             network.delay(echo.place, 0.2)

@@ -105,7 +105,7 @@ globalThis.__codemode_result__ = await give({{ n: 1 }});
         host_of(broker).kill()
         waits = await within(run, 60)
         assert waits.parked and waits.usage.run_id is not None, waits
-        ended = await within(broker.resume(waits.usage.run_id, "accepted"), 60)
+        ended = await within(broker.resume(waits.usage.run_id, "accepted"))
     assert ended.ok, ended
     for response in (waits, ended):
         (told,) = (entry for entry in response.diagnostics if entry.code == "RUN_RESUMED")
@@ -264,7 +264,7 @@ globalThis.__codemode_result__ = [text.length, await give({{ n: 2 }})];
     await asyncio.wait([run])
     async with Broker(made_of(tmp_path, left)) as other:
         (head,) = await other.keeper.recent()
-        response = await within(other.parked_runs.outcome(head["id"]), 60)
+        response = await within(other.parked_runs.outcome(head["id"]))
     assert response is not None and response.ok, response
     assert response.result == [200_000, {"n": 2}]
     assert [calls_of(tmp_path, tool) for tool in ("flood", "hold", "give")] == [1, 2, 1]
@@ -278,7 +278,7 @@ async def test_a_run_of_which_nothing_could_be_written_goes_on_as_any_other(
 
     monkeypatch.setattr(JournalStore, "write", fails)
     code = f"{PLAIN}globalThis.__codemode_result__ = await give({{ n: 2 }});"
-    assert (await within(broker.run(code, durable=True), 60)).result == {"n": 2}
+    assert (await within(broker.run(code, durable=True))).result == {"n": 2}
     assert calls_of(tmp_path, "give") == 1
 
 
@@ -353,7 +353,7 @@ globalThis.__codemode_result__ = [first, second, third];
     async with Broker(made_of(tmp_path)) as broker:
         await until(lambda: len(given()) == 3, "it goes on")
         (head,) = await broker.keeper.recent()
-        response = await within(broker.parked_runs.outcome(head["id"]), 60)
+        response = await within(broker.parked_runs.outcome(head["id"]))
     assert response is not None and response.ok, response
     assert [one["n"] for one in given()] == [1, 2, 3]
     assert [one["n"] for one in response.result] == [1, 2, 3]

@@ -20,7 +20,7 @@ from support.responses import succeeded
 from support.waits import until, within
 
 UNIT = ROOT / "deploy" / "systemd" / "cellblock-host@.service"
-START_BOUND = 60.0
+START_BOUND = 120.0
 
 
 def command(name: str, variables: dict[str, str]) -> list[str]:

@@ -5,6 +5,7 @@ import asyncio
 import copy
 import dataclasses
 import json
+import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from cellblock import Broker
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.demo.show import capacity, finish_date
-from cellblock.app.cli.script_tests import Result, against, replayed, type_checked
+from cellblock.app.cli.script_tests import against, replayed, type_checked, worst
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.settings import Settings
@@ -61,15 +62,18 @@ def test_there_are_ten() -> None:
     assert len(SCRIPTS) >= 10
 
 
-def changed(catalog: Catalog, name: str, change: Callable[[Any, Any], object]) -> Catalog:
-    """A catalog in which one tool has other schemas."""
+Change = Callable[[Any, Any], object]
+
+
+def changed(catalog: Catalog, name: str, change: Change, **more: Any) -> Catalog:
+    """A catalog in which one tool has other schemas, and other fields of its entry."""
     server_id, _, tool_name = name.partition(".")
     server = catalog.servers[server_id]
     tools = list(server.tools)
     at = next(number for number, tool in enumerate(tools) if tool.tool_name == tool_name)
     taken, out = copy.deepcopy(tools[at].input_schema), copy.deepcopy(tools[at].output_schema)
     change(taken, out)
-    tools[at] = dataclasses.replace(tools[at], input_schema=taken, output_schema=out)
+    tools[at] = dataclasses.replace(tools[at], **{"input_schema": taken, "output_schema": out, **more})
     made = dataclasses.replace(server, tools=tuple(tools), by_export={one.export_name: one for one in tools})
     return dataclasses.replace(catalog, servers={**catalog.servers, server_id: made})
 
@@ -108,10 +112,8 @@ def requires_more(taken: Any, _out: Any) -> None:
     taken.setdefault("required", []).append("zz_new")
 
 
-def mutations(
-    script: KeptScript, trial: Trial, name: str
-) -> Iterator[tuple[str, Callable[[Any, Any], object]]]:
-    """A change of each row of the table that the script's own calls can show."""
+def mutations(script: KeptScript, trial: Trial, name: str) -> Iterator[tuple[str, Change]]:
+    """Changes of each row of the table that break the script, which its own calls can show."""
     calls = [one for one in trial.recording.calls if one.name == name and one.ok]
     if not calls:
         return
@@ -129,36 +131,70 @@ def mutations(
     answers = json.dumps([named(json.loads(one.answer), words) for one in calls])
     for field in sorted(words):
         if f'"{field}":' in answers and list(declarations(schema, field)):
+            other = "string" if f'"{field}": true' in answers or f'"{field}": false' in answers else "boolean"
             yield (
                 f"{field} is gone",
                 lambda _, out, f=field: [one.pop(f) for one in list(declarations(out, f))],
             )
             yield (
                 f"{field} is retyped",
-                lambda _, out, f=field: [
-                    one.update({f: {"const": {"zz": 1}}}) for one in declarations(out, f)
+                lambda _, out, f=field, o=other: [
+                    one.update({f: {"type": o}}) for one in declarations(out, f)
                 ],
             )
 
 
-def harmless(taken: Any, out: Any) -> None:
-    taken["description"] = "Other words."
-    taken.setdefault("properties", {})["zz_optional"] = {"type": "string", "description": "x"}
-    if is_object(out):
-        out["title"] = "Other"
-        for one in declarations(out, "title"):
-            one["zz_more"] = {"type": "integer"}
+def nothing(_taken: Any, _out: Any) -> None:
+    """Changes nothing."""
 
 
-def held(script: KeptScript, trial: Trial, catalog: Catalog) -> Result:
-    result = Result(script.name)
-    against(script, trial, catalog, result)
-    return result
+def of_outputs(change: Callable[[dict[str, Any]], object]) -> Change:
+    """A change of each object in an output."""
+    return lambda _, out: [change(one) for one in list(objects(out))]
+
+
+def objects(schema: Any) -> Iterator[dict[str, Any]]:
+    if is_object(schema):
+        if is_object(schema.get("properties")):
+            yield schema
+        for one in schema.values():
+            yield from objects(one)
+    elif is_array(schema):
+        for one in schema:
+            yield from objects(one)
+
+
+def more_required(schema: dict[str, Any]) -> None:
+    schema["properties"]["zz_must"] = {"type": "string"}
+    schema.setdefault("required", []).append("zz_must")
+
+
+HARMLESS: list[Change] = [
+    lambda taken, _: taken.update(description="Other words.", title="Other", examples=[{}]),
+    lambda taken, _: [one.update(description="zz") for one in taken.get("properties", {}).values()],
+    lambda taken, _: taken.setdefault("properties", {}).update(zz_optional={"type": "string"}),
+    lambda taken, _: taken.update(properties=dict(reversed(taken.get("properties", {}).items()))),
+    lambda taken, _: taken.update(additionalProperties=True),
+    of_outputs(lambda one: one.update(title="Other", description="Other words.")),
+    of_outputs(lambda one: one["properties"].update(zz_more={"type": "integer"})),
+    of_outputs(more_required),
+    of_outputs(lambda one: one.update(properties=dict(reversed(one["properties"].items())))),
+    of_outputs(lambda one: one.update(additionalProperties=False)),
+]
+
+
+def some_harmless(chance: random.Random) -> Change:
+    chosen = chance.sample(HARMLESS, chance.randint(1, len(HARMLESS)))
+    return lambda taken, out: [change(taken, out) for change in chosen]
+
+
+def held(script: KeptScript, trial: Trial, catalog: Catalog) -> str:
+    return worst(against(script, trial, catalog))
 
 
 async def kept(broker: Broker, code: str, name: str) -> tuple[Library, Settings, KeptScript, Trial]:
     journal = Journal()
-    response = await within(broker.run_request({"code": code}, journal=journal), 60)
+    response = await within(broker.run_request({"code": code}, journal=journal))
     assert response.ok, response.as_json()
     library = library_of(broker.settings, broker.store)
     script = await asyncio.to_thread(
@@ -172,17 +208,40 @@ async def kept(broker: Broker, code: str, name: str) -> tuple[Library, Settings,
 @pytest.mark.parametrize("number", mostly([0, 6], range(len(SCRIPTS))))
 async def test_a_script_of_the_cookbook(broker: Broker, checker: TypeChecker, number: int) -> None:
     _, given, script, trial = await kept(broker, SCRIPTS[number], f"cookbook_{number}")
-    catalog = broker.catalog
+    catalog, chance = broker.catalog, random.Random(number)
     assert await replayed(script, trial, given) == []
-    assert held(script, trial, catalog).findings == []
+    assert [*against(script, trial, catalog)] == []
     assert await type_checked(script, trial, catalog, checker) == []
     for name in script.header.tools:
-        assert held(script, trial, without(catalog, name)).verdict == "broken"
+        assert held(script, trial, without(catalog, name)) == "broken"
         for what, change in mutations(script, trial, name):
-            mutated = changed(catalog, name, change)
-            found = held(script, trial, mutated).findings
-            assert found, f"{name}: {what}"
-        assert held(script, trial, changed(catalog, name, harmless)).findings == []
+            assert held(script, trial, changed(catalog, name, change)) == "broken", f"{name}: {what}"
+        if trial.tools[name][1] is not None:
+            undeclared = changed(catalog, name, nothing, output_schema=None)
+            assert held(script, trial, undeclared) == "changed"
+        told = [*against(script, trial, changed(catalog, name, nothing, description="Other words."))]
+        assert [(one.verdict, one.place) for one in told] == [("works", name)]
+        # Over all scripts and their tools, more than 200 of them.
+        for _ in range(20):
+            assert held(script, trial, changed(catalog, name, some_harmless(chance))) == "works", name
+
+
+async def test_a_new_type_error_is_found_where_no_recorded_value_shows_it(
+    broker: Broker, checker: TypeChecker
+) -> None:
+    code = """import { list_issues } from "@codemode/servers/tracker";
+    const { issues } = await list_issues({ status: "open", label: "bug" });
+    globalThis.__codemode_result__ = issues.filter((one) => one.id < 0).map((one) => one.title);"""
+    _, _, script, trial = await kept(broker, code, "typed")
+
+    def renames(schema: dict[str, Any]) -> None:
+        text = json.dumps(schema).replace('"title": {', '"heading": {').replace('"title",', '"heading",')
+        schema.update(json.loads(text))
+
+    renamed = changed(broker.catalog, "tracker.list_issues", of_outputs(renames))
+    (found,) = await type_checked(script, trial, renamed, checker)
+    assert (found.verdict, found.place.startswith("typed.ts:")) == ("changed", True)
+    assert "title" in found.what
 
 
 async def test_only_a_run_that_is_kept_can_be_saved(broker: Broker) -> None:

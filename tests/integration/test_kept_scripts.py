@@ -103,6 +103,7 @@ SCRIPTS = [
     kept("waits", "await new Promise((done) => setTimeout(done, 60000));"),
     kept("holds", HOLDS, ("local.meet",)),
     kept("talks", 'for (let n = 0; n < 400; n++) console.log("c".repeat(100));'),
+    kept("nests", CALL, ("scripts.weekly_report",)),
     *(kept(f"outside_{number}", code) for number, code in enumerate(OUTSIDE)),
 ]
 
@@ -184,6 +185,12 @@ async def test_tools_outside_its_list_are_refused(broker: Broker, number: int) -
     for since in ("close", "local", "x"):
         code = CALL.replace("weekly_report", f"outside_{number}").replace("2026-11-02", since)
         assert f"outside_{number}" in failure(await broker.run(code)).message
+    assert CALLS == []
+
+
+async def test_a_kept_script_calls_no_other_whatever_its_header_says(broker: Broker) -> None:
+    error = failure(await broker.run(CALL.replace("weekly_report", "nests")))
+    assert "weekly_report" in error.message and "can call no other" in error.message
     assert CALLS == []
 
 
@@ -285,6 +292,12 @@ async def test_the_sum_of_memory_is_its_callers_cap(
     assert "maxMemoryBytes" in failure(await tried(broker, before, child, during)).message
 
 
+async def test_a_caller_with_too_little_left_is_told_so(broker: Broker) -> None:
+    error = failure(await broker.run(CALL, limits={"maxMemoryBytes": 12 * MIB}))
+    assert "its caller has too little left: limits.maxMemoryBytes" in error.message
+    assert CALLS == []
+
+
 async def test_lent_memory_comes_back(broker: Broker) -> None:
     code = f"""import {{ weekly_report }} from "@codemode/scripts";
     {HOLD}for (let n = 0; n < 3; n++) await weekly_report({{ since: "x" }});
@@ -328,7 +341,7 @@ async def test_a_recording_with_a_child_replays_without_it(broker: Broker) -> No
 
 async def test_only_what_is_approved_runs(broker: Broker) -> None:
     library(broker).approvals.remove("weekly_report")
-    assert "not approved any more" in failure(await broker.run(CALL)).message
+    assert "No version of weekly_report is approved" in failure(await broker.run(CALL)).message
     catalog = lambda: broker.catalog.servers["scripts"].by_export  # noqa: E731
     await until(lambda: "weekly_report" not in catalog(), "it is not offered any more")
     assert "weekly_report" in failure(await broker.run(CALL)).message

@@ -19,7 +19,7 @@ WHOAMI = 'import { whoami } from "@codemode/servers/notes"; export default await
 
 async def ran(made: Site, token: str, code: str = WHOAMI) -> dict[str, Any]:
     async with replace(made.daemon, token=token).client() as client:
-        result = await within(client.call_tool(TOOL, {"code": code}), 60)
+        result = await within(client.call_tool(TOOL, {"code": code}))
     assert result.structured_content is not None
     return result.structured_content
 
@@ -72,10 +72,10 @@ async def test_a_client_that_can_leads_its_user_to_the_page_and_the_call_waits_f
 
         for mode in ("legacy", "auto"):
             headers = {"Authorization": f"Bearer {eve}"}
-            http = httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False, verify=False)
+            http = httpx2.AsyncClient(headers=headers, timeout=120, trust_env=False, verify=False)
             transport = streamable_http_client(made.daemon.url, http_client=http)
             async with http, Client(transport, mode=mode, elicitation_callback=opens) as client:
-                run = await within(client.call_tool(TOOL, {"code": WHOAMI, "durable": True}), 60)
+                run = await within(client.call_tool(TOOL, {"code": WHOAMI, "durable": True}))
             assert run.structured_content is not None
             assert run.structured_content["result"] == "ada", (
                 mode,

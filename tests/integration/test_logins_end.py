@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ console.log("now");
 export default await slow({ ms: 60000 }).catch((error) => error.message);
 """
 
-EACH = {"pins": "off", "policy": {"clients": {"team:alice": {}, "team:bob": {}}}}
+EACH: dict[str, Any] = {"pins": "off", "policy": {"clients": {"team:alice": {}, "team:bob": {}}}}
 
 
 async def of_team(folder: Path, place: World) -> None:
@@ -80,8 +81,8 @@ async def test_logins_of_an_earlier_release_and_of_a_server_that_is_gone_are_lis
         await place.log_in()
         (file,) = (place.state / "auth").glob("notes-*.json")
         kept = json.loads(file.read_text())
-        del kept["record"]["server"]
-        file.write_text(json.dumps(kept))
+        del kept["server"]
+        file.write_text(json.dumps({"version": 1, "record": kept}))
         (found,) = json.loads((await place.run("auth", "list", "--json")).out)
         assert (found["server"], found["principal"], found["state"]) == ("notes", "", "logged in")
         url, place.url = place.url, "http://127.0.0.1:1/mcp"

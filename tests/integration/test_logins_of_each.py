@@ -87,7 +87,7 @@ async def test_a_kept_script_calls_with_the_login_of_its_caller(tmp_path: Path) 
     async with team(tmp_path, "team:alice", "team:bob") as (_, broker):
         header = Header(description="Says who calls.", tools={"notes.whoami": ""})
         library_of(broker.settings, broker.store).approvals.approve(format_script("who", header, WHOAMI))
-        await until(lambda: "scripts" in broker.catalog.servers, "what was approved is seen", bound=60)
+        await until(lambda: "scripts" in broker.catalog.servers, "what was approved is seen")
         call = 'import { who } from "@codemode/scripts"; export default await who({});'
         for one in ("team:alice", "team:bob"):
             assert succeeded(await within(broker.run(call, client=one))) == PEOPLE[one]
@@ -218,7 +218,7 @@ CAUGHT = """
 async def test_a_parked_run_goes_on_with_its_own_persons_login_and_with_no_other(tmp_path: Path) -> None:
     async with team(tmp_path, "team:alice", login="each-public-tools") as (place, broker):
         await within(broker.run(WHOAMI, client="team:alice"))
-        response = await within(broker.run(CAUGHT, client="team:eve", durable=True), 60)
+        response = await within(broker.run(CAUGHT, client="team:eve", durable=True))
         assert response.parked and response.usage.run_id is not None, response
         run_id = response.usage.run_id
         # Somebody else's login is none of hers.

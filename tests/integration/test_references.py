@@ -36,7 +36,7 @@ async def test_a_server_that_quotes_it_is_not_heard(tmp_path: Path, monkeypatch:
     settings = load_settings(config)
     assert settings.servers["leaky"].args[2:] == ["--where=canary-by-variable-1", "${left} canary-by-file-2"]
     async with ready(settings) as broker:
-        response = await within(broker.run(CODE), 60)
+        response = await within(broker.run(CODE))
         log = tmp_path / "s" / "logs" / "upstream-leaky.log"
         await until(lambda: log.exists() and "leak:" in log.read_text(), "the server's stderr")
     said = json.dumps(response.as_json()) + log.read_text()

@@ -64,13 +64,13 @@ async def test_one_trace_from_the_client_to_the_server(
     async with daemon(tmp_path, traces=traces) as served:
         async with served.client(mode) as client:
             meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
-            await within(client.call_tool(TOOL, {"code": CODE}, meta=meta), 60)
+            await within(client.call_tool(TOOL, {"code": CODE}, meta=meta))
             # What is no trace context is passed over.
             wrong: Any = {"traceparent": "nonsense"}
-            await within(client.call_tool(TOOL, {"code": "1"}, meta=wrong), 60)
+            await within(client.call_tool(TOOL, {"code": "1"}, meta=wrong))
         # Stopping exports what waits.
         served.process.terminate()
-        await within(served.process.wait(), 60)
+        await within(served.process.wait())
         await until(lambda: len(collector.spans) >= 4, "four spans")
     spans = {span.name: span for span in collector.spans if span.trace_id.hex() == TRACE}
     assert set(spans) == {"cellblock.run", "tools/call echo", "tools/call fail"}
@@ -100,7 +100,7 @@ async def test_a_collector_that_is_gone_harms_no_run(tmp_path: Path) -> None:
             )
             assert result.structured_content["result"] == 1
         served.process.terminate()
-        assert await within(served.process.wait(), 60) == 0
+        assert await within(served.process.wait()) == 0
 
 
 async def test_without_an_endpoint_the_clients_context_goes_upstream_with_no_span_of_ours(
@@ -108,7 +108,7 @@ async def test_without_an_endpoint_the_clients_context_goes_upstream_with_no_spa
 ) -> None:
     async with daemon(tmp_path) as served, served.client() as client:
         meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
-        await within(client.call_tool(TOOL, {"code": CODE}, meta=meta), 60)
+        await within(client.call_tool(TOOL, {"code": CODE}, meta=meta))
     events = ledger(served.ledger)
     assert "call" in {event["event"] for event in events}
     assert {event["traceparent"] for event in events if event["event"] == "trace"} <= {

@@ -78,7 +78,7 @@ async def dashboard(served: Daemon, images: Path) -> None:
         *("--state-dir", str(served.folder / "s")),
         stdout=PIPE,
     )
-    url, _ = await within(process.communicate(), 60)
+    url, _ = await within(process.communicate())
     async with browser() as chromium:
         context = await chromium.new_context(
             viewport={"width": 1440, "height": 1000}, reduced_motion="reduce", color_scheme="light"

@@ -83,7 +83,7 @@ async def test_no_secret_is_in_a_command_line(tmp_path: Path) -> None:
             config, state = ("--config", tmp_path / "cellblock.json"), ("--state-dir", tmp_path / "s")
             there = ("--url", served.url, *state)
             async with in_terminal(str(CELLBLOCK), "dashboard", *map(str, there), env=env) as terminal:
-                assert await within(terminal.process.wait(), 60) == 0, terminal.text
+                assert await within(terminal.process.wait()) == 0, terminal.text
             code = re.search(r"code=([\w-]+)", terminal.text)
             assert code is not None, terminal.text
             secrets.append(code[1])

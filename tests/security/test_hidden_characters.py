@@ -64,7 +64,7 @@ async def read_by_models(served: Daemon, extended: bool) -> dict[str, str]:
     seen: dict[str, str] = {}
 
     async def ask(client: Client, tool: str, arguments: dict[str, Any], name: str) -> None:
-        seen[name] = (await within(client.call_tool(tool, arguments), 60)).model_dump_json()
+        seen[name] = (await within(client.call_tool(tool, arguments))).model_dump_json()
 
     async with served.client() as client:
         seen["instructions"] = f"{client.server_info} {client.instructions}"
@@ -129,7 +129,7 @@ async def test_nothing_hidden_is_shown(tmp_path: Path, profile: str) -> None:
                 ("runs", "list"),
             ):
                 async with in_terminal(str(forked_cellblock()), *words, *there) as terminal:
-                    await within(terminal.process.wait(), 60)
+                    await within(terminal.process.wait())
                 seen[f"cellblock {words[0]}, on a terminal"] = terminal.text
                 assert len(terminal.text) > 20, words
             seen["cellblock status, in a pipe"] = (await cellblock("status", *there)).out

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ SERVERS = Path(__file__).parents[1] / "servers"
 CELLBLOCK = CONSOLE_SCRIPT
 """Starts as a user's does, which takes most of a second of CPU: see `cellblock_zygote` for when it is needed."""
 
-LIST_WAIT_MS = 10_000
+LIST_WAIT_MS = 60_000
 
 WARM = 1
 """Workers that brokers keep warm in tests of those. All others keep none: a boot takes a core for some 50 ms, and what
@@ -50,12 +50,13 @@ def sdk_server(*args: object) -> Entry:
 
 
 @contextmanager
-def http_server(*options: str) -> Iterator[str]:
+def http_server(*options: str) -> Generator[str]:
     """The URL of an `sdk_server.py` over streamable HTTP; killed at the end."""
     command = forked_server("sdk_server.py", "http", *options)
     environment = {"PATH": os.environ["PATH"]}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
+            assert process.stdout is not None
             port = process.stdout.readline().split()[1]
             yield f"http://127.0.0.1:{port}/mcp"
         finally:

@@ -17,7 +17,7 @@ WAITING = {"auth": {"keyring": "off"}}
 async def parked(served: Daemon, code: str) -> str:
     """Runs a script whose calls wait to be allowed, and returns the run's id."""
     async with served.client() as client:
-        result: Any = await within(client.call_tool(TOOL, {"code": code, "plan": True, "durable": True}), 60)
+        result: Any = await within(client.call_tool(TOOL, {"code": code, "plan": True, "durable": True}))
     response = result.structured_content
     assert [entry["code"] for entry in response["diagnostics"]] == ["RUN_PARKED"], response
     return response["usage"]["runId"]

@@ -20,7 +20,7 @@ import pytest
 from cellblock.fleet.postgresql import PostgresServer
 from support.http_server import free_port
 
-BOUND_SECONDS = 60.0
+BOUND_SECONDS = 120.0
 """Longest wait for a start or an end, which takes half a second on a quiet machine."""
 
 POLL_SECONDS = 0.05

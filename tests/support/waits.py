@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from cellblock import Broker
 
-WAIT_BOUND_SECONDS = 60.0
+WAIT_BOUND_SECONDS = 120.0
 """Longest wait for something that takes well under a second on a quiet machine."""
 
 PAUSE_SECONDS = 0.025

@@ -2,7 +2,7 @@
 
 It has a process of its own, the grants of its caller narrowed by its own, and its caller's principal. Its calls, its
 CPU time and its console count for the caller, whose clock runs on meanwhile. A run has one child at a time, and a child
-has none: its own list of tools names no script.
+has none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from cellblock.base import payload
-from cellblock.base.errors import CellblockError, Certainty, Overloaded, ToolCallError, ToolNotFound
+from cellblock.base.errors import CellblockError, Certainty, InvalidRequest, Overloaded, ToolCallError
 from cellblock.base.raw_json import RawJson
 from cellblock.run.calls import IN_FLIGHT, OuterCall
 from cellblock.run.flows.labels import NOTHING
@@ -34,14 +34,14 @@ class Children:
 
     Args:
         run: Runs a request for a caller, as a child where it has an `outer` call; `Executor.run` does.
-        find: Gives the approved version of a script for an input, None without one; blocks, and raises CellblockError.
+        find: Gives the approved version of a script for an input; blocks, and raises CellblockError.
         capacity: Gives the places of the pool.
     """
 
     def __init__(
         self,
         run: Callable[..., Awaitable[RunResponse]],
-        find: Callable[[str, Mapping[str, Any]], Callee | None],
+        find: Callable[[str, Mapping[str, Any]], Callee],
         capacity: Callable[[], int],
     ) -> None:
         self._run, self._find, self._capacity = run, find, capacity
@@ -50,20 +50,10 @@ class Children:
         """Calls a script, as a tool is called: gives its result as JSON. Raises ScriptError."""
         name, caller = tool.tool_name, origin.caller
         try:
-            found = await asyncio.to_thread(self._find, name, arguments)
+            code, grants, output = await asyncio.to_thread(self._find, name, arguments)
         except CellblockError as error:
             raise _refusal(name, error.message, error.hint) from None
-        if found is None:
-            raise ToolNotFound(
-                f"The kept script {name} is not approved any more.", hint="Ask the user, or do without it."
-            )
-        code, grants, output = found
-        request = {
-            "code": code,
-            "grants": grants,
-            "typecheck": "off",
-            "reuse": False,
-        }
+        request = {"code": code, "grants": grants, "typecheck": "off", "reuse": False}
         if isinstance(caller, OuterCall):
             assert caller.calls.lender is not None
             async with caller.calls.lender.turn:
@@ -78,6 +68,10 @@ class Children:
     async def _within(
         self, name: str, request: dict[str, Any], outer: OuterCall, lender: Lender
     ) -> RunResponse:
+        if outer.calls.context.outer is not None:
+            raise _refusal(
+                name, "a kept script that another script calls can call no other", "Call both yourself."
+            )
         if self._capacity() < 2:
             raise _refusal(name, "the pool has one place, which its caller has", "Raise pool.capacity to 2.")
         calls, context = outer.calls, outer.calls.context
@@ -87,10 +81,6 @@ class Children:
             lent = await lender.lend()
             cpu_ms, log_bytes = min(lent.cpu_ms, limits.max_cpu_ms), min(lent.log_bytes, limits.max_log_bytes)
             left_ms = int((calls.clock.left - HOST_GRACE_SECONDS) * 1000)
-            if not (cpu_ms and lent.memory_bytes and left_ms > 0):
-                raise _refusal(
-                    name, "its caller has used up its time, or its memory", "Call fewer scripts in one run."
-                )
             # All of it, until the response says otherwise.
             used = cpu_ms, log_bytes
             request["limits"] = {
@@ -106,6 +96,10 @@ class Children:
             response = await self._run(request, caller, outer=outer, label=flow.label if flow else NOTHING)
             logged = sum(len(entry.message.encode("utf-8", "replace")) for entry in response.logs)
             used = min(cpu_ms, response.usage.cpu_ms), min(log_bytes, logged)
+        except InvalidRequest as error:
+            used = 0, 0
+            why = f"its caller has too little left: {error.message}"
+            raise _refusal(name, why, "Call fewer scripts in one run, or raise its limits.") from None
         finally:
             lender.repay(*used)
             context.account.add_cpu(used[0])

@@ -15,14 +15,13 @@ from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.imports import Imports
 from cellblock.script.lines import SCRIPT_NAME
 from cellblock.script.source import Script, prepare
-from cellblock.tools.catalog.model import Catalog, Withheld
+from cellblock.tools.catalog.model import SCRIPTS, Catalog, Withheld
 from cellblock.tools.catalog.modules import (
     DISCOVERY_EXPORTS,
     DISCOVERY_SPECIFIER,
     ERROR_CLASSES,
     ERRORS_SPECIFIER,
     IMPORT_SPECIFIER,
-    SCRIPTS_SPECIFIER,
     SERVERS_PREFIX,
     ModuleUrls,
     data_url,
@@ -102,7 +101,7 @@ def make_plan(
             wanted |= {SERVERS_PREFIX + server_id for server_id in known}
         wanted |= {
             *fixed_modules(),
-            *((SCRIPTS_SPECIFIER,) if server_of(catalog, SCRIPTS_SPECIFIER) else ()),
+            *((SCRIPTS,) if server_of(catalog, SCRIPTS) else ()),
         } - {IMPORT_SPECIFIER}
     for specifier in sorted(wanted):
         url = url_of(specifier)
@@ -154,7 +153,7 @@ def recorded_plan(journal: RunJournal, code: str, imports: Imports, name: str = 
 
 def calls_scripts(script: Script, catalog: Catalog) -> bool:
     """Says whether a script may call kept ones."""
-    scripts = server_of(catalog, SCRIPTS_SPECIFIER)
+    scripts = server_of(catalog, SCRIPTS)
     return scripts is not None and (
         script.computed or any(server_of(catalog, name) is scripts for name in script.specifiers)
     )
@@ -190,7 +189,7 @@ def imported_withheld(script: Script, catalog: Catalog) -> dict[str, Withheld]:
 def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
     """Says why a specifier cannot be imported, as the body of an error."""
     named = shorten(specifier)
-    if specifier == SCRIPTS_SPECIFIER:
+    if specifier == SCRIPTS:
         return {
             "errorClass": "CodemodeError",
             "message": f"Cannot import {named!r}: no kept script is approved that this run may call.",

@@ -10,7 +10,7 @@ CHUNK_BYTES = 65536
 HELD_CHUNKS = 64
 """On their way, of one direction of a connection that is delayed; more wait in the kernel."""
 
-BOUND_SECONDS = 30.0
+BOUND_SECONDS = 120.0
 """For what the thread of relays is asked to do, which takes milliseconds."""
 
 Target = tuple[str, int]

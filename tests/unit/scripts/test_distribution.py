@@ -12,7 +12,6 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -49,29 +48,35 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def metadata(wheel: Path) -> Message:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return email.message_from_bytes(archive.read(name))
+def metadata(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Those that the wheel gets, made without it."""
+    folder = tmp_path_factory.mktemp("metadata")
+    make = (
+        "import sys; from hatchling.build import prepare_metadata_for_build_wheel as make; make(sys.argv[1])"
+    )
+    subprocess.run([sys.executable, "-c", make, str(folder)], cwd=ROOT, check=True, capture_output=True)
+    (file,) = folder.glob("*.dist-info/METADATA")
+    return file.read_bytes()
 
 
 @pytest.mark.thorough
 @pytest.mark.slow
-def test_the_source_archive_becomes_a_pure_wheel_with_the_bundle_of_the_checkout(wheel: Path) -> None:
+def test_the_source_archive_becomes_a_pure_wheel_with_the_bundle_of_the_checkout(
+    wheel: Path, metadata: bytes
+) -> None:
     assert wheel.name == f"cellblock-{PROJECT['version']}-py3-none-any.whl"
     bundle = ROOT / "worker_runtime" / "cellblock_worker" / "_bundle"
     with zipfile.ZipFile(wheel) as archive:
         for file in bundle.iterdir():
             assert archive.read(f"cellblock_worker/_bundle/{file.name}") == file.read_bytes()
+        assert archive.read(f"cellblock-{PROJECT['version']}.dist-info/METADATA") == metadata
         # Type checkers read the annotations of packages with it alone.
         assert {"cellblock/py.typed", "cellblock_worker/py.typed"} <= set(archive.namelist())
 
 
 @pytest.mark.slow
-def test_the_long_description_links_to_files_of_the_version(metadata: Message) -> None:
-    payload = metadata.get_payload(decode=True)
-    assert isinstance(payload, bytes)
-    text = payload.decode()
+def test_the_long_description_links_to_files_of_the_version(metadata: bytes) -> None:
+    text = metadata.decode().partition("\n\n")[2]
     links = re.findall(r"\]\(([^)\s]+)", text)
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     ours = [link.removeprefix(REPOSITORY) for link in links if link.startswith(REPOSITORY)]
@@ -85,10 +90,11 @@ def test_the_long_description_links_to_files_of_the_version(metadata: Message) -
 
 
 @pytest.mark.slow
-def test_the_metadata_say_what_an_index_shows(metadata: Message) -> None:
-    assert metadata["License-Expression"] == "MIT"
-    assert metadata["Author"] == "The Cellblock authors"
-    assert {url.partition(",")[0] for url in metadata.get_all("Project-URL", [])} == set(PROJECT["urls"])
+def test_the_metadata_say_what_an_index_shows(metadata: bytes) -> None:
+    shown = email.message_from_bytes(metadata)
+    assert shown["License-Expression"] == "MIT"
+    assert shown["Author"] == "The Cellblock authors"
+    assert {url.partition(",")[0] for url in shown.get_all("Project-URL", [])} == set(PROJECT["urls"])
     assert all(url.startswith(REPOSITORY) for url in PROJECT["urls"].values())
 
 

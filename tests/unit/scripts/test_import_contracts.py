@@ -21,7 +21,7 @@ FORBIDDEN = {
         "cellblock_worker.host",
     ),
 }
-LINT_BOUND_SECONDS = 100
+LINT_BOUND_SECONDS = 120
 
 
 def test_each_contract_is_broken_by_one_import_that_it_forbids(tmp_path: Path) -> None:

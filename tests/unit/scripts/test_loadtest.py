@@ -1,7 +1,6 @@
 """Load tests."""
 
 import asyncio
-import subprocess
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -19,26 +18,15 @@ ROOT = Path(__file__).resolve().parents[3]
 NEWER = ROOT / "docs/benchmarks/load-2026-11-27.json"
 
 
-def loadtest(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", str(ROOT / "scripts/loadtest"), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-@pytest.mark.slow
-def test_an_earlier_result_is_shown() -> None:
-    done = loadtest("--result", NEWER)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("# Load test") and "## Targets" in done.stdout
+def test_an_earlier_result_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load.main(["--result", str(NEWER)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("# Load test") and "## Targets" in shown
 
 
 def test_a_file_that_is_no_result_is_refused_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process: four more starts would show nothing else."""
     other = tmp_path / "other.json"
     other.write_text("[]")
     for file, said in (
@@ -131,11 +119,11 @@ def test_a_way_has_rested_before_the_next_ones_turn() -> None:
 
 
 async def test_the_brokers_cpu_is_without_what_the_harness_takes_itself() -> None:
-    """The load's answers are made to cost the harness ten milliseconds each."""
+    """The load's answers are made to cost the harness 100 milliseconds each."""
 
     class Answer:
         def as_json(self) -> dict[str, Any]:
-            until = time.thread_time() + 0.01
+            until = time.thread_time() + 0.1
             while time.thread_time() < until:
                 pass
             return {"result": TRIVIAL.gives, "diagnostics": [], "usage": {"cpuMs": 1}}
@@ -150,7 +138,7 @@ async def test_the_brokers_cpu_is_without_what_the_harness_takes_itself() -> Non
     front = fronts.Embedded(cast("Any", Daemon()))
     row = await sweep.turn(front, sweep.WARM, 0.06, lambda _: None)
     assert row["latency"]["count"] > 0 and row["cpu_ms"]["worker"] == 1
-    assert row["cpu_ms"]["broker"] < 10
+    assert row["cpu_ms"]["broker"] < 100
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def strings(file: Path) -> set[str]:
     loggers = {
         id(argument)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("getLogger")
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "getLogger"
         for argument in node.args
     }
     return {

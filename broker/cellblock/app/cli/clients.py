@@ -116,9 +116,8 @@ def install(parsed: argparse.Namespace) -> int:
     report: list[dict[str, Any]] = []
     for step in steps:
         if step.file.changed and not parsed.uninstall:
-            seal(
-                _record_of(step.file), json.dumps([_before_us(step.file, step.key), step.file.text]).encode()
-            )
+            record = [_before_us(step.file, step.key), step.file.text, str(step.file.path)]
+            seal(_record_of(step.file), json.dumps(record).encode())
         copy = step.file.write() if step.file.changed else None
         if parsed.uninstall:
             forget(_record_of(step.file))
@@ -129,6 +128,16 @@ def install(parsed: argparse.Namespace) -> int:
         write_json({"clients": report})
     _look(target, plan)
     return EXIT_OK
+
+
+def is_ours(entry: object) -> bool:
+    """Says whether a member of a client's servers starts Cellblock, in that client's own form."""
+    if not is_object(entry):
+        return False
+    command = entry.get("command", entry.get("cmd"))
+    if is_array(command):
+        return runs_cellblock({"args": command})
+    return runs_cellblock({**entry, "command": command, "url": entry.get("url", entry.get("uri", ""))})
 
 
 # ---- inside ------------------------------------------------------------------------------------------
@@ -175,7 +184,7 @@ def _step(
     changes: dict[KeyPath, Any] = {}
     back: list[str] = []
     if uninstall:
-        if present is not None and not _is_ours(present):
+        if present is not None and not is_ours(present):
             raise ConfigError(
                 f"{'.'.join(key)} in {file.path} does not start Cellblock.", hint="Remove it by hand."
             )
@@ -192,7 +201,7 @@ def _step(
         outside = {"codemode": False} if key[:-1] != client.servers else {}
         entry = {**client.entry(launch), **outside}
         if is_object(present):
-            if not _is_ours(present):
+            if not is_ours(present):
                 raise ConfigError(
                     f"{'.'.join(key)} in {file.path} is another server.", hint="Give that one another name."
                 )
@@ -212,7 +221,8 @@ def _step(
 
 
 def _record_of(file: ConfigFile) -> str:
-    """Names what is known of a client's file: what it would say without Cellblock, and what was written last."""
+    """Names what is known of a client's file: what it would say without Cellblock, what was written last,
+    and its path."""
     return f"0-{hashlib.sha256(str(file.path).encode()).hexdigest()[:32]}"
 
 
@@ -235,15 +245,6 @@ def _plan(
     here = [one for one in found if real_path(one.file) in files and (one.file, one.name) not in declined]
     kept = NamedSecrets().get
     return make_plan(here, target.servers, secrets=secrets, kept=kept)
-
-
-def _is_ours(entry: object) -> bool:
-    if not is_object(entry):
-        return False
-    command = entry.get("command", entry.get("cmd"))
-    if is_array(command):
-        return runs_cellblock({"args": command})
-    return runs_cellblock({**entry, "command": command, "url": entry.get("url", entry.get("uri", ""))})
 
 
 def _snippet(client: Client, file: Path | None, launch: Launch) -> str:

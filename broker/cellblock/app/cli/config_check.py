@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,9 +44,6 @@ from cellblock.types.learning.observation import NOT_GIVEN, GivenCheck, fingerpr
 from cellblock.types.learning.overlay import OverlayFile, overlay_file, read_overlay
 from cellblock.types.learning.store import TABLES, Observations
 
-_PLACE: Final = re.compile(r" \(at line (\d+), column (\d+)\)")
-"""Finds a place as TOML's parser and the reader of overlays say it."""
-
 _SHOWN_COLUMNS: Final = 200
 
 Inputs = Mapping[str, Any]
@@ -80,8 +76,11 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
     for name, file in files.items():
         try:
             overlay = read_overlay(file)
-        except ConfigError as error:
-            found.append(_unusable(file, error))
+        except ConfigProblems as error:
+            found += (
+                OverlayFault(one.path, one.message, one.hint, position=one.position, file=file)
+                for one in error.problems
+            )
             continue
         known = inputs[name] if name in inputs else _pinned(pins, name, settings.servers.get(name))
         for tool in overlay.tools:
@@ -89,13 +88,6 @@ def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[O
             found += _tool_faults(overlay, name, tool, known, fit, file)
     found += _strays(folder, files)
     return found
-
-
-def _unusable(file: Path, error: ConfigError) -> OverlayFault:
-    at = _PLACE.search(error.message)
-    place = (int(at[1]), int(at[2])) if at is not None else (1, 1)
-    message = _PLACE.sub("", error.message).removeprefix(f"{file}: ").rstrip(".")
-    return OverlayFault((), message, error.hint, position=Position(*place), file=file)
 
 
 def _tool_faults(
@@ -109,8 +101,8 @@ def _tool_faults(
     given, shown = overlay.tools[tool], _shown(tool)
 
     def fault(message: str, hint: str, *keys: str) -> OverlayFault:
-        place = Position(*overlay.place(tool, *keys))
-        return OverlayFault(("tools", tool), message, hint, "warning", position=place, file=file)
+        at = overlay.place(tool, *keys)
+        return OverlayFault(("tools", tool), message, hint, "warning", position=at, file=file)
 
     if known is not None and tool not in known:
         near = map(_shown, nearest_names(tool, known, 1))

@@ -80,7 +80,7 @@ class ConfigFile:
         does. Raises as `change`."""
         try:
             if record is not None:
-                old, new = record
+                old, new, *_ = record
                 return given_back(old, new, self.before, self._format, ours)
             there = value_at(self.data, ours) is not None
             return edited(self.before, self._format, {ours: REMOVED}) if there else self.before

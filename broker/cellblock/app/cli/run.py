@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.alias_generators import to_camel
+from pydantic_core import from_json
 
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError
@@ -65,7 +65,7 @@ def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     if parsed.input is not None and parsed.saved is None:
         raise UsageError("--input is for --saved")
     if parsed.saved is not None:
-        from cellblock.app.cli.scripts import run_saved
+        from cellblock.app.cli.saved import run_saved
 
         return run_saved(parsed)
     settings = with_state_dir(parsed).for_one_run()
@@ -87,10 +87,12 @@ async def run_script(
 ) -> int:
     """Runs the script and prints its response; `journal` records the run, and its result must fit `output`. Returns the
     exit code."""
-    limits = {to_camel(name): value for name in LIMITS if (value := getattr(parsed, name)) is not None}
-    fields: dict[str, Any] = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
-    fields |= {name: True for name in ("durable", "plan") if getattr(parsed, name)}
-    fields["requestedCapabilities"] = parsed.require or None
+    # Commands that run a script beside their work have none of these options.
+    option = vars(parsed).get
+    limits = {to_camel(name): value for name in LIMITS if (value := option(name)) is not None}
+    fields: dict[str, Any] = {"limits": limits, "typecheck": option("typecheck"), "grants": grants}
+    fields |= {name: True for name in ("durable", "plan") if option(name)}
+    fields["requestedCapabilities"] = option("require") or None
     request = request_of(code, **fields)
     wanted = {"request": request, "script": name_of(parsed.script), "config": config_used(parsed)}
     section = settings.cellblock
@@ -117,7 +119,8 @@ async def run_script(
     ok = all(one["severity"] != "error" for one in response["diagnostics"])
     if not ok and not sys.stderr.isatty():
         say(f"the script failed; configuration: {config_used(parsed)}")
-    if ok and (misfit := InputValidator(output, label=parsed.script).check(response["result"])) is not None:
+    validator = InputValidator(output, label=parsed.script, subject="the result", strict=True)
+    if ok and (misfit := validator.check(response["result"])) is not None:
         say(f"the result does not fit the script's output schema: {misfit.sentence}")
         ok = False
     return EXIT_OK if ok else EXIT_NO
@@ -209,8 +212,8 @@ def read_grants(text: str) -> dict[str, Any]:
 def read_object(text: str, what: str, example: str = '{"since": "2026-11-02"}') -> dict[str, Any]:
     """Returns a JSON object that an option gives. Raises UsageError."""
     try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found: object = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
         raise UsageError(f"{what}: this is no JSON, such as {example}: {error}") from None
     if not is_object(found):
         raise UsageError(f"{what}: this is no JSON object, such as {example}")

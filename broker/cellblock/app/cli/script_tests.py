@@ -7,16 +7,17 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import settled_catalog
-from cellblock.app.cli.scripts import NO_OPTIONS, code_with, opened_library, run_version
-from cellblock.app.cli.streams import agreed, answer, asks, say
+from cellblock.app.cli.saved import run_version
+from cellblock.app.cli.scripts import opened_library
+from cellblock.app.cli.streams import answer, confirmed, say
 from cellblock.app.replay import replay
 from cellblock.base.errors import CellblockError
 from cellblock.base.settings.settings import Settings
@@ -24,7 +25,7 @@ from cellblock.base.terminal import harmless
 from cellblock.record.recording import catalog_of
 from cellblock.record.scripts.changes import Finding, Verdict, compared
 from cellblock.record.scripts.library import Library, Trial
-from cellblock.record.scripts.script_file import SUFFIX, KeptScript, schema_digest
+from cellblock.record.scripts.script_file import SUFFIX, KeptScript, said_of, schema_digest
 from cellblock.script.imports import PARSE_BOUND_SECONDS, find_imports
 from cellblock.script.source import specifiers
 from cellblock.tools.catalog.model import Catalog, ServerEntry
@@ -34,25 +35,8 @@ CHECK_SECONDS: Final = 20.0
 """Bounds the type check of one script."""
 
 
-@dataclass(slots=True)
-class Result:
-    """Says how one script stands.
-
-    Args:
-        name: The script's.
-        findings: What was found.
-        notes: What was not tried, and why; and what is told and not judged.
-    """
-
-    name: str
-    findings: list[Finding] = field(default_factory=list[Finding])
-    notes: list[str] = field(default_factory=list[str])
-
-    @property
-    def verdict(self) -> Verdict:
-        """Gives the worst of it."""
-        found = {one.verdict for one in self.findings}
-        return "broken" if "broken" in found else "changed" if found else "works"
+VERDICTS: Final[tuple[Verdict, ...]] = ("works", "changed", "broken")
+"""Has the best first: the worst of what was found is said of the script."""
 
 
 async def test(parsed: argparse.Namespace) -> int:
@@ -63,53 +47,60 @@ async def test(parsed: argparse.Namespace) -> int:
         BadScript: There is no such script.
     """
     settings, library = opened_library(parsed)
-    scripts = [library.current(name) for name in parsed.names or library.names()]
+    scripts = [library.current(name) for name in parsed.names]
     if parsed.input is None:
-        results = await _tested(settings, library, scripts, offline=parsed.offline)
-        text = "".join(map(_lines, results)) or "No script is kept.\n"
-        answer(parsed, [{"verdict": result.verdict, **asdict(result)} for result in results], text)
-        return EXIT_OK if all(result.verdict == "works" for result in results) else EXIT_NO
-    if len(scripts) != 1 or not parsed.names:
+        names = [script.name for script in scripts] or library.names()
+        told = await _tested(settings, library, names, offline=parsed.offline)
+        lines = "".join(f"{harmless(line)}\n" for one in told for line in _lines(**one))
+        answer(parsed, told, lines or "No script is kept.\n")
+        return EXIT_OK if all(one["verdict"] == "works" for one in told) else EXIT_NO
+    if len(scripts) != 1:
         raise UsageError("--input is for one script; name it")
-    script, code = scripts[0], code_with(scripts[0], parsed.input)
-    if not parsed.yes:
-        if not asks():
-            raise UsageError("nobody can be asked here; use a terminal, or name --yes")
-        if not agreed(f"Run {script.name} with this input, live? Its tools are called."):
-            sys.stdout.write("Nothing was run.\n")
-            return EXIT_NO
-    return await run_version(argparse.Namespace(**{**vars(parsed), **NO_OPTIONS}), settings, script, code)
+    question = f"Run {scripts[0].name} with this input, live? Its tools are called."
+    if not (parsed.yes or confirmed(question, "name --yes")):
+        sys.stdout.write("Nothing was run.\n")
+        return EXIT_NO
+    return await run_version(parsed, settings, scripts[0], parsed.input)
 
 
 async def _tested(
-    settings: Settings, library: Library, scripts: Sequence[KeptScript], *, offline: bool
-) -> Sequence[Result]:
-    tried = [(script, *await _replayed(script, library, settings)) for script in scripts]
-    results = [result for _, _, result in tried]
-    if offline or not scripts:
-        return results
-    checker = TypeChecker(settings.cellblock.isolation)
-    async with contextlib.AsyncExitStack() as stack, Broker(settings.without_workers()) as broker:
-        stack.push_async_callback(checker.close)
-        servers = {tool.partition(".")[0] for script in scripts for tool in script.header.tools}
-        catalog = await settled_catalog(broker, sorted(servers), say)
-        for script, trial, result in tried:
-            against(script, trial, catalog, result)
-            result.findings += await type_checked(script, trial, catalog, checker)
-    return results
+    settings: Settings, library: Library, names: Sequence[str], *, offline: bool
+) -> list[dict[str, Any]]:
+    tried = {name: await _replayed(name, library, settings) for name in names}
+    usable = [(script, trial, findings) for script, trial, findings in tried.values() if script is not None]
+    async with contextlib.AsyncExitStack() as stack:
+        if usable and not offline:
+            checker = TypeChecker(settings.cellblock.isolation)
+            stack.push_async_callback(checker.close)
+            broker = await stack.enter_async_context(Broker(settings.without_workers()))
+            servers = {tool.partition(".")[0] for script, _, _ in usable for tool in script.header.tools}
+            catalog = await settled_catalog(broker, sorted(servers), say)
+            for script, trial, findings in usable:
+                findings += against(script, trial, catalog)
+                findings += await type_checked(script, trial, catalog, checker)
+    return [
+        {"name": name, "verdict": worst(findings), "findings": [asdict(one) for one in findings]}
+        for name, (_, _, findings) in tried.items()
+    ]
 
 
-async def _replayed(script: KeptScript, library: Library, settings: Settings) -> tuple[Trial | None, Result]:
-    trial, result = None, Result(script.name)
+def worst(findings: Iterable[Finding]) -> Verdict:
+    """Returns the verdict on a script of which this was found."""
+    return VERDICTS[max((VERDICTS.index(one.verdict) for one in findings), default=0)]
+
+
+async def _replayed(
+    name: str, library: Library, settings: Settings
+) -> tuple[KeptScript | None, Trial | None, list[Finding]]:
+    script = trial = None
     try:
+        script = library.current(name)
         trial = library.trial(script)
-        if trial is None:
-            result.notes.append("not replayed: this machine has no recording of it")
-        else:
-            result.findings += await replayed(script, trial, settings)
+        if trial is not None:
+            return script, trial, await replayed(script, trial, settings)
+        return script, None, [Finding("works", name, "not replayed: this machine has no recording of it")]
     except CellblockError as error:
-        result.findings.append(Finding("broken", script.name, f"it cannot be replayed: {error}"))
-    return trial, result
+        return script, trial, [Finding("broken", name, str(error))]
 
 
 async def replayed(script: KeptScript, trial: Trial, settings: Settings) -> list[Finding]:
@@ -126,26 +117,31 @@ async def replayed(script: KeptScript, trial: Trial, settings: Settings) -> list
     return []
 
 
-def against(script: KeptScript, trial: Trial | None, catalog: Catalog, result: Result) -> None:
-    """Holds a script against the schemas of its tools as they are now."""
+def against(script: KeptScript, trial: Trial | None, catalog: Catalog) -> Iterator[Finding]:
+    """Holds a script against its tools as they are now."""
     for name, digest in script.header.tools.items():
         server_id, _, tool_name = name.partition(".")
         server = catalog.servers.get(server_id)
         if server is None and server_id in catalog.unavailable:
-            result.notes.append(f"{name}: not compared: {server_id} is not connected")
+            yield Finding("works", name, f"not compared: {server_id} is not connected")
         elif server is None or (tool := server.tool(tool_name)) is None:
-            result.findings.append(Finding("broken", name, "the tool is not there any more"))
+            yield Finding("broken", name, "the tool is not there any more")
         elif trial is not None and name in trial.tools:
+            before, now = trial.tools[name], said_of(tool)
             calls = [
                 one for one in trial.recording.calls if one.kind == "call" and one.name == name and one.ok
             ]
             sent: list[Any] = [json.loads(one.input or b"{}") for one in calls]
             got: list[Any] = [json.loads(one.answer) for one in calls]
-            schemas = [tool.input_schema, tool.output_schema]
-            result.findings += compared(name, script.code, trial.tools[name], schemas, sent, got)
+            found = compared(name, script.code, before, now, sent, got)
+            if not found and before != now:
+                found = [
+                    Finding("works", name, "what is said of it has changed, in nothing that the script uses")
+                ]
+            yield from found
         elif schema_digest(tool) != digest:
             what = "its schemas are not those it was kept with, and there is no recording here to judge by"
-            result.findings.append(Finding("changed", name, what))
+            yield Finding("changed", name, what)
 
 
 async def type_checked(
@@ -171,11 +167,12 @@ async def type_checked(
     if not now.faults or trial is None:
         return []
     earlier = _earlier(catalog_of(trial.recording.catalog), trial.tools)
-    before = {(one.line, one.message) for one in (await checked(earlier)).faults}
+    # By their places: the words of a complaint have whole types, which change.
+    before = {(one.line, one.column) for one in (await checked(earlier)).faults}
     return [
         Finding("changed", f"{script.name}{SUFFIX}:{one.line}:{one.column}", one.message)
         for one in now.faults
-        if (one.line, one.message) not in before
+        if (one.line, one.column) not in before
     ]
 
 
@@ -192,8 +189,7 @@ def _earlier(names: Catalog, schemas: Mapping[str, Sequence[Any]]) -> Catalog:
     return replace(names, servers=servers)
 
 
-def _lines(result: Result) -> str:
-    lines = [f"{result.name}: {result.verdict}"]
-    lines += [f"  {one.verdict}  {one.place}: {one.what}" for one in result.findings]
-    lines += [f"  note     {note}" for note in result.notes]
-    return "".join(f"{harmless(line)}\n" for line in lines)
+def _lines(name: str, verdict: Verdict, findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    yield f"{name}: {verdict}"
+    for one in findings:
+        yield f"  {one['verdict']:<7} {one['place']}: {one['what']}"

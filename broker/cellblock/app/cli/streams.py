@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_OK, EXIT_UNAVAILABLE
 from cellblock.base.terminal import for_screen, harmless, json_text, spelled_out
 
@@ -180,6 +181,13 @@ def above(stream: object) -> str:
     rows, stream.rows = stream.rows, 0
     is_cut = rows >= shutil.get_terminal_size().lines
     return f"({rows} lines: the first are above this screen) " if is_cut else ""
+
+
+def confirmed(question: str, otherwise: str) -> bool:
+    """Asks a person. Raises UsageError: Nobody can be asked, who is told what to do otherwise."""
+    if not asks():
+        raise UsageError(f"nobody can be asked here; use a terminal, or {otherwise}")
+    return agreed(question)
 
 
 def agreed(question: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import json
 import logging
 import time
@@ -21,8 +20,7 @@ from cellblock.base.tasks import in_background
 from cellblock.record.scripts.script_file import MAX_BYTES, BadScript, KeptScript, check_name, read_script
 from cellblock.run.children import Callee, Children
 from cellblock.run.response import RunResponse
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.modules import SCRIPTS_SPECIFIER
+from cellblock.tools.catalog.model import SCRIPTS, ServerEntry, ToolEntry
 from cellblock.tools.catalog.naming import SCRIPTS_SERVER
 from cellblock.tools.upstream.registry import Registry
 
@@ -50,6 +48,11 @@ class Approval(NamedTuple):
     at: float
     before: str = ""
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """Says so as JSON data."""
+        return {"digest": self.script.digest, "by": self.by, "at": self.at, "before": self.before}
+
 
 class Approvals:
     """Reads and writes approvals. All of it blocks, for a disk or a database.
@@ -67,17 +70,12 @@ class Approvals:
         Raises:
             BadScript: It cannot be written, or somebody else lets one in, or takes one back, at the same time.
         """
+        import psutil
+
         stamp, before = self._shelf.stamp(script.name), self.get(script.name)
-        made = Approval(script, _user(), time.time(), "" if before is None else before.script.digest)
-        data = {
-            "format": 1,
-            "name": script.name,
-            "digest": script.digest,
-            "text": script.text,
-            "by": made.by,
-            "at": made.at,
-            "before": made.before,
-        }
+        user = psutil.Process().username()
+        made = Approval(script, user, time.time(), "" if before is None else before.script.digest)
+        data = {"format": 1, "name": script.name, "text": script.text, **made.told}
         try:
             written = self._shelf.write(
                 script.name, json.dumps(data).encode(), replace=stamp is not None, only=stamp
@@ -101,6 +99,13 @@ class Approvals:
             ) from None
         except OSError as error:
             raise failed(f"The approval of {name} cannot be removed", error) from None
+
+    def script(self, name: str) -> KeptScript:
+        """Returns the version of a script that runs. Raises BadScript: None is let in."""
+        if (approval := self.get(name)) is None:
+            hint = f"The user lets one in: cellblock scripts approve {name}"
+            raise BadScript(f"No version of {name} is approved here.", hint=hint)
+        return approval.script
 
     def get(self, name: str) -> Approval | None:
         """Returns who has let which version of a script in; None: none is in. A damaged entry lets nothing in. Raises
@@ -164,7 +169,7 @@ def entry_of(approvals: Mapping[str, Approval]) -> ServerEntry:
     return ServerEntry(
         server_id=SCRIPTS_SERVER,
         server_name="Kept scripts",
-        config_name=SCRIPTS_SPECIFIER,
+        config_name=SCRIPTS,
         description="Scripts that were kept, and approved by the user. Each runs in a process of its own.",
         tools=tools,
         by_export={tool.export_name: tool for tool in tools},
@@ -188,10 +193,8 @@ async def serve_scripts(
         stack: Ends it.
     """
 
-    def find(name: str, given: Mapping[str, Any]) -> Callee | None:
-        if (approval := approvals.get(name)) is None:
-            return None
-        script = approval.script
+    def find(name: str, given: Mapping[str, Any]) -> Callee:
+        script = approvals.script(name)
         return script.with_input(given), script.grants, script.header.output
 
     children = Children(run, find, places)
@@ -214,10 +217,3 @@ async def serve_scripts(
 
     await look()
     await stack.enter_async_context(in_background(follow(), name="kept scripts"))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "?"

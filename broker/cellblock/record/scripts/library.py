@@ -50,7 +50,7 @@ class Trial(NamedTuple):
     Args:
         recording: The run that it was made from.
         input: Its input then.
-        tools: The schemas of its tools then, `[input, output]` by `server.tool`.
+        tools: What was said of its tools then, as `said_of` has it, by `server.tool`.
     """
 
     recording: Recording
@@ -138,12 +138,14 @@ class Library:
         """Raises BadScript: So much waits for a person that no client may propose more. Recordings that no script names
         any more make room first."""
         approved = {name: one.script for name, one in self.approvals.all().items()}
-        waiting, named = 0, {script.header.recording for script in approved.values()}
+        kept = [*approved.values()]
         for name in self.files():
             with contextlib.suppress(BadScript):
-                script = self.file(name)
-                named.add(script.header.recording)
-                waiting += approved.get(name) != script
+                kept.append(self.file(name))
+        waiting, named = (
+            sum(approved.get(one.name) != one for one in kept),
+            {one.header.recording for one in kept},
+        )
         try:
             sizes = {name: self._recordings.path(name).stat().st_size for name in self._recordings.names()}
             for name in sizes.keys() - named if sum(sizes.values()) > MAX_WAITING_BYTES else ():

@@ -8,12 +8,12 @@ import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from tree_sitter import Node
 
 from cellblock.base.errors import CellblockError, InvalidRequest, shorten
-from cellblock.base.json import is_array, is_object
 from cellblock.base.redaction import Redactor
 from cellblock.base.settings.policy import Grant
 from cellblock.base.settings.settings import Settings
@@ -22,28 +22,27 @@ from cellblock.record.journal import Journal
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial
 from cellblock.record.scripts.script_file import (
+    NO_INPUT,
     OPENING,
     BadScript,
     Header,
     KeptScript,
     parsed,
+    pruned,
+    said_of,
     schema_digest,
 )
 from cellblock.run.policy.asking import Caller
 from cellblock.run.policy.grants import effect_of
 from cellblock.run.response import Diagnostic, RunResponse
 from cellblock.script.slips import unfenced
-from cellblock.script.trees import field
+from cellblock.script.trees import field, nodes_of
 from cellblock.tools.catalog.model import Catalog, ToolEntry
 from cellblock.tools.catalog.modules import server_of
+from cellblock.types.learning.render import to_schema
+from cellblock.types.learning.shape import bounded, shape_of
 
-MAX_SHAPE_DEPTH: Final = 6
-"""Bounds how deep a schema goes that is made of a value: what is deeper may be anything."""
-
-_TYPES: Final = {bool: "boolean", int: "number", float: "number", str: "string"}
 _COMMENT: Final = re.compile(r"\s*(?://|/\*+)\s*([^\n*]+)")
-_LITERALS: Final = frozenset(("string", "number", "true", "false", "null"))
-_KEYED: Final = frozenset(("pair", "method_definition", "public_field_definition"))
 _OWN_INPUT: Final = re.compile(r"(?<![\w$.])input(?![\w$])")
 
 
@@ -178,7 +177,7 @@ def header_of(
         tools={name: schema_digest(tool) for name, tool in entries.items()},
         grants=grants,
     )
-    return header, {name: [tool.input_schema, tool.output_schema] for name, tool in entries.items()}
+    return header, {name: said_of(tool) for name, tool in entries.items()}
 
 
 def with_parameters(code: str, parameters: Mapping[str, Any]) -> str:
@@ -201,10 +200,14 @@ def with_parameters(code: str, parameters: Mapping[str, Any]) -> str:
             raise BadScript(
                 f"{name[:80]!a} cannot be the name of a parameter.", hint="Use a word, such as `since`."
             )
-        same = [node for node, value in found if type(value) is type(wanted) and value == wanted]
+        same = [
+            node
+            for node, value in found
+            if type(value) is type(wanted) and value == wanted and node.start_byte not in edits
+        ]
         if not same:
             raise BadScript(
-                f"The script has no literal {json.dumps(wanted)[:80]}.",
+                f"The script has no literal {json.dumps(wanted)[:80]}, or has it as another parameter.",
                 hint="Write it as JSON, as in the script.",
             )
         edits |= {node.start_byte: (node.end_byte, f"input.{name}".encode()) for node in same}
@@ -215,24 +218,20 @@ def with_parameters(code: str, parameters: Mapping[str, Any]) -> str:
 
 def input_schema(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the schema of inputs like one: with these names, and no others."""
-    named = {**schema_of(given), "required": list(given)} if given else {"type": "object"}
-    return {**named, "additionalProperties": False}
+    named = {name: schema_of(value) for name, value in given.items()}
+    return {**NO_INPUT, "properties": named, "required": list(given)} if given else NO_INPUT
 
 
-def schema_of(value: Any, depth: int = 0) -> dict[str, Any]:
+def schema_of(value: Any) -> dict[str, Any]:
     """Returns a schema of values like one, which says no more than one value shows: kinds, and names that may be."""
-    if value is None or depth >= MAX_SHAPE_DEPTH:
-        return {}
-    if is_object(value):
-        return {
-            "type": "object",
-            "properties": {key: schema_of(one, depth + 1) for key, one in value.items()},
-        }
-    if is_array(value):
-        items = [schema_of(one, depth + 1) for one in value]
-        same = items and all(one == items[0] for one in items)
-        return {"type": "array", "items": items[0]} if same else {"type": "array"}
-    return {"type": _TYPES[type(value)]}
+    # What is null once is something later, and what is a whole number need not be one.
+    told = json.loads(
+        json.dumps(value),
+        parse_int=float,
+        object_pairs_hook=lambda pairs: {name: one for name, one in pairs if one is not None},
+    )
+    made = to_schema(bounded(shape_of([told])))
+    return {} if told is None else pruned(made, ("required", "additionalProperties", "format"))
 
 
 # ---- inside ------------------------------------------------------------------------------------------
@@ -242,11 +241,14 @@ def _imported(code: str, catalog: Catalog) -> Iterator[str]:
     """Yields the tools that a script imports by their names."""
     for statement in parsed(code).children:
         server = server_of(catalog, _text(field(statement, "source"))[1:-1])
-        exports: Mapping[str, ToolEntry] = {} if server is None else server.by_export
-        for named in _walk(*statement.children):
-            tool = exports.get(_text(field(named, "name")))
-            if server is not None and tool is not None and named.type == "import_specifier":
-                yield f"{server.server_id}.{tool.tool_name}"
+        if server is not None:
+            names = (_text(field(one, "name")) for one in _nodes(statement, "import_specifier"))
+            known = (server.by_export[name] for name in names if name in server.by_export)
+            yield from (f"{server.server_id}.{tool.tool_name}" for tool in known)
+
+
+def _nodes(root: Node, *types: str) -> Iterator[Node]:
+    return chain.from_iterable(nodes_of(root, types, typescript=True).values())
 
 
 def _text(node: Node | None) -> str:
@@ -265,25 +267,12 @@ def _entry(catalog: Catalog, name: str) -> ToolEntry:
     return tool
 
 
-def _walk(*roots: Node) -> Iterator[Node]:
-    nodes = [*roots]
-    while nodes:
-        node = nodes.pop()
-        yield node
-        if node.type not in ("import_statement", "string", "template_string", "literal_type"):
-            nodes += node.children
-
-
 def _literals(root: Node) -> Iterator[tuple[Node, Any]]:
     """Yields the literals that an expression can stand for, with their values."""
-    for node in _walk(root):
+    for node in _nodes(root, "string", "number", "true", "false", "null"):
         parent = node.parent
-        if (
-            node.type not in _LITERALS
-            or parent is None
-            or parent.type in ("expression_statement", "literal_type")
-            or (parent.type in _KEYED and node == field(parent, "key"))
-        ):
+        named = [field(parent, name) for name in ("key", "name", "source")]
+        if parent is None or node in named or parent.type in ("expression_statement", "literal_type"):
             continue
         text = _text(node)
         if text[:1] == "'":

@@ -62,6 +62,9 @@ def check_name(name: str) -> str:
     return name
 
 
+NO_INPUT: Final = {"type": "object", "additionalProperties": False}
+"""The JSON Schema of the input of a script that takes none."""
+
 ToolName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*\..", max_length=600)]
 
 
@@ -73,8 +76,8 @@ class Header(BaseModel):
     description: Annotated[str, Field(min_length=1, max_length=1024)]
     """Says what it does, for people and models."""
 
-    input: dict[str, Any] = {"type": "object"}
-    """Holds the JSON Schema of its input, an object. The script has it as `input`, where it has properties."""
+    input: dict[str, Any] = NO_INPUT
+    """Holds the JSON Schema of its input, an object. The script has it as `input`, unless it can only be empty."""
 
     output: JsonSchema = True
     """Holds the JSON Schema of its result."""
@@ -128,7 +131,7 @@ class KeptScript:
         Raises:
             BadScript: The input is too large.
         """
-        if not self.header.input.get("properties"):
+        if self.header.input == NO_INPUT:
             return self.text
         given = json.dumps(value, allow_nan=False)
         if len(given) > MAX_INPUT_BYTES:
@@ -152,6 +155,11 @@ def parsed(code: str) -> Node:
     """Returns the tree of a script. Raises ValueError: It takes too long."""
     until = time.thread_time() + PARSE_BOUND_SECONDS
     return parse(code.encode(), typescript=True, is_late=lambda: time.thread_time() > until)
+
+
+def said_of(tool: ToolEntry) -> list[Any]:
+    """Returns what a server says of a tool, as a recording has it: the schemas of its input and output, its words."""
+    return [tool.input_schema, tool.output_schema, tool.description]
 
 
 def schema_digest(tool: ToolEntry) -> str:
@@ -192,10 +200,9 @@ def format_script(name: str, header: Header, code: str) -> KeptScript:
     said = json.dumps(
         header.model_dump(mode="json", by_alias=True, exclude_defaults=True), indent=2, ensure_ascii=False
     )
-    # Within JSON it stands in texts alone, where a slash may be escaped.
-    return read_script(
-        name, (OPENING + said.replace("*/", "*\\/") + CLOSING + code).encode("utf-8", "replace")
-    )
+    # Within JSON it stands in texts alone, where a slash may be escaped. CRLF would be hidden characters.
+    text = OPENING + said.replace("*/", "*\\/") + CLOSING + code.replace("\r\n", "\n")
+    return read_script(name, text.encode("utf-8", "replace"))
 
 
 def read_script(name: str, data: bytes) -> KeptScript:
@@ -203,13 +210,11 @@ def read_script(name: str, data: bytes) -> KeptScript:
     check_name(name)
     if len(data) > MAX_BYTES:
         raise _bad(name, f"has {len(data):,} bytes, over {MAX_BYTES:,}")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise _bad(name, f"is no UTF-8 ({error})") from None
+    # What is no UTF-8 becomes what is no text.
+    text = data.decode(errors="surrogateescape")
     if visible(text, keep="\n\t") != text:
         raise _bad(
-            name, "has hidden characters, or others that are no text", "Write them as escapes: \\u200b."
+            name, "has hidden characters, or bytes that are no UTF-8", "Write them as escapes: \\u200b."
         )
     end = text.find(CLOSING)
     if not text.startswith(OPENING) or end < 0:

@@ -8,7 +8,7 @@ import secrets
 import time
 from typing import Final
 
-from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata
+from mcp.shared.auth import OAuthClientInformationFull
 
 from cellblock.base.settings.policy import PROVEN
 from cellblock.base.settings.sections import OAuthSettings, secret_of
@@ -16,9 +16,9 @@ from cellblock.base.store import Store
 from cellblock.serve.http.oauth import JwtVerifier
 from cellblock.tools.upstream.auth.asserted import identity_in
 from cellblock.tools.upstream.auth.authority import metadata_of
-from cellblock.tools.upstream.auth.errors import LoginError, Refused
+from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.exchange import exchange
-from cellblock.tools.upstream.auth.flow import BEGUN_SECONDS, BegunLogin, leading
+from cellblock.tools.upstream.auth.flow import BEGUN_SECONDS, BegunLogin, failing, leading
 from cellblock.tools.upstream.auth.record import LoginRecord
 
 SCOPE: Final = "openid"
@@ -48,9 +48,10 @@ class Identity:
         """
         nonce, issuer = secrets.token_urlsafe(32), self.settings.issuer
         client = OAuthClientInformationFull(client_id=self.settings.client_id or "", issuer=issuer)
-        metadata = await self._metadata()
+        with failing(issuer):
+            metadata = await metadata_of(issuer, issuer)
         login = LoginRecord(server_url=issuer, client=client, server_metadata=metadata)
-        lasting = lasts and OFFLINE in (metadata.scopes_supported or ())
+        lasting = lasts and OFFLINE in ((metadata and metadata.scopes_supported) or ())
         scope, asked = (f"{SCOPE} {OFFLINE}", {"prompt": "consent"}) if lasting else (SCOPE, {})
         begun = BegunLogin(server=server, login=login, redirect_uri=redirect_uri, scope=scope, nonce=nonce)
         return await leading(store, begun, bound_to, BEGUN_SECONDS, {"nonce": nonce, **asked})
@@ -69,12 +70,10 @@ class Identity:
         # The secret is not written down between the two halves.
         shown = {"client_secret": secret, "token_endpoint_auth_method": method}
         login = begun.login.model_copy(update={"client": begun.login.client.model_copy(update=shown)})
-        response = await exchange(login, code, begun.verifier, begun.redirect_uri, names_resource=False)
-        try:
-            tokens = identity_in(response)
-        except Refused as error:
-            said = f"The identity provider does not say who you are: {error.message}."
-            raise LoginError(said, hint=error.hint) from None
+        with failing(self.settings.issuer):
+            tokens = identity_in(
+                await exchange(login, code, begun.verifier, begun.redirect_uri, names_resource=False)
+            )
         client_id = self.settings.client_id or ""
         claims = await self._verifier.claims(tokens.access_token, client_id)
         # To nobody else, and for this login (OpenID Connect Core, section 3.1.3.7).
@@ -88,10 +87,3 @@ class Identity:
             )
         known = {"person": PROVEN + str(claims["sub"]), "since": time.time()}
         return login.model_copy(update=known).with_tokens(tokens)
-
-    async def _metadata(self) -> OAuthMetadata:
-        issuer = self.settings.issuer
-        metadata = await metadata_of(issuer, issuer)
-        if metadata is None:
-            raise LoginError(f"{issuer} has no metadata.", hint="Check http.oauth.issuer.")
-        return metadata

@@ -34,14 +34,14 @@ from cellblock.serve.http.caller import NO_ONE
 from cellblock.serve.http.identity import Identity
 from cellblock.serve.http.logins import SERVER_LOGINS
 from cellblock.serve.http.pages import HEADERS, HTML
-from cellblock.serve.http.refusal import Refused, header
+from cellblock.serve.http.refusal import header
 from cellblock.serve.http.token import MAX_CHARS, SUBJECT
 from cellblock.tools.upstream.auth.asserted import place_of
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError
 from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS
 from cellblock.tools.upstream.auth.flow import BEGUN_SECONDS, begin, finish, taken
 from cellblock.tools.upstream.auth.record import LoginRecord
-from cellblock.tools.upstream.auth.redirect import page, refusal, values_in
+from cellblock.tools.upstream.auth.redirect import code_in, page, values_in
 from cellblock.tools.upstream.auth.store import LOCK_BOUND_SECONDS
 from cellblock.tools.upstream.auth.target import LoginTarget, challenge_of, target_of
 from cellblock.tools.upstream.server_logins import kept_logins
@@ -51,11 +51,6 @@ logger = logging.getLogger("cellblock.serve")
 CALLBACK: Final = "callback"
 
 THE_USER: Final = "The user of this machine"
-
-NO_SERVER: Final = (
-    "There is no login at this address. It ends with the name of a server that has a login for each user: check it, or "
-    "ask whoever runs this Cellblock. The user of the machine logs in with `cellblock auth login`."
-)
 
 REQUESTS_PER_SECOND: Final = 5.0
 BURST: Final = 50
@@ -80,6 +75,10 @@ _HEADERS: Final = {
     # With `no-referrer`, a form's `Origin` would be `null`.
     "referrer-policy": "same-origin",
 }
+
+
+class NoLoginHere(LoginError):
+    """Tells that a page's address names no server that wants everybody's own login."""
 
 
 class LoginPages:
@@ -120,14 +119,15 @@ class LoginPages:
                 return await self._came_back(request)
             target = self._target(server)
             return await self._begun(request, target) if request.method == "POST" else self._form(server)
-        except Refused as refused:
-            if refused.status_code != HTTPStatus.NOT_FOUND:
-                raise
-            return _page(NO_SERVER, status=HTTPStatus.NOT_FOUND)
         except CellblockError as error:
             logger.info("a login has not succeeded: %s", error)
-            is_ours = isinstance(error, ConfigError | LoginStoreError)
-            status = HTTPStatus.SERVICE_UNAVAILABLE if is_ours else HTTPStatus.BAD_REQUEST
+            match error:
+                case NoLoginHere():
+                    status = HTTPStatus.NOT_FOUND
+                case ConfigError() | LoginStoreError():
+                    status = HTTPStatus.SERVICE_UNAVAILABLE
+                case _:
+                    status = HTTPStatus.BAD_REQUEST
             return _page(f"{error.message} {error.hint}", status=status)
 
     async def _begun(self, request: Request, target: LoginTarget) -> Response:
@@ -145,15 +145,14 @@ class LoginPages:
     async def _came_back(self, request: Request) -> Response:
         values = values_in(request.url.query)
         begun = await taken(self._store, values.get("state", ""), self._cookie(request), values.get("iss"))
-        if "error" in values or "code" not in values:
-            raise refusal(values.get("error", "no code"))
+        code = code_in(values)
         if begun.nonce is not None and self._identity is not None:
-            identity = await self._identity.proven(begun, values["code"])
+            identity = await self._identity.proven(begun, code)
             if self._target(begun.server).own.goes_by_identity:
                 return await self._entered(begun.server, identity)
             return await self._led(request, begun.server, identity.person)
         person = begun.login.person
-        _, less = await finish(self._target(begun.server, person), begun, values["code"])
+        _, less = await finish(self._target(begun.server, person), begun, code)
         logger.info("%s has logged in to %s", person or THE_USER, begun.server)
         return _page(f"{person or THE_USER} is logged in to {begun.server}.{less} You can close this page.")
 
@@ -215,7 +214,11 @@ class LoginPages:
         # With `--no-auth` nobody says who they are.
         is_open = own.grant != "client_credentials" and not (own.goes_by_identity and self._identity is None)
         if config is None or not config.is_personal or not is_open:
-            raise Refused(HTTPStatus.NOT_FOUND)
+            raise NoLoginHere(
+                "There is no login at this address.",
+                hint="It ends with the name of a server that has a login for each user: check it, or ask whoever runs "
+                "this Cellblock. The user of the machine logs in with `cellblock auth login`.",
+            )
         return target_of(server, made.servers, auth, self._store, person)
 
     def _base(self, request: Request) -> str:

@@ -20,8 +20,6 @@ HOOK: Final = 'globalThis["__cellblock_boot__"]'
 ERRORS_SPECIFIER: Final = "@codemode/errors"
 DISCOVERY_SPECIFIER: Final = "@codemode/discovery"
 SERVERS_PREFIX: Final = "@codemode/servers/"
-SCRIPTS_SPECIFIER: Final = SCRIPTS
-"""Names the module of the kept scripts."""
 
 IMPORT_SPECIFIER: Final = "@codemode/internal-import"
 
@@ -102,7 +100,7 @@ def server_meta(server: ServerEntry) -> dict[str, Any]:
 
 def server_of(catalog: Catalog, specifier: str) -> ServerEntry | None:
     """Gives the server whose module a specifier names; None where the catalog has none."""
-    if specifier == SCRIPTS_SPECIFIER:
+    if specifier == SCRIPTS:
         return next((one for one in catalog.servers.values() if one.is_scripts), None)
     return (
         catalog.servers.get(specifier[len(SERVERS_PREFIX) :])

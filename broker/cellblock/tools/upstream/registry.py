@@ -619,16 +619,16 @@ class Registry:
 
     def _has_room(self, name: str) -> bool:
         """Says whether one more connection of a person with a server may be made; an idle one is ended for it."""
-        full, most = [one for one in self._of_server(name) if one.is_connected], MAX_OF_SERVER
-        if len(full) < most:
-            full, most = [one for one in self._of_server(None) if one.is_connected], MAX_CONNECTED
-        if len(full) < most:
-            return True
-        sessions = [one.session for one in full if one.session is not None]
-        idle = [(since, nth) for nth, one in enumerate(sessions) if (since := one.idle_since) is not None]
-        if idle:
-            sessions[min(idle)[1]].rest()
-        return bool(idle)
+        for most, of in ((MAX_OF_SERVER, name), (MAX_CONNECTED, None)):
+            full = [
+                one.session for one in self._of_server(of) if one.is_connected and one.session is not None
+            ]
+            if len(full) >= most:
+                idle = [one for one in full if one.idle_since is not None]
+                if idle:
+                    min(idle, key=lambda one: one.idle_since or 0.0).rest()
+                return bool(idle)
+        return True
 
     def _of_server(self, name: str | None) -> Iterator[Held]:
         """Yields what persons have with a server, or with all."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.modules import SCRIPTS_SPECIFIER, SERVERS_PREFIX, server_of
+from cellblock.tools.catalog.model import SCRIPTS, Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.modules import SERVERS_PREFIX, server_of
 from cellblock.tools.catalog.outputs import OutputLookup, OutputsOf, ToolOutput, stated_of
 from cellblock.types.check import compiler
 from cellblock.types.typescript import declare_server, declare_shared
@@ -180,7 +180,7 @@ def _declared(
 
     text = declare_server(server, shared=True, outputs=outputs, typed=named, reading=False)
     if server.is_scripts:
-        text += f'declare module "{SCRIPTS_SPECIFIER}" {{ export * from "{SERVERS_PREFIX}{server.server_id}"; }}\n'
+        text += f'declare module "{SCRIPTS}" {{ export * from "{SERVERS_PREFIX}{server.server_id}"; }}\n'
     return _Part(server, revision, named, (text, closed_view(text)))
 
 

@@ -17,12 +17,12 @@ from cellblock.base.json import is_object
 from cellblock.base.settings.sections import IsolationMode
 from cellblock.base.tasks import TaskSet, end_tasks
 from cellblock.tools.catalog.model import Catalog
-from cellblock.tools.catalog.outputs import OutputsOf, stated_of
+from cellblock.tools.catalog.outputs import OutputsOf, ToolOutput, stated_of
 from cellblock.types.check import compiler
 from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.types.check.compiler import CompilerSession, SessionLost
 from cellblock.types.check.faults import Checked, Script, TypeFault, find_faults
-from cellblock.types.check.parsed import Tool
+from cellblock.types.check.parsed import TextKind, Tool
 from cellblock.types.check.verdict import CHARACTERS, MEMBER, judge
 
 logger = logging.getLogger("cellblock.typecheck")
@@ -187,17 +187,13 @@ class TypeChecker:
         try:
             code, typescript = script.code, script.typescript
             report = await warm.diagnostics(code, declarations, typescript)
-            texts, plain, boxed = self._texts(script)
             judged = partial(
                 judge,
                 report,
                 code,
                 declarations,
                 typescript=typescript,
-                texts=texts,
-                # That somebody wants the lines is likely, not certain.
-                plain=plain if script.closed else frozenset[Tool](),
-                boxed=boxed if script.closed else frozenset[Tool](),
+                texts=self._texts(script),
             )
             counted = judged() if len(code) < INLINE_CHARS else await asyncio.to_thread(judged)
             about_output = any(complaint.code in MEMBER | CHARACTERS for complaint in counted)
@@ -217,22 +213,17 @@ class TypeChecker:
         finally:
             self._set_idle_timer(IDLE_SECONDS)
 
-    def _texts(self, script: Script) -> tuple[frozenset[Tool], frozenset[Tool], frozenset[Tool]]:
-        """Gives the tools that the script names whose answer is a text that holds JSON, those of other texts, and those
-        of an object that holds one text and nothing else."""
+    def _texts(self, script: Script) -> dict[Tool, TextKind]:
+        """Gives the tools that the script names whose answer is a text."""
         known, outputs = self.declarations, self.declarations.outputs(script.principal)
-        texts: set[Tool] = set()
-        plain: set[Tool] = set()
-        boxed: set[Tool] = set()
+        found: dict[Tool, TextKind] = {}
         for server, tool in known.named(script.catalog, script.names, script.code):
             output = script.got.get((server.server_id, tool.tool_name)) or outputs(server, tool)
-            if output is not None and output.document is not None:
-                texts.add((server.server_id, tool.export_name))
-            elif output is not None and output.text and output.schema is None and not output.result:
-                plain.add((server.server_id, tool.export_name))
-            elif output is not None and not output.text and _holds_one_text(output.schema):
-                boxed.add((server.server_id, tool.export_name))
-        return frozenset(texts), frozenset(plain), frozenset(boxed)
+            kind = None if output is None else _kind(output)
+            # That somebody wants the lines of another text is likely, not certain.
+            if kind == "json" or (kind is not None and script.closed):
+                found[server.server_id, tool.export_name] = kind
+        return found
 
     def _set_idle_timer(self, seconds: float | None) -> None:
         if self._idle is not None:
@@ -314,6 +305,14 @@ class TypeChecker:
             if isinstance(error, TimeoutError):
                 raise SessionLost(f"it did not start within {START_BOUND_SECONDS:g} s") from None
             raise
+
+
+def _kind(output: ToolOutput) -> TextKind | None:
+    if output.document is not None:
+        return "json"
+    if output.text:
+        return "plain" if output.schema is None and not output.result else None
+    return "boxed" if _holds_one_text(output.schema) else None
 
 
 def _holds_one_text(schema: object) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -79,8 +80,6 @@ class Comparisons:
     def __init__(self, nodes: Nodes, declarations: str) -> None:
         self._nodes = nodes
         self._declarations = declarations
-        self._unions: list[frozenset[str]] | None = None
-        self._assigned: set[bytes] | None = None
 
     def foreign(self, message: str, node: Node) -> Foreign | None:
         """Gives what a comparison is with, and what there is; None unless the enum, and not the value, is declared.
@@ -109,12 +108,18 @@ class Comparisons:
         compared = zip(operands, types, reversed(types), strict=True)
         return next((of for of, one, other in compared if one.endswith("[]") and other in _SCALARS), None)
 
+    @cached_property
+    def _unions(self) -> list[frozenset[str]]:
+        found = {match[0] for match in _UNION.finditer(self._declarations)}
+        return [frozenset(_each(text)) for text in sorted(found) if text[0] != "/"]
+
+    @cached_property
+    def _assigned(self) -> set[bytes]:
+        return set(_assigned_texts(self._nodes))
+
     def _choices(self, value: str, printed: frozenset[str]) -> tuple[str, ...]:
         """Gives the texts of the declared enum that a type is, or is what an `if` has left of; none where it has the
         value."""
-        if self._unions is None:
-            found = {match[0] for match in _UNION.finditer(self._declarations)}
-            self._unions = [frozenset(_each(text)) for text in sorted(found) if text[0] != "/"]
         homes = [union for union in self._unions if printed <= union]
         are_declared = all(any(one in union for union in self._unions) for one in printed)
         if len(printed) == 1 or (not homes and are_declared):
@@ -126,8 +131,6 @@ class Comparisons:
 
     def _is_own(self, of: Node) -> bool:
         """Says whether what is compared may have a value that the script itself has given."""
-        if self._assigned is None:
-            self._assigned = set(_assigned_texts(self._nodes))
         if of.type in ("member_expression", "identifier"):
             return _text(field(of, "property") or of) in self._assigned
         return any(True for _ in _texts_in(of))

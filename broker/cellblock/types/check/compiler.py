@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import platform
+import re
 import resource
 import sys
 from pathlib import Path
@@ -149,7 +150,10 @@ _FIELD_KINDS: Final = (5, 10)
 """Holds `Field` and `Property` of the protocol's CompletionItemKind; data, not methods."""
 
 _END: Final = b"\r\n\r\n"
-_LENGTH: Final = b"content-length"
+_HEADER: Final = re.compile(
+    rb"(?:(?!content-length:)[^\r\n]++\r\n)*+content-length:[ \t]*+(\d{1,10})[ \t]*+\r\n(?:[^\r\n]++\r\n)*+\r\n",
+    re.I,
+)
 
 
 class SessionLost(Exception):
@@ -168,7 +172,6 @@ class Decoder:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._length: int | None = None
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         """Gives the messages that `data` completes.
@@ -178,14 +181,14 @@ class Decoder:
         """
         self._buffer += data
         messages: list[dict[str, Any]] = []
-        while True:
-            if self._length is None:
-                self._length = self._header()
-            if self._length is None or len(self._buffer) < self._length:
+        while (header := _HEADER.match(self._buffer, 0, MAX_HEADER_BYTES)) is not None:
+            end = header.end() + int(header[1])
+            if int(header[1]) > MAX_MESSAGE_BYTES:
+                raise SessionLost(f"a message has {int(header[1])} bytes, over {MAX_MESSAGE_BYTES}")
+            if len(self._buffer) < end:
                 return messages
-            body = bytes(self._buffer[: self._length])
-            del self._buffer[: self._length]
-            self._length = None
+            body = bytes(self._buffer[header.end() : end])
+            del self._buffer[:end]
             try:
                 message = _read(body)
             except (ValueError, RecursionError) as error:
@@ -193,23 +196,9 @@ class Decoder:
             if not is_object(message):
                 raise SessionLost("a message is no object")
             messages.append(message)
-
-    def _header(self) -> int | None:
-        end = self._buffer.find(_END, 0, MAX_HEADER_BYTES)
-        if end < 0:
-            if len(self._buffer) >= MAX_HEADER_BYTES:
-                raise SessionLost("a header does not end")
-            return None
-        header = bytes(self._buffer[:end])
-        del self._buffer[: end + len(_END)]
-        for line in header.split(b"\r\n"):
-            name, _, value = line.partition(b":")
-            if name.strip().lower() == _LENGTH and value.strip().isdigit():
-                length = int(value)
-                if length > MAX_MESSAGE_BYTES:
-                    raise SessionLost(f"a message has {length} bytes, over {MAX_MESSAGE_BYTES}")
-                return length
-        raise SessionLost("a header has no length")
+        if len(self._buffer) >= MAX_HEADER_BYTES or _END in self._buffer:
+            raise SessionLost("a header has no length, or no end")
+        return messages
 
 
 def _read(body: bytes) -> object:

@@ -30,7 +30,6 @@ from cellblock.types.check.hints import (
     wants_a_list,
 )
 from cellblock.types.check.verdict import (
-    ADDED_TEXT,
     ARGUMENT,
     ASKED_OF_ANY,
     BRACKETS,
@@ -40,7 +39,7 @@ from cellblock.types.check.verdict import (
     ITS_CHARACTERS,
     JSON_TEXT,
     KEY,
-    LIST,
+    MAX_NAMED_CHARS,
     MEMBER,
     MISUSED,
     NAME,
@@ -55,8 +54,6 @@ from cellblock.types.typescript.text import letters
 
 MAX_SHOWN: Final = 10
 """Bounds the type errors of one response; they end up in a model's context, and the first ones are what matters."""
-
-MAX_NAMED_CHARS: Final = 100
 
 MAX_MESSAGE_CHARS: Final = 500
 
@@ -148,7 +145,7 @@ async def find_faults(
             break
         if not script.closed and complaint.code in MEMBER | CHARACTERS and _of_few(script, observed):
             continue
-        if complaint.code in (ADDED_TEXT, LIST, MISUSED, DATED) and not script.closed:
+        if complaint.code in (MISUSED, DATED) and not script.closed:
             continue
         if complaint.code == DATED and _OF_DATE not in await warm.described_at(
             complaint.position, script.typescript
@@ -253,12 +250,6 @@ def message_of(complaint: Complaint) -> str:
         of = f" of `{complaint.subject}`" if complaint.subject else ""
         said = f"The comparison with {complaint.name} is in vain: the declared values{of} have no such one."
         return shorten(said, MAX_MESSAGE_CHARS)
-    if complaint.code == ADDED_TEXT:
-        text = (
-            f"`{complaint.name[:MAX_NAMED_CHARS]}` is text: added to a number, its characters are appended."
-        )
-    if complaint.code == LIST:
-        text = f"{f'`{complaint.subject}`' if complaint.subject else 'It'} is an array, which equals no text or number."
     if complaint.code in NAME:
         text = f"Cannot find name '{complaint.name}'."
     if complaint.code in ARGUMENT and text.startswith("Type ") and len(complaint.name) < MAX_NAMED_CHARS:
@@ -305,14 +296,8 @@ def hint_of(
     suggested = found[1] if found else None
     if complaint.choices:
         return _comparison_hint(complaint)
-    if complaint.code == ADDED_TEXT:
-        return f"Add `Number({complaint.subject or '…'})`."
-    if complaint.code == MISUSED:
-        return complaint.subject
-    if complaint.code == DATED:
-        return f"Take their times: `Date.parse({complaint.subject or '…'})`."
-    if complaint.code == LIST:
-        return f"Use `{complaint.subject or '…'}.includes(…)`."
+    if complaint.hint:
+        return complaint.hint
     if is_json_text(complaint.receiver or ""):
         return _json_text_hint(complaint)
     if complaint.code == NUMBERED:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_object
 from cellblock.base.suggest import did_you_mean, nearest_names, rated_names
 from cellblock.tools.catalog.model import Catalog, ToolEntry
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
+from cellblock.tools.schemas.keywords import subschemas
 from cellblock.types.check.verdict import Complaint
 from cellblock.types.typescript import takes
 
@@ -145,13 +146,10 @@ def takes_any_key(complaint: Complaint, catalog: Catalog, members: Sequence[str]
     """Says whether the schema says in so many words that where an undeclared key stands, beside these `members`, any
     other key may stand."""
     tool = _tool(complaint, catalog)
-    waiting: list[object] = [tool.input_schema] if tool is not None else []
+    waiting = [tool.input_schema] if tool is not None else []
     while waiting:
-        part = waiting.pop()
-        if is_array(part):
-            waiting += part
-        elif is_object(part):
-            waiting += part.values()
+        if is_object(part := waiting.pop()):
+            waiting += (below for _, _, below in subschemas(part))
             declared: object = part.get("properties")
             is_open = part.get("additionalProperties") in ({}, True)
             if is_open and is_object(declared) and declared.keys() >= {*members}:

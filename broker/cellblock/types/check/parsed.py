@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from tree_sitter import Node
 
@@ -57,6 +57,9 @@ _LOOKED_AT: Final = (
 
 Tool = tuple[str, str]
 """Names a tool by its server's id, and the name that it is exported by."""
+
+TextKind = Literal["json", "plain", "boxed"]
+"""Says what text a tool answers with: one that holds JSON, another one, or one that is all that an object holds."""
 
 
 class ParsedScript:
@@ -184,26 +187,20 @@ class JsonTexts:
             return True
         return any(asked is not None and _is_same(asked, of) for asked in self._asked)
 
-    def misread(self, tools: frozenset[Tool]) -> Iterator[tuple[Node, Node]]:
-        """Gives each place where the characters of a text of these tools are read by number, or one after the other by
-        `for … in`, or those of a list are counted, and where it is asked whether the text is an array: the whole
-        expression, and the text."""
-        yield from self._whole(self._reads(), tools)
+    def misused(self, kinds: Mapping[Tool, TextKind]) -> Iterator[tuple[Node, Node, TextKind]]:
+        """Gives each place where a text of these tools is not used as one: the whole expression, the text, its kind.
 
-    def counted(self, tools: frozenset[Tool], *, inner: bool = False) -> Iterator[tuple[Node, Node]]:
-        """Gives each place where the characters of a plain text of these tools are taken one after the other, or where
-        those of a list are counted: the whole expression, and the text. The text is the answer, or all that is
-        `inner`."""
-        yield from self._whole(self._one_by_one(), tools, inner=inner)
-
-    def _whole(
-        self, reads: Iterator[tuple[Node, Node]], tools: frozenset[Tool], *, inner: bool = False
-    ) -> Iterator[tuple[Node, Node]]:
-        for around, read in reads:
-            of = self._meanings.of(read)
-            is_text = of is not None and of.kind == "answer" and of.inner == inner and _tool(of) in tools
-            if is_text and not self.is_handled(read):
-                yield around, read
+        Of texts that hold JSON, characters are read by number or by `for … in`, or it is asked whether the text is an
+        array; of others they are taken one after the other. Those of a list are counted.
+        """
+        for reads, is_json in ((self._reads(), True), (self._one_by_one(), False)):
+            for around, read in reads:
+                of = self._meanings.of(read)
+                kind = kinds.get(_tool(of)) if of is not None and of.kind == "answer" else None
+                if of is None or kind is None or (kind == "json") != is_json:
+                    continue
+                if of.inner == (kind == "boxed") and not self.is_handled(read):
+                    yield around, read, kind
 
     def _one_by_one(self) -> Iterator[tuple[Node, Node]]:
         for around in self._some("for_in_statement"):

@@ -8,6 +8,7 @@ nothing declares. Code that looks before it reads (`a.b ?? c`, `if (a.b)`, `type
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -17,9 +18,11 @@ from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
 from cellblock.script.trees import arguments_of, field, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
-from cellblock.types.check.parsed import ParsedScript, Tool, literal_around, text_of
+from cellblock.types.check.parsed import ParsedScript, TextKind, Tool, literal_around, text_of
 
 MAX_SUBJECT_CHARS: Final = 60
+
+MAX_NAMED_CHARS: Final = 100
 
 Guard = Literal["", "asked", "defaulted"]
 
@@ -43,19 +46,13 @@ asked whether the text is an array."""
 ADDED: Final = frozenset({2322, 2769})
 """Name the findings of a text where a number has been so far; 2322 is of arguments, too."""
 
-ADDED_TEXT: Final = -1
-"""Names a finding of our own among these: a text is added to a number."""
-
-LIST: Final = -2
-"""Names a finding of our own: a list is compared with a text."""
-
-MISUSED: Final = -3
-"""Names a finding of our own: what the language has is never meant so; `subject` says what is."""
+MISUSED: Final = -1
+"""Names a finding of our own: what the language has is never meant so; `hint` says what is."""
 
 OPERANDS: Final = frozenset({2362, 2363})
 """Name the findings of what is subtracted, and is no number."""
 
-DATED: Final = -4
+DATED: Final = -2
 """Names a finding of our own among these: the text of a date is subtracted."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
@@ -79,7 +76,6 @@ _BIGINT: Final = re.compile(r"\bbigint\b")
 _BIGINT_FOR: Final = re.compile(
     r"'(?:number \| )?bigint' is not assignable to (?:parameter of )?type '([^']*)'"
 )
-_QUOTED: Final = re.compile(r"'([^']*)'")
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
 _PLAIN: Final = re.compile(r"(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*")
@@ -156,6 +152,9 @@ class Complaint:
     subject: str = ""
     """Holds, of a member or of characters, the expression that they are read of, where it is a short one."""
 
+    hint: str = ""
+    """Says what to do, where that is known with what is wrong."""
+
     choices: tuple[str, ...] = ()
     """Lists, of a comparison, what the declared enum has, as JSON writes it."""
 
@@ -192,9 +191,7 @@ def judge(
     declarations: str,
     *,
     typescript: bool,
-    texts: frozenset[Tool] = frozenset(),
-    plain: frozenset[Tool] = frozenset(),
-    boxed: frozenset[Tool] = frozenset(),
+    texts: Mapping[Tool, TextKind],
 ) -> list[Complaint]:
     """Gives the complaints that count, in the order of the text.
 
@@ -203,31 +200,25 @@ def judge(
         code: What was checked; must have no lone surrogate.
         declarations: What it was checked against.
         typescript: Whether it is TypeScript and no JavaScript.
-        texts: The tools that answer with a text that holds JSON.
-        plain: Those that answer with another text.
-        boxed: Those that answer with an object that holds one text and nothing else.
+        texts: The tools that answer with texts.
 
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
     wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED | OPERANDS
     found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
-    if not (found or texts or plain or boxed):
+    if not (found or texts):
         return []
     source = ParsedScript(code, typescript)
     comparisons = Comparisons(source.nodes, declarations)
-    numbered = [_numbered(*place, source, JSON_TEXT) for place in source.json_texts.misread(texts)]
-    numbered += [_numbered(*place, source, "string") for place in source.json_texts.counted(plain)]
-    numbered += [
-        _numbered(*place, source, "string") for place in source.json_texts.counted(boxed, inner=True)
-    ]
+    numbered = [_numbered(*place, source) for place in source.json_texts.misused(texts)]
     at = {complaint.position for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
-    return sorted([*numbered, *counted], key=lambda complaint: complaint.position)
+    return sorted([*numbered, *_by_number(source), *counted], key=lambda complaint: complaint.position)
 
 
-def _numbered(around: Node, read: Node, source: ParsedScript, receiver: str) -> Complaint:
+def _numbered(around: Node, read: Node, kind: TextKind, source: ParsedScript) -> Complaint:
     """Makes the complaint about a text that is read by its characters, or is taken for an array or object."""
     line, column = source.position(around)
     at = source.places.place(line + 1, column + 1)
@@ -236,7 +227,32 @@ def _numbered(around: Node, read: Node, source: ParsedScript, receiver: str) -> 
     said = kinds.get(around.type, ITS_CHARACTERS)
     if around.type == "member_expression":
         said = "its characters are counted"
+    receiver = JSON_TEXT if kind == "json" else "string"
     return Complaint(NUMBERED, said, *at, subject, receiver, (line, column), subject=subject, tool=tool)
+
+
+def _by_number(source: ParsedScript) -> Iterator[Complaint]:
+    """Tells of `for (const line in text.split("\\n"))`, where nothing is read by the number that `line` is."""
+    named = {
+        text_of(field(one, "name")) for one in source.nodes["variable_declarator"] if _splits(one, "value")
+    }
+    numbers = {text_of(field(one, "index")) for one in source.nodes["subscript_expression"]}
+    for around in source.nodes["for_in_statement"]:
+        name, lines = field(around, "left"), field(around, "right")
+        is_list = text_of(lines) in named or _splits(around, "right")
+        if lines is None or not is_list or operator_of(around) != "in" or text_of(name) in numbers:
+            continue
+        line, column = source.position(lines)
+        said, hint = (
+            "`for … in` gives the numbers of the lines.",
+            "Take the lines themselves: `for (const … of …)`.",
+        )
+        at = source.places.place(line + 1, column + 1)
+        yield Complaint(MISUSED, said, *at, source.text(lines), position=(line, column), hint=hint)
+
+
+def _splits(node: Node, of: str) -> bool:
+    return text_of(field(node, of, "function", "property")) == b"split"
 
 
 def _complaint(
@@ -273,18 +289,12 @@ def _complaint(
         # The compiler takes it for an import, which the sandbox does not.
         specifier = _SPECIFIER.search(message)
         return replace(made, code=REQUIRE, name="require", module=specifier[1] if specifier else "")
-    if message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
-        return replace(made, code=ADDED_TEXT, name=source.text(added), subject=_short(added, source))
     if number in OPERANDS:
-        member, said = field(node, "property"), "Text is subtracted, which gives no number."
-        at_member = source.position(member or node)
-        return replace(made, code=DATED, message=said, position=at_member, subject=_short(node, source))
-    if (misuse := _misuse(number, node, source)) is not None:
-        return replace(made, code=MISUSED, message=misuse[0], subject=misuse[1])
-    if number in ADDED - ARGUMENT:
-        return None
-    if number in COMPARISON and (compared := comparisons.list_compared(message, node)) is not None:
-        return replace(made, code=LIST, subject=_short(compared, source))
+        said, at_member = "Text is subtracted, which gives no number.", field(node, "property") or node
+        hint = f"Take their times: `Date.parse({_short(node, source) or '…'})`."
+        return replace(made, code=DATED, message=said, position=source.position(at_member), hint=hint)
+    if (misuse := _misuse(made, node, source, comparisons)) is not None:
+        return replace(made, code=MISUSED, message=misuse[0], hint=misuse[1])
     if may_compare(number, node):
         foreign = comparisons.foreign(message, node)
         if foreign is None:
@@ -295,7 +305,7 @@ def _complaint(
             return None
         tool = source.json_texts.tool(_listed(node, source) or node)
         return replace(made, receiver=JSON_TEXT, subject=_subject(node, source), tool=tool)
-    return _of_argument(made, node, source) if number in ARGUMENT else made
+    return _of_argument(made, node, source) if number in ARGUMENT else None
 
 
 def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: str) -> Complaint | None:
@@ -333,8 +343,6 @@ def _of_name(made: Complaint, before: str, source: ParsedScript) -> Complaint | 
         if not re.search(r"\brequire\s*\(\s*$", before):
             return None  # An import: the plan, or the script's own exception, tells it better.
         made = replace(made, name="require", module=made.name[1:-1])
-    elif quoted := _QUOTED.search(made.message):
-        made = replace(made, name=quoted[1])
     return None if re.search(rf"\btypeof\s+{re.escape(made.name)}\b", source.code) else made
 
 
@@ -364,15 +372,28 @@ def _added(node: Node) -> Node | None:
     return None if added is None or added.type in ("string", "template_string") else added
 
 
-def _misuse(number: int, node: Node, source: ParsedScript) -> tuple[str, str] | None:
-    """Says what is wrong with `Math.max(list)` and `x = x.push(…)`, and what to write."""
+def _misuse(
+    made: Complaint, node: Node, source: ParsedScript, comparisons: Comparisons
+) -> tuple[str, str] | None:
+    """Says what is wrong with a text that is added to a number, a list that is compared with a text, `Math.max(list)`
+    and `x = x.push(…)`, and what to write."""
     around, text = node.parent, source.text(node)
-    if number == 2322 and (called := field(around, "right", "function")) is not None:
+    if made.message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
+        what, number = source.text(added)[:MAX_NAMED_CHARS], _short(added, source) or "…"
+        return (
+            f"`{what}` is text: added to a number, its characters are appended.",
+            f"Add `Number({number})`.",
+        )
+    if made.code in COMPARISON and (compared := comparisons.list_compared(made.message, node)) is not None:
+        name = _short(compared, source)
+        what = f"`{name}`" if name else "It"
+        return f"{what} is an array, which equals no text or number.", f"Use `{name or '…'}.includes(…)`."
+    if made.code == 2322 and (called := field(around, "right", "function")) is not None:
         name = text_of(field(called, "property")).decode()
         if name in ("push", "unshift") and text_of(field(called, "object")) == text_of(node):
             return f"`{text}.{name}` gives the new length.", f"Leave out `{text} =`."
     function = text_of(field(around.parent if around is not None else None, "function")).decode()
-    if number == 2345 and function in ("Math.max", "Math.min"):
+    if made.code == 2345 and function in ("Math.max", "Math.min"):
         return f"`{function}` takes numbers.", f"Spread a list of them: `{function}(...{text})`."
     return None
 
@@ -426,13 +447,11 @@ def _short(read: Node | None, source: ParsedScript) -> str:
 
 
 def _upwards(node: Node, source: ParsedScript) -> list[Node]:
-    """Gives the node and what is around it, up to the statement."""
+    """Gives the node and all that is around it."""
     # From the root down: each node's parent would be looked for from there again.
     found: list[Node] = []
     here: Node | None = source.root
     while here is not None and here.id != node.id:
-        if here.type.endswith("statement"):
-            found.clear()
         found.append(here)
         here = here.child_with_descendant(node)
     return [*found, node]

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import jsonschema_rs
-from pydantic import ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError
 
-from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import FlowLabel
-from cellblock.base.settings.problems import dotted, of_validation
-from cellblock.base.settings.syntax import find_positions
+from cellblock.base.settings.problems import ConfigProblems, Problem, Source, of_validation
+from cellblock.base.settings.syntax import Position, SyntaxFault, parse
 from cellblock.base.visible import visible
-from cellblock.tools.catalog.model import Example, Given
+from cellblock.tools.catalog.model import Effect, Example, Given
 
-EFFECTS: Final = ("read", "write", "destructive")
-KEYS: Final = ("class", "output", "json_text", "examples", "retry", "flow")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """Sets the largest overlay file; a mistake such as a log in its place is told at once."""
 
@@ -34,6 +30,55 @@ MAX_SHOWN_CHARS: Final = 4_000
 """Bounds the characters of one schema in the comments of a new overlay file."""
 
 _UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def _json(value: Any) -> Any:
+    try:
+        return json.loads(value)
+    except TypeError:
+        raise ValueError("it must be JSON in a text: '''…'''") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error.msg} in line {error.lineno} of it") from None
+
+
+def _schema(value: object) -> Any:
+    schema = _json(value)
+    if not isinstance(schema, bool) and not is_object(schema):
+        raise ValueError("it is no JSON Schema: it must be an object")
+    try:
+        jsonschema_rs.validator_for(schema, offline=True)
+    except (ValueError, jsonschema_rs.ValidationError) as error:
+        raise ValueError(f"it is no JSON Schema: {str(error).partition(chr(10))[0]}") from None
+    return schema
+
+
+def _examples(value: object) -> tuple[Example, ...]:
+    examples = _json(value)
+    if not is_array(examples):
+        raise ValueError('it must be a list of {"input": …, "output": …}')
+    for number, one in enumerate(examples, start=1):
+        if not is_object(one) or "input" not in one or not one.keys() <= {"input", "output"}:
+            raise ValueError(f"example {number} must have input, may have output, and no more")
+    return tuple(Example(**one) for one in examples)
+
+
+class _Tool(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    effect: Effect | None = Field(None, alias="class")
+    output_schema: Annotated[Any, BeforeValidator(_schema)] = Field(None, alias="output")
+    json_text: StrictBool = False
+    examples: Annotated[tuple[Any, ...], BeforeValidator(_examples)] = ()
+    retry: StrictBool = False
+    flow: FlowLabel | None = None
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    tools: dict[str, _Tool] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,138 +101,54 @@ def read_overlay(file: Path) -> OverlayFile:
     """Gives the overlays in a file, and where each stands; none when there is no file.
 
     Raises:
-        ConfigError: The file cannot be used; the message names line and column.
+        ConfigProblems: The file cannot be used; with all places.
     """
+    text = _text_of(file)
+    source = Source(str(file), text, toml=True)
+    try:
+        data = parse(text, toml=True)
+    except SyntaxFault as error:
+        raise _unusable(file, error.message, "Correct the file at that position.", error.position) from None
+    try:
+        tools = _File.model_validate(data).tools
+    except ValidationError as error:
+        raise ConfigProblems(source.name, source.placed(of_validation(error, _File, data))) from None
+    return OverlayFile(source, {name: Given(**dict(tool)) for name, tool in tools.items()})
+
+
+def _text_of(file: Path) -> str:
     try:
         if file.exists() and not file.is_file():
             # Reading a pipe could wait for ever.
-            raise ConfigError(f"The overlay {file} is no file.", hint="Move it away.")
+            raise _unusable(file, "it is no file", "Move it away.")
         raw = file.read_bytes()
     except FileNotFoundError:
-        raw = b""
+        return ""
     except OSError as error:
-        raise ConfigError(
-            f"Cannot read the overlay {file}: {error}.", hint="Check its permissions."
-        ) from None
+        raise _unusable(file, f"it cannot be read: {error}", "Check its permissions.") from None
     if len(raw) > MAX_FILE_BYTES:
-        raise ConfigError(
-            f"The overlay {file} has {len(raw)} bytes, over {MAX_FILE_BYTES}.", hint="Make it smaller."
-        )
+        raise _unusable(file, f"it has {len(raw)} bytes, over {MAX_FILE_BYTES}", "Make it smaller.")
     try:
-        text = raw.decode("utf-8")
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: {error}.", hint="Correct the file at that position.") from None
-    return OverlayFile(file, text, data)
+        return raw.decode()
+    except ValueError as error:
+        raise _unusable(file, str(error), "Write it in UTF-8.") from None
 
 
+def _unusable(file: Path, message: str, hint: str, at: Position | None = None) -> ConfigProblems:
+    return ConfigProblems(str(file), [Problem((), message, hint, position=at or Position(1, 1))])
+
+
+@dataclass(slots=True)
 class OverlayFile:
-    """Holds one overlay file that was read.
+    """Holds one overlay file that was read: the overlays of the server's tools, by their MCP names."""
 
-    Attributes:
-        tools: The overlays of the server's tools, by their MCP names.
-    """
+    source: Source
+    tools: dict[str, Given]
 
-    def __init__(self, file: Path, text: str, data: Mapping[str, Any]) -> None:
-        self._file = file
-        self._lines = text.split("\n")
-        self._positions = find_positions(text, toml=True)
-        self.tools = self._tools(data)
-
-    def place(self, tool: str, key: str = "") -> tuple[int, int]:
-        """Gives line and column, from 1, of a tool's table, or of a key in it."""
-        return self._find(tool, key)
-
-    def _tools(self, data: Mapping[str, Any]) -> dict[str, Given]:
-        for key in data:
-            if key != "tools":
-                raise self._error(
-                    f"unknown key {key!r}; only [tools.NAME] tables are known", self._find(None, key)
-                )
-        tools: object = data.get("tools", {})
-        if not is_object(tools):
-            raise self._error("tools is no table", self._find(None, "tools"))
-        return {name: self._tool(name, table) for name, table in tools.items()}
-
-    def _tool(self, name: str, table: object) -> Given:
-        if not is_object(table):
-            raise self._error(f"tools.{name} is no table", self._find(name, ""))
-        for key in table:
-            if key not in KEYS:
-                raise self._error(f"unknown key {key!r}; known are {', '.join(KEYS)}", self._find(name, key))
-        effect, json_text = table.get("class"), table.get("json_text", False)
-        if effect is not None and effect not in EFFECTS:
-            raise self._error(f"class must be one of {', '.join(EFFECTS)}", self._find(name, "class"))
-        if not isinstance(json_text, bool):
-            raise self._error("json_text must be true or false", self._find(name, "json_text"))
-        if not isinstance(retry := table.get("retry", False), bool):
-            raise self._error("retry must be true or false", self._find(name, "retry"))
-        return Given(
-            output_schema=self._schema(name, table["output"]) if "output" in table else None,
-            json_text=json_text,
-            examples=self._examples(name, table["examples"]) if "examples" in table else (),
-            effect=effect,
-            retry=retry,
-            flow=self._flow(name, table["flow"]) if "flow" in table else None,
-        )
-
-    def _flow(self, name: str, value: object) -> FlowLabel:
-        try:
-            return FlowLabel.model_validate(value)
-        except ValidationError as error:
-            problem = of_validation(error, FlowLabel, value)[0]
-            at = dotted(("flow", *problem.path))
-            raise self._error(f"{at}: {problem.message}", self._find(name, "flow")) from None
-
-    def _schema(self, name: str, value: object) -> Any:
-        schema = self._json(name, "output", value)
-        place = self._find(name, "output")
-        if not isinstance(schema, bool) and not is_object(schema):
-            raise self._error("output is no JSON Schema: it must be an object", place)
-        try:
-            jsonschema_rs.validator_for(schema, offline=True)
-        except (ValueError, jsonschema_rs.ValidationError) as error:
-            summary = str(error).partition("\n")[0]
-            raise self._error(f"output is no JSON Schema: {summary}", place) from None
-        return schema
-
-    def _examples(self, name: str, value: object) -> tuple[Example, ...]:
-        examples = self._json(name, "examples", value)
-        place = self._find(name, "examples")
-        if not is_array(examples):
-            raise self._error('examples must be a list of {"input": …, "output": …}', place)
-        found: list[Example] = []
-        for number, one in enumerate(examples, start=1):
-            if not is_object(one) or "input" not in one or not one.keys() <= {"input", "output"}:
-                raise self._error(f"example {number} must have input, may have output, and no more", place)
-            found.append(Example(one["input"], one.get("output")))
-        return tuple(found)
-
-    def _json(self, name: str, key: str, value: object) -> Any:
-        place = self._find(name, key)
-        if not isinstance(value, str):
-            raise self._error(f"{key} must be JSON in a text: {key} = '''…'''", place)
-        try:
-            return json.loads(value)
-        except RecursionError:
-            raise self._error(f"{key} is nested too deeply", place) from None
-        except json.JSONDecodeError as error:
-            at = f"in line {error.lineno} of it"
-            raise self._error(f"{key} is no JSON: {error.msg} {at}", place) from None
-
-    def _find(self, tool: str | None, key: str) -> tuple[int, int]:
-        """Gives line and column, from 1, of the line that a key or a tool's table begins in."""
-        wanted = (key,) if tool is None else ("tools", tool, *([key] if key else []))
-        line, _ = self._positions.find(wanted, key=True)
-        text = self._lines[line - 1]
-        return line, len(text) - len(text.lstrip()) + 1
-
-    def _error(self, what: str, place: tuple[int, int]) -> ConfigError:
-        line, column = place
-        return ConfigError(
-            f"{self._file}: {what} (at line {line}, column {column}).",
-            hint="Correct the overlay at that position.",
-        )
+    def place(self, tool: str, *keys: str) -> Position | None:
+        """Gives the place of a tool's table, or of a key in it."""
+        positions = self.source.positions()
+        return positions and positions.find(("tools", tool, *keys), key=True)
 
 
 def new_overlay(server: str, tools: Iterable[ToolNotes]) -> str:

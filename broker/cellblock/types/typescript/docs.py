@@ -61,9 +61,8 @@ class Docs:
             target = self._document.resolve(reference, here) if isinstance(reference, str) else None
             if target is not None:
                 waiting.append(target)
-            branches: list[Any] = []
-            for word in ("anyOf", "oneOf"):
-                branches.extend(branch for branch in as_list(schema.get(word)) if branch != {"type": "null"})
+            unions = (as_list(schema.get(word)) for word in ("anyOf", "oneOf"))
+            branches = [branch for union in unions for branch in union if branch != {"type": "null"}]
             parts = [*as_list(schema.get("allOf")), *(branches if len(branches) == 1 else [])]
             waiting.extend(self._document.child(here, part, "allOf") for part in parts)
         return found

@@ -413,19 +413,15 @@ def common_annotations(tools: Iterable[ToolEntry]) -> list[str]:
     """Gives what to say once for several tools: of the annotations that all have, the more common ones. A tool with
     another one has to say so itself."""
     each = [annotations_of(tool) for tool in tools]
-    keys = [{one.removeprefix("!") for one in own} for own in each]
     counted = Counter(one for own in each for one in own)
+    having = Counter(one.removeprefix("!") for one in counted.elements())
     return [
         one
-        for one, _ in sorted(counted.items(), key=lambda item: -item[1])
-        if len(each) > 1 and all(one.removeprefix("!") in own for own in keys) and _wins(one, counted)
+        for one, count in sorted(counted.items(), key=lambda item: -item[1])
+        if len(each) > 1 and having[one.removeprefix("!")] == len(each)
+        # Of as many with as without, those with.
+        if 2 * count > len(each) - (not one.startswith("!"))
     ]
-
-
-def _wins(annotation: str, counted: Counter[str]) -> bool:
-    name = annotation.removeprefix("!")
-    other = name if annotation != name else f"!{name}"
-    return counted[annotation] > counted[other] or (counted[annotation] == counted[other] and other != name)
 
 
 def _annotations(annotations: Mapping[str, Any] | None) -> list[tuple[str, str]]:

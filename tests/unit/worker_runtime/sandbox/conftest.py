@@ -73,7 +73,7 @@ def run_agent(tmp_path: Path) -> Callable[..., Events]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert done.returncode == 0, done.stderr

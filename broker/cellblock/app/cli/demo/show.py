@@ -49,6 +49,8 @@ async def _show(state_dir: Path) -> int:
     print(json.dumps(response.result))
     for found in response.diagnostics:
         print(found.message)
+    if not response.ok:
+        return EXIT_NO  # it may not have begun, and then nothing is recorded
     answers = [len(call.answer) for call in journal.snapshot().calls]
     _heading("What the model reads")
     print(f"  call by call  {len(answers)} answers of tools, {_size(sum(answers))}")
@@ -57,7 +59,7 @@ async def _show(state_dir: Path) -> int:
     print(
         f"  {shlex.join(own_command())} install claude-code   # or another client: install --help names them"
     )
-    return EXIT_OK if response.ok else EXIT_NO
+    return EXIT_OK
 
 
 def _size(characters: int) -> str:

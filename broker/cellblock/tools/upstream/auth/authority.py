@@ -98,14 +98,12 @@ async def authority_of(
 
 
 async def metadata_of(issuer: str | None, led_by: str) -> OAuthMetadata | None:
-    """Returns the metadata of an issuer, or of the server itself (protocol of 2025-03-26), None where it has none.
+    """Returns the metadata of an issuer, or of the server itself (protocol of 2025-03-26), None where that has none.
 
     Raises:
-        LoginError: They are another issuer's, or lead where it would not be safe.
+        LoginError: The issuer has none, they are another issuer's, or lead where it would not be safe.
     """
     expected = issuer or origin_of(led_by)
-    if not is_safe(expected):
-        raise Refused(f"{shown_line(expected)} is reached without TLS", hint="Check the issuer.")
     for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, led_by):
         answer = await send(create_oauth_metadata_request(place), led_by)
         goes_on, metadata = await handle_auth_metadata_response(answer)
@@ -119,13 +117,16 @@ async def metadata_of(issuer: str | None, led_by: str) -> OAuthMetadata | None:
                 )
             await check_endpoints(metadata, led_by)
             return metadata
+    if issuer is not None:
+        raise Refused(f"{shown_line(issuer)} has no metadata", hint="Check the issuer.")
     return None
 
 
 async def _resource_of(url: str, refused: httpx2.Response) -> ProtectedResourceMetadata | None:
     failed = False
     named = extract_resource_metadata_from_www_auth(refused)
-    for place in build_protected_resource_metadata_discovery_urls(named, url):
+    # Behind a proxy, servers may name their own place without TLS.
+    for place in filter(is_safe, build_protected_resource_metadata_discovery_urls(named, url)):
         answer = await send(create_oauth_metadata_request(place), url)
         if (found := await handle_protected_resource_response(answer)) is not None:
             own, said = resource_url_from_server_url(url), str(found.resource)

@@ -100,10 +100,6 @@ class Login(httpx2.Auth):
 
     # ---- for the session -----------------------------------------------------------------------------
 
-    def note_problem(self, problem: str | None) -> None:
-        """Takes what the server says of the last token: None that it is good."""
-        self.problem = problem
-
     def trouble(self) -> tuple[str | None, str]:
         """Says, after a refusal, what is known to be wrong with the login, if anything, and what to do. Without
         secrets."""
@@ -138,7 +134,7 @@ class Login(httpx2.Auth):
             request.headers["Authorization"] = f"Bearer {token}"
             response = yield request
             if response.status_code == 401:
-                self.note_problem("the server refuses a token that was just made for it")
+                self.problem = "the server refuses a token that was just made for it"
                 return
         if token is not None and _falls_short(response):
             wider = await self.widened(token, _missing(response))
@@ -148,7 +144,7 @@ class Login(httpx2.Auth):
         if _falls_short(response):
             await self.lacks(_missing(response))
         elif response.status_code < 400:
-            self.note_problem(None)
+            self.problem = None
 
     # ---- inside --------------------------------------------------------------------------------------
 

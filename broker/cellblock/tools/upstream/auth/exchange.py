@@ -65,9 +65,12 @@ async def send(request: httpx2.Request, server: str) -> httpx2.Response:
     """Sends a request that a server's words have led to, and returns the whole answer; redirects are not followed.
 
     Raises:
-        LoginError: No answer within `TOKEN_SECONDS`, or one that is too large; or it leads to a private address.
+        LoginError: No answer within `TOKEN_SECONDS`, or one that is too large; or it leads to a private address, or
+            anywhere in the clear.
     """
     where = urlsplit(str(request.url)).netloc.rpartition("@")[2]
+    if not is_safe(str(request.url)):
+        raise LoginError(f"{shown_line(where)} is reached without TLS.", hint="Do not log in there.")
     # A client's own headers are not put into a finished request; GitHub answers with a form to who wants no JSON.
     for name, value in (*ACCEPTED.items(), ("accept", "application/json")):
         request.headers.setdefault(name, value)
@@ -169,17 +172,17 @@ async def revoke(record: LoginRecord) -> bool:
         LoginError: It cannot be reached, or refuses.
     """
     endpoint = record.server_metadata and record.server_metadata.revocation_endpoint
-    if record.tokens is None or endpoint is None or not is_safe(url := str(endpoint)):
+    if record.tokens is None or endpoint is None:
         return False
     refresh_token = record.tokens.refresh_token
     form = {
         "token": refresh_token or record.tokens.access_token,
         "token_type_hint": "refresh_token" if refresh_token else "access_token",
     }
-    response = await ask(record, form, url=url)
+    response = await ask(record, form, url=str(endpoint))
     if response.status_code == 400 and not record.client.client_secret:
         # Servers made with the SDK want the field of a client without a secret, too.
-        response = await ask(record, {**form, "client_secret": ""}, url=url)
+        response = await ask(record, {**form, "client_secret": ""}, url=str(endpoint))
     if response.status_code != 200:
         raise LoginError(f"The authorization server refused: {words_of(response)}.", hint="Revoke it there.")
     return True

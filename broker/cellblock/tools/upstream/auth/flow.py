@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import re
 import secrets
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -38,14 +37,11 @@ BEGUN_SECONDS: Final = 600.0
 """Bounds the time between the two halves."""
 
 MAX_BEGUN: Final = 2_000
-"""Bounds the logins under way: whoever begins one may be a stranger."""
+"""Bounds the logins under way: whoever begins one may be a stranger, and keeps nobody from beginning another."""
 
 MAX_BYTES: Final = 256 * 1024
 
 NOT_OURS: Final = "This answer belongs to no login that is under way."
-
-_STATE: Final = re.compile(r"([0-9a-f]{1,12})\.[\w-]{43}", re.ASCII)
-
 
 T = TypeVar("T")
 
@@ -103,7 +99,7 @@ async def begin(
         application_type="web" if redirect_uri.startswith("https:") else "native",
     )
     client = _client_for(target, before, redirect_uri, wanted)
-    with _failing(target.name):
+    with failing(target.name):
         login, scope = await authority_of(target.url, refused, asks, client, target.own.issuer, wanted)
     methods = login.server_metadata and login.server_metadata.code_challenge_methods_supported
     if methods is not None and "S256" not in methods:
@@ -132,12 +128,12 @@ async def leading(
         LoginError: Too many are under way.
     """
     pkce, until, login = PKCEParameters.generate(), time.time() + bound, begun.login
-    state = f"{int(until):x}.{secrets.token_urlsafe(32)}"
+    state = secrets.token_urlsafe(32)
     whole = begun.model_copy(
         update={"verifier": pkce.code_verifier, "bound_to": _hash(bound_to), "until": until}
     )
     text = whole.model_dump_json(exclude_none=True)
-    await _beside(_put, store.shelf(KIND, MAX_BYTES), _name_of(state), text.encode())
+    await _beside(_put, store.shelf(KIND, MAX_BYTES), f"{int(until):x}-{_hash(state)}", text.encode())
     metadata = login.server_metadata
     endpoint = (
         urljoin(login.server_url, "/authorize") if metadata is None else str(metadata.authorization_endpoint)
@@ -168,9 +164,9 @@ async def taken(store: Store, state: str, bound_to: str, iss: str | None) -> Beg
         LoginError: There is none, it is somebody else's, too old, or another authorization server has answered.
     """
     try:
-        text = await _beside(_take, store.shelf(KIND, MAX_BYTES), _name_of(state))
+        text = await _beside(_take, store.shelf(KIND, MAX_BYTES), _hash(state))
         begun = BegunLogin.model_validate_json(text)
-    except (FileNotFoundError, ValidationError):
+    except ValidationError:
         raise LoginError(NOT_OURS, hint="Begin anew.") from None
     if not secrets.compare_digest(_hash(bound_to), begun.bound_to):
         raise LoginError("This login was begun in another browser.", hint="Begin it in this one.")
@@ -192,7 +188,7 @@ async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> tuple[str
     """
     if begun.login.server_url != target.url:
         raise LoginError(f"{target.name} has another URL by now.", hint="Begin anew.")
-    with _failing(target.name):
+    with failing(target.name):
         tokens = tokens_in(await exchange(begun.login, code, begun.verifier, begun.redirect_uri))
     if tokens.scope is None:
         tokens = tokens.model_copy(update={"scope": begun.scope})
@@ -201,6 +197,15 @@ async def finish(target: LoginTarget, begun: BegunLogin, code: str) -> tuple[str
         await store.save(record.with_tokens(tokens))
     missing = [scope for scope in begun.wanted if tokens.scope and scope not in tokens.scope.split()]
     return store.where, f" Not granted: {shown_line(' '.join(missing))}." if missing else ""
+
+
+@contextlib.contextmanager
+def failing(server: str) -> Generator[None]:
+    """Words what an authorization server, or the identity provider, has said instead of granting a login."""
+    try:
+        yield
+    except Refused as error:
+        raise LoginError(f"The login to {server} has failed: {error.message}.", hint=error.hint) from None
 
 
 # ---- inside --------------------------------------------------------------------------------------
@@ -220,20 +225,10 @@ def _client_for(
     return client if may_ask and redirect_uri in map(str, client.redirect_uris or ()) else None
 
 
-@contextlib.contextmanager
-def _failing(server: str) -> Generator[None]:
-    try:
-        yield
-    except Refused as error:
-        raise LoginError(f"The login to {server} has failed: {error.message}.", hint=error.hint) from None
-
-
 async def _beside(work: Callable[..., T], *args: object) -> T:
     """Has a thread use the store."""
     try:
         return await asyncio.to_thread(work, *args)
-    except FileNotFoundError:
-        raise
     except OSError as error:
         text = f"What is between the two halves of a login cannot be kept: {error.strerror or error}."
         raise LoginStoreError(text, hint="Try again in a moment.") from None
@@ -243,30 +238,26 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _name_of(state: str) -> str:
-    """Returns the name of what is kept for a state. Raises FileNotFoundError: It is none of ours."""
-    found = _STATE.fullmatch(state)
-    if found is None:
-        raise FileNotFoundError
-    return f"{found[1]}-{_hash(state)}"
-
-
 def _put(shelf: Shelf, name: str, data: bytes) -> None:
-    """Writes one down, and removes those that nobody has finished in time; blocks."""
+    """Writes one down, and removes those that nobody has finished in time, and the oldest of too many; blocks."""
     shelf.refresh()
-    names, now = shelf.names(), time.time()
-    old = [one for one in names if (until := one.partition("-")[0]).isalnum() and int(until, 16) < now]
-    for one in old:
+    # They begin with their ends.
+    names, now = sorted(shelf.names()), f"{int(time.time()):x}"
+    most = len(names) - MAX_BEGUN
+    for one in [one for nth, one in enumerate(names) if one < now or nth <= most]:
         with contextlib.suppress(FileNotFoundError):
             shelf.remove(one)
-    if len(names) - len(old) >= MAX_BEGUN:
-        raise LoginError("Too many logins are under way.", hint="Try again in ten minutes.")
     shelf.write(name, data, replace=False)
 
 
-def _take(shelf: Shelf, name: str) -> bytes:
+def _take(shelf: Shelf, state: str) -> bytes:
+    """Returns what is kept for the hash of a state, and removes it; nothing where there is none; blocks."""
     shelf.refresh()
-    data = shelf.read(name)
-    # One of two that came at once finds nothing to remove.
-    shelf.remove(name)
-    return data
+    for name in shelf.names():
+        if name.endswith(f"-{state}"):
+            # One of two that came at once finds nothing to remove.
+            with contextlib.suppress(FileNotFoundError):
+                data = shelf.read(name)
+                shelf.remove(name)
+                return data
+    return b""

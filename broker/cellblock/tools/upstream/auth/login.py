@@ -48,7 +48,7 @@ async def log_in(
         ConfigError: A client secret cannot be read.
     """
     # Not at the top: other commands need no web server.
-    from cellblock.tools.upstream.auth.redirect import RedirectListener
+    from cellblock.tools.upstream.auth.redirect import RedirectListener, code_in
 
     if target.own.goes_by_identity:
         said = f"{target.name} asks for no login but for who somebody is at http.oauth.issuer."
@@ -74,8 +74,8 @@ async def log_in(
         await listener.close()
         if browser is not None:
             (browser / _PAGE).unlink(missing_ok=True)
-    begun = await taken(target.kept, answer.state or "", bound_to, answer.iss)
-    where, less = await finish(target, begun, answer.code)
+    begun = await taken(target.kept, answer["state"], bound_to, answer.get("iss"))
+    where, less = await finish(target, begun, code_in(answer))
     return f"Logged in to {target.name}; the login is kept {where}.{less}"
 
 
@@ -90,26 +90,9 @@ async def log_out(store: LoginStore, whose: str) -> str:
         LoginStoreError: It cannot be forgotten.
     """
     async with store.locked(LOCK_BOUND_SECONDS):
-        try:
-            record = await store.load()
-        except LoginStoreError as error:
-            await store.delete()
-            said = "is forgotten. It could not be read, and was not revoked"
-            return f"The login of {whose} {said}: {error.message}"
-        if record is None:
-            await store.delete()
-            return f"There is no login of {whose}."
-        try:
-            revoked = await revoke(record)
-            how = (
-                "revoked and forgotten"
-                if revoked
-                else "forgotten; the authorization server has no way to revoke it"
-            )
-        except LoginError as error:
-            how = f"forgotten, but it could not be revoked: {error.message.rstrip('.')}"
+        how = await _revoked(store)
         await store.delete()
-    return f"The login of {whose} is {how}."
+    return f"The login of {whose} is {how}." if how else f"There is no login of {whose}."
 
 
 def whose_login(server: str, person: str) -> str:
@@ -137,9 +120,15 @@ class HeldLogin:
     def status(self) -> dict[str, Any]:
         """Says how it stands, as `status_of`, with the server, whose it is, and since when."""
         record, found = self.record, {"server": self.server, "principal": self.person}
+        if self.problem is not None:
+            return {
+                **found,
+                "state": "unreadable",
+                "problem": self.problem.message,
+                "hint": self.problem.hint,
+            }
         if record is None:
-            assert self.problem is not None
-            return {**found, "state": "unreadable", "problem": self.problem.message}
+            return {**found, "state": "none"}
         times = {"since": record.since or None, "renewedAt": record.renewed or None}
         return {**found, "url": _shown(record.server_url), **_standing(self.store, record), **times}
 
@@ -150,12 +139,9 @@ async def held_logins(store: Store, auth: AuthSettings, known: Sequence[HeldLogi
     before = {one.store.name: one for one in known}
     found: list[HeldLogin] = []
     for place in LoginStore.all(store, auth):
-        one, stamp = before.get(place.name), place.stamp()
-        if one is None or one.stamp != stamp:
-            try:
-                one = HeldLogin(place, stamp, await place.load())
-            except LoginStoreError as error:
-                one = HeldLogin(place, stamp, None, error)
+        one = before.get(place.name)
+        if one is None or one.stamp != place.stamp():
+            one = await _held(place)
         # One that is removed meanwhile is none.
         found += [one] if one.record is not None or one.problem is not None else []
     return sorted(found, key=lambda one: (one.server, one.person or ""))
@@ -169,19 +155,37 @@ async def status_of(target: LoginTarget) -> dict[str, Any]:
         return {**found, "state": "client credentials", "hint": "The daemon gets tokens by itself."}
     if target.own.goes_by_identity:
         return {**found, "state": "by identity", "hint": "`cellblock auth list` shows who has logged in."}
-    store = target.store()
-    try:
-        record = await store.load()
-    except LoginStoreError as error:
-        return {**found, "state": "unreadable", "problem": error.message, "hint": error.hint}
-    if record is None:
-        return {**found, "state": "none", "hint": login_hint(target.name)}
-    found |= _standing(store, record)
+    found |= (await _held(target.store())).status()
     is_good = found["state"] == "logged in" and "wantedScope" not in found
-    return found if is_good else {**found, "hint": login_hint(target.name)}
+    return found if is_good else {"hint": login_hint(target.name), **found}
 
 
 # ---- inside --------------------------------------------------------------------------------------
+
+
+async def _held(place: LoginStore) -> HeldLogin:
+    stamp = place.stamp()
+    try:
+        return HeldLogin(place, stamp, await place.load())
+    except LoginStoreError as error:
+        return HeldLogin(place, stamp, None, error)
+
+
+async def _revoked(store: LoginStore) -> str:
+    """Ends a login at the authorization server, and says what it is then; nothing where there is none."""
+    try:
+        record = await store.load()
+        if record is None:
+            return ""
+        revoked = await revoke(record)
+    except LoginStoreError as error:
+        said = "forgotten. It could not be read, and was not revoked"
+        return f"{said}: {error.message.rstrip('.')}"
+    except LoginError as error:
+        return f"forgotten, but it could not be revoked: {error.message.rstrip('.')}"
+    return (
+        "revoked and forgotten" if revoked else "forgotten; the authorization server has no way to revoke it"
+    )
 
 
 def _standing(store: LoginStore, record: LoginRecord) -> dict[str, Any]:

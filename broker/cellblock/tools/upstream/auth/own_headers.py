@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -30,7 +29,8 @@ class OwnSecrets:
     """
 
     def __init__(self, store: Store, person: str) -> None:
-        self._shelf, self._person = store.shelf(KIND, MAX_BYTES), person
+        self._shelf = store.shelf(KIND, MAX_BYTES)
+        self._prefix = f"{file_stem('of', person, HASH_CHARS)}-"
 
     def stamp(self, name: str) -> Stamp | None:
         """Changes when the secret does; None without one."""
@@ -38,36 +38,31 @@ class OwnSecrets:
 
     def get(self, name: str) -> str | None:
         """Returns a secret; None when there is none that can be read."""
-        try:
-            kept = json.loads(self._shelf.read(self._key(name)))
-        except (OSError, ValueError):
-            return None
-        return kept["value"] if (kept["name"], kept["person"]) == (name, self._person) else None
+        with contextlib.suppress(OSError, ValueError):
+            return self._shelf.read(self._key(name)).decode("utf-8", "surrogatepass")
+        return None
 
     def put(self, name: str, value: str) -> None:
         """Keeps a secret, in the place of an older one. Raises OSError."""
-        kept = {"name": name, "person": self._person, "value": value}
-        self._shelf.write(self._key(name), json.dumps(kept).encode(), replace=True)
+        self._shelf.write(self._key(name), value.encode("utf-8", "surrogatepass"), replace=True)
 
     def remove(self, name: str) -> bool:
         """Forgets a secret, and says whether there was one. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError):
-            self._shelf.remove(self._key(name))
-            return True
-        return False
+        return self._removed(self._key(name))
 
     def remove_all(self) -> int:
         """Forgets all secrets of the person, and says how many there were. Raises OSError."""
-        found = 0
-        for key in self._shelf.names():
-            with contextlib.suppress(FileNotFoundError, ValueError):
-                if json.loads(self._shelf.read(key))["person"] == self._person:
-                    self._shelf.remove(key)
-                    found += 1
-        return found
+        own = [key for key in self._shelf.names() if key.startswith(self._prefix)]
+        return sum(map(self._removed, own))
+
+    def _removed(self, key: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            self._shelf.remove(key)
+            return True
+        return False
 
     def _key(self, name: str) -> str:
-        return file_stem(name, f"{name}\0{self._person}", HASH_CHARS)
+        return f"{self._prefix}{file_stem(name, name, HASH_CHARS)}"
 
 
 class OwnHeaders(Login):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any, Final, Literal, cast
 from urllib.parse import urljoin
 
@@ -101,11 +100,15 @@ class LoginRecord(BaseModel):
     @property
     def context(self) -> OAuthContext:
         """Gives what the SDK makes requests of; it stores nothing."""
-        made = OAuthContext(
-            self.server_url, OAuthClientMetadata(redirect_uris=None), cast("Any", None), None, None
+        return OAuthContext(
+            self.server_url,
+            OAuthClientMetadata(redirect_uris=None),
+            cast("Any", None),
+            None,
+            None,
+            client_info=self.client,
+            protected_resource_metadata=self.resource_metadata,
         )
-        made.client_info, made.protected_resource_metadata = self.client, self.resource_metadata
-        return made
 
     @property
     def token_endpoint(self) -> str:
@@ -119,11 +122,7 @@ class LoginRecord(BaseModel):
         metadata = self.server_metadata
         return self.client.issuer if metadata is None else str(metadata.issuer)
 
-    def secrets(self) -> Iterator[str]:
-        """Yields each text of the login that nobody may see."""
-        if self.tokens is not None:
-            yield self.tokens.access_token
-            if self.tokens.refresh_token:
-                yield self.tokens.refresh_token
-        if self.client.client_secret:
-            yield self.client.client_secret
+    def secrets(self) -> list[str]:
+        """Returns each text of the login that nobody may see."""
+        tokens = (self.tokens.access_token, self.tokens.refresh_token) if self.tokens is not None else ()
+        return [one for one in (*tokens, self.client.client_secret) if one]

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import html
 import secrets
+from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-from mcp.shared.auth import AuthorizationCodeResult
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
@@ -46,7 +46,7 @@ class RedirectListener:
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
         self._state: str | None = None
-        self._answer = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self.port = 0
 
     async def start(self, port: int) -> None:
@@ -87,15 +87,11 @@ class RedirectListener:
         """Takes the answer to this authorization request from now on."""
         self._state = parse_qs(urlsplit(authorization_url).query)["state"][0]
 
-    async def answer(self, bound: float) -> AuthorizationCodeResult:
-        """Waits for the code with its state.
-
-        Raises:
-            LoginError: The authorization server says that there is none, or `bound` seconds went by.
-        """
+    async def answer(self, bound: float) -> dict[str, str]:
+        """Waits for what the redirect with our state brings. Raises LoginError: `bound` seconds went by."""
         try:
             async with asyncio.timeout(bound):
-                return await asyncio.shield(self._answer)
+                return await self._answer
         except TimeoutError:
             raise LoginError(
                 f"The browser has not come back within {bound:g} s.",
@@ -106,9 +102,6 @@ class RedirectListener:
         """Stops listening for the browser."""
         if self._server is not None:
             self._server.close()
-        if not (self._answer.cancel() or self._answer.cancelled()):
-            # Retrieved, whether or not somebody has waited for it.
-            self._answer.exception()
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -125,12 +118,9 @@ class RedirectListener:
             return HTTPStatus.BAD_REQUEST, "This answer belongs to no login that is under way."
         if self._answer.done():
             return HTTPStatus.BAD_REQUEST, "This login has its answer already."
-        if "code" in values and "error" not in values:
-            result = AuthorizationCodeResult(code=values["code"], state=state, iss=values.get("iss"))
-            self._answer.set_result(result)
-            return HTTPStatus.OK, "You can close this page and go back to the terminal."
-        self._answer.set_exception(refusal(values.get("error", "no code")))
-        return HTTPStatus.OK, "The login was refused. You can close this page."
+        self._answer.set_result(values)
+        went = "The login was refused. " if "error" in values else ""
+        return HTTPStatus.OK, f"{went}You can close this page and go back to the terminal."
 
 
 def values_in(query: str) -> dict[str, str]:
@@ -138,13 +128,15 @@ def values_in(query: str) -> dict[str, str]:
     return {name: given[0] for name, given in parse_qs(query).items() if len(given) == 1}
 
 
-def refusal(error: str) -> LoginError:
-    """Words the error with which an authorization server has answered."""
+def code_in(values: Mapping[str, str]) -> str:
+    """Returns the code that a redirect brings. Raises LoginError: The authorization server says that there is none."""
+    if "code" in values and "error" not in values:
+        return values["code"]
+    error = values.get("error", "no code")
     if error == "access_denied":
-        return LoginError("The login was denied.", hint="Log in again, and agree.")
-    return LoginError(
-        f"The authorization server has refused: {shown(error)}.", hint="Check the login's settings."
-    )
+        raise LoginError("The login was denied.", hint="Log in again, and agree.")
+    said = f"The authorization server has refused: {shown(error)}."
+    raise LoginError(said, hint="Check the login's settings.")
 
 
 def page(body: str) -> str:

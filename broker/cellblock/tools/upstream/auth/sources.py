@@ -154,9 +154,6 @@ class KeptLogin(Login):
         if record.tokens is None or not record.tokens.refresh_token:
             why = "the login has expired, and there is nothing to renew it with"
             raise LoginEnded(why, hint="Log in again.")
-        if not is_safe(record.token_endpoint):
-            why = "the token endpoint is neither https nor on this machine"
-            raise LoginEnded(why, hint="Log in again.")
         form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
         response = await ask(record, form, names_resource=self.names_resource)
         if (code := error_code(response)) in OVER:
@@ -216,7 +213,8 @@ class OwnCredentials(Login):
         if more and len(self._tried) + len(more) <= MAX_STEP_UP_SCOPES:
             return await self._once(lambda: self._step_up(more))
         # Another call may have got it meanwhile.
-        return None if self._token == used else self._token
+        token = await self.token()
+        return None if token == used else token
 
     async def lacks(self, scopes: str | None) -> None:
         """Says in the hint who can grant the scopes that the server wants."""
@@ -254,11 +252,12 @@ class OwnCredentials(Login):
         self.redactor.add([secret])
         scopes = [*self._client.scopes, *self._more, *more]
         record, answer = await self._asked(self._challenge, client_of(self._client, secret), secret, scopes)
-        self._record = record.with_tokens(tokens_in(answer))
+        tokens = tokens_in(answer)
+        self._record = record.with_tokens(tokens)
         self._more += more
         self.redactor.add(self._record.secrets())
         self.problem = None
-        return self._token
+        return tokens.access_token
 
     async def _asked(
         self, refused: httpx2.Response, client: OAuthClientInformationFull, secret: str, scopes: list[str]
@@ -275,8 +274,3 @@ class OwnCredentials(Login):
             whom = record.issuer or ""
             form["client_assertion"] = await assertion(client.client_id, secret, whom, self.hint)
         return record, await ask(record, form, names_resource=True)
-
-    @property
-    def _token(self) -> str | None:
-        tokens = self._record and self._record.tokens
-        return tokens.access_token if tokens else None

@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -145,7 +145,8 @@ class LoginStore:
         if envelope is None:
             return None
         if isinstance(entry := envelope.get("entry"), str):
-            text = await self._from_keyring(_asked(self._keyring.get, entry))
+            with self._worded("read"):
+                text = await _asked(self._keyring.get, entry)
             if text is None:
                 return None
             self.kept_in = "keyring"
@@ -156,7 +157,8 @@ class LoginStore:
             record = LoginRecord.model_validate_json(text)
         except ValidationError:
             raise self._damaged() from None
-        return record if self._url in ("", record.server_url) else None
+        own = self._url, record.of("", self._person).person
+        return record if not self._url or own == (record.server_url, record.person) else None
 
     async def save(self, record: LoginRecord) -> None:
         """Keeps the login. A keyring that fails is left for the file: a rotated token must not be lost.
@@ -169,47 +171,39 @@ class LoginStore:
             self._writing.cancel()
             self._writing = None
         record = record.of(self.server, self._person)
-        text = record.model_dump_json(exclude_none=True)
-        if self._store.is_shared:
-            await self._share(record, text)
-            return
+        text, is_shared = record.model_dump_json(exclude_none=True), self._store.is_shared
+        self.kept_in = "postgresql" if is_shared else "file"
         entry = self._entry()
-        if self._settings.keyring == "auto" and (entry or await _asked(self._keyring.find)):
+        is_for_keyring = self._settings.keyring == "auto" and not is_shared
+        if is_for_keyring and (entry or await _asked(self._keyring.find)):
             name = entry or f"{self.name}-{secrets.token_hex(4)}"
             try:
                 await _asked(self._keyring.set, name, text)
             except KeyringError as error:
                 logger.warning("a login is kept in a file: %s", error.message)
             else:
-                self.kept_in = "keyring"
-                await self._write({"version": 1, "entry": name})
-                return
-        self.kept_in = "file"
-        await self._write({"version": 1, "record": json.loads(text)})
+                self.kept_in, text = "keyring", json.dumps({"version": 1, "entry": name})
+        with self._worded("written"):
+            await self._write(record, text)
 
     async def delete(self) -> None:
         """Forgets the login. Raises LoginStoreError: It is still there."""
         entry = self._entry()
-        with self._worded("removed"), contextlib.suppress(FileNotFoundError):
-            await asyncio.to_thread(self._shelf.remove, self.name)
-        if entry is not None:
-            await self._from_keyring(_asked(self._keyring.delete, entry))
+        with self._worded("removed"):
+            with contextlib.suppress(FileNotFoundError):
+                await asyncio.to_thread(self._shelf.remove, self.name)
+            if entry is not None:
+                await _asked(self._keyring.delete, entry)
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    async def _write(self, envelope: dict[str, Any]) -> None:
-        data = json.dumps(envelope).encode()
-        with self._worded("written"):
-            await asyncio.to_thread(self._shelf.write, self.name, data, replace=True)
-
-    async def _share(self, record: LoginRecord, text: str) -> None:
-        self.kept_in = "postgresql"
+    async def _write(self, record: LoginRecord, text: str) -> None:
         was_there = self.stamp() is not None
         try:
             await asyncio.to_thread(self._shelf.write, self.name, text.encode(), replace=True)
         except NotShared as error:
             if not error.is_away or not self._patient:
-                raise self._failed("written", error) from None
+                raise
             logger.warning(
                 "the login of %s is written when PostgreSQL is back: %s", self.server, error.strerror
             )
@@ -275,7 +269,7 @@ class LoginStore:
     def _worded(self, what: str) -> Generator[None]:
         try:
             yield
-        except (OSError, StoreError) as error:
+        except (OSError, StoreError, KeyringError) as error:
             raise self._failed(what, error) from None
 
     def _failed(self, what: str, error: Exception) -> LoginStoreError:
@@ -285,6 +279,9 @@ class LoginStore:
             return LoginStoreError(text, hint="Try again when PostgreSQL is back.")
         file = self._shelf.where(self.name)
         match error:
+            case KeyringError():
+                hint = "Unlock the keyring, or set cellblock.auth.keyring to off and log in again."
+                return LoginStoreError(error.message, hint=hint)
             case InTheWay():
                 return LoginStoreError(f"{error}.", hint="Move it away.")
             case OpenToOthers():
@@ -301,14 +298,6 @@ class LoginStore:
             case _:
                 text = f"The login file {file} cannot be {what}: {error}."
                 return LoginStoreError(text, hint="Try again in a moment.")
-
-    async def _from_keyring(self, answer: Awaitable[T]) -> T:
-        """Returns what the keyring answers; its errors are those of a login."""
-        try:
-            return await answer
-        except KeyringError as error:
-            hint = "Unlock the keyring, or set cellblock.auth.keyring to off and log in again."
-            raise LoginStoreError(error.message, hint=hint) from None
 
 
 async def _asked(work: Callable[..., T], *args: object) -> T:

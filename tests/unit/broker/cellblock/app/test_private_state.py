@@ -42,7 +42,7 @@ async def test_by_default_it_is_a_folder_of_its_own_that_ends_with_it(users: Pat
         async with broker:
             assert folder.stat().st_mode & 0o777 == 0o700
             assert (folder / "logs").is_dir()
-            assert succeeded(await within(broker.run(ONE), 60)) == 1
+            assert succeeded(await within(broker.run(ONE))) == 1
             assert broker.reconfigure(parsed()) == [], "it stays the same folder"
         assert not folder.exists()
     assert not list(users.parent.glob("*"))

@@ -177,6 +177,6 @@ print(thread.submit(int).result(60))
 thread.submit(threading.Event().wait)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n0\n", "")

@@ -47,7 +47,7 @@ def of_deno(scripts: list[tuple[str, str]], folder: Path) -> list[Any]:
         "run.js",
         "all.json",
     ]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=True)
     return json.loads(done.stdout)
 
 

@@ -14,6 +14,7 @@ import pytest
 from cellblock.script.imports import JAVASCRIPT, TYPESCRIPT, Imports, TooComplex, find_imports
 from cellblock.script.trees import parse
 from cellblock.script.type_blanking import blank, blank_types
+from support.params import mostly
 from support.typescript_corpus import CORPUS
 
 RUNNER = """
@@ -73,9 +74,10 @@ def run_both(pairs: list[tuple[str, str]], folder: Path) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_the_blanked_script_does_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variant", mostly([1], range(3)))
+def test_the_blanked_script_does_the_same(tmp_path: Path, variant: int) -> None:
     assert len(CORPUS) >= 150
-    found = {code: blanked(code) for each in CORPUS for code in variants(each)}
+    found = {code: blanked(code) for code in (variants(each)[variant] for each in CORPUS)}
     pairs = [(code, each.javascript) for code, each in found.items() if each.javascript is not None]
     left = [each for each in CORPUS if blanked(each).javascript is None]
     assert len(left) <= FALLS_BACK, left

@@ -25,7 +25,7 @@ else:
 
 def leased(file: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", LEASE, file], capture_output=True, text=True, timeout=60
+        [sys.executable, "-I", "-S", "-c", LEASE, file], capture_output=True, text=True, timeout=120
     )
     return done.stdout.strip()
 

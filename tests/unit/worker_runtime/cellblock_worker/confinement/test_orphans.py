@@ -15,7 +15,7 @@ import pytest
 from cellblock_worker.confinement import bubblewrap, confinement, orphans
 from support.processes import left_after
 
-BOUND_SECONDS = 60.0
+BOUND_SECONDS = 120.0
 
 SETTLED_SECONDS = 1.0
 """A child of bubblewrap that is let go has become another program long before."""

@@ -3,7 +3,7 @@
 from collections import deque
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cellblock_worker.host.places import Places
@@ -80,7 +80,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @example(capacity=8, brokers=2, steps=[("ask", 1)])
 @given(capacity=st.integers(1, 40), brokers=st.integers(1, 4), steps=STEPS)
 def test_places_in_use_are_never_more_than_there_are_and_none_is_idle_beside_who_waits(

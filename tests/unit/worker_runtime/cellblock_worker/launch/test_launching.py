@@ -140,7 +140,7 @@ async def test_what_is_handed_over_ends_with_it_too_and_what_is_gone_does_no_har
             launcher.watch(pidfd)
         dead.wait()
         launcher.close()
-        assert foreign.wait(timeout=20) == -signal.SIGKILL
+        assert foreign.wait(timeout=120) == -signal.SIGKILL
     assert os.waitpid(child.pid, 0)[1] == signal.SIGKILL  # noqa: ASYNC222
     for fd in (*pidfds, child.pidfd):
         os.close(fd)

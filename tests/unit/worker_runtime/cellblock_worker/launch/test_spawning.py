@@ -135,5 +135,5 @@ asyncio.run(main())
 
 
 def test_a_limit_on_processes_is_told() -> None:
-    done = subprocess.run([sys.executable, "-c", NO_PROCESS], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", NO_PROCESS], capture_output=True, text=True, timeout=120)
     assert "no more processes are allowed here (`ulimit -u`" in done.stdout, done.stderr

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cellblock_worker.worker.run_limits import ClockState, WallClock
@@ -81,7 +81,6 @@ async def test_what_does_not_fit_changes_nothing() -> None:
 STEPS = st.lists(st.sampled_from(["stop", "go on"]) | st.floats(0.1, 20), max_size=20)
 
 
-@settings(max_examples=200, deadline=None)
 @example(5.0, 10.0, ["stop", 6.0, "go on", "stop"])
 @given(st.floats(1, 30), st.floats(0, 30), STEPS)
 @virtual_time

@@ -65,7 +65,7 @@ def verified(text: str, folder: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     return done.stdout + done.stderr
 

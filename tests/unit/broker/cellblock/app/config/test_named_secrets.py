@@ -148,7 +148,7 @@ def test_no_keyring_is_looked_for_where_no_reference_names_one(file: Path) -> No
         "import sys; from cellblock.app.config.load import load_settings; load_settings(sys.argv[1]);"
         "from cellblock.app import broker; print([one for one in sys.modules if 'keyring' in one])"
     )
-    done = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True, timeout=120)
     assert done.stdout == "[]\n", done.stderr
 
 

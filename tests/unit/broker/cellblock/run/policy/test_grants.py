@@ -10,7 +10,7 @@ from typing import Any
 from weakref import ref
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -108,7 +108,6 @@ GRANTS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(GRANTS, GRANTS, st.sampled_from([{}, {"path": "a"}, []]))
 def test_a_request_never_widens_what_its_client_has(own: Grant, asked: Grant, arguments: Any) -> None:
     policy = Policy(PolicySettings(default=own), [*CATALOG.servers, *CATALOG.unavailable])

@@ -82,7 +82,7 @@ def imported(*urls: str) -> list[dict[str, Any]]:
         env={"NO_COLOR": "1", "DENO_DIR": "/dev/null/deno"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from cellblock.tools.python.python_tools import read_tool
 from support.tool_schemas import MOST, data_of
 from support.waits import within
 
-BOUND = 20.0
+BOUND = 120.0
 
 
 @pytest.fixture

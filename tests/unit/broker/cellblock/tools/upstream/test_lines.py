@@ -307,7 +307,7 @@ async def body_of(url: str) -> bytes:
     """What is read of an answer over HTTP."""
     holding = Holding(Budget.of_servers(), "test")
     async with (
-        httpx2.AsyncClient(trust_env=False, timeout=60) as client,
+        httpx2.AsyncClient(trust_env=False, timeout=120) as client,
         client.stream("GET", url) as response,
     ):
         return await HttpWire(url, client, CAP, holding).whole(response)

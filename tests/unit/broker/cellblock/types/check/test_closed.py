@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.types.check.ambient import closed_view
 from cellblock.types.check.checker import Checked, TypeChecker
 from cellblock.types.check.hints import is_slip
@@ -82,7 +82,11 @@ def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
 @pytest.fixture(scope="module")
 def checker(shared_checker: TypeChecker) -> TypeChecker:
     """One compiler for all of these."""
-    shared_checker.declarations.outputs = lambda _principal: outputs
+
+    def outputs_of(_principal: str) -> OutputLookup:
+        return outputs
+
+    shared_checker.declarations.outputs = outputs_of
     return shared_checker
 
 
@@ -331,6 +335,23 @@ async def test_the_characters_of_the_one_text_in_an_object_are_told(
 ) -> None:
     faults = (await closed(code)).faults
     assert bool(faults) == told and all("split" in (fault.hint or "") for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("loop", "told"),
+    [
+        ("for (const line in text.split('\\n')) console.log(line);", True),
+        ("const lines = text.split('\\n'); for (const line in lines) console.log(line.trim());", True),
+        ("for (const line of text.split('\\n')) console.log(line);", False),
+        ("const lines = text.split('\\n'); for (const at in lines) console.log(lines[at]);", False),
+        ("const lines = { text: text.split('\\n') }; for (const key in lines) console.log(key);", False),
+    ],
+)
+async def test_for_in_over_the_lines_of_a_text_is_told(closed: Closed, loop: str, told: bool) -> None:
+    code = f"const one = await t.list_files({{}}); const text = one.content; {loop}"
+    hints = [fault.hint for fault in (await closed(code)).faults]
+    assert hints == ["Take the lines themselves: `for (const … of …)`."] * told
+    assert (await closed(code, closed=False)).faults == ()
 
 
 GUARDED = [

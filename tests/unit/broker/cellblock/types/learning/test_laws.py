@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.types.learning.render import changes, to_schema
@@ -64,7 +64,6 @@ def well_formed(value: Any) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None)
 @given(SAMPLES)
 def test_every_sample_fits_the_schema_of_all(samples: list[Any]) -> None:
     shape = NOTHING
@@ -77,7 +76,6 @@ def test_every_sample_fits_the_schema_of_all(samples: list[Any]) -> None:
         assert cut.is_valid(sample)
 
 
-@settings(max_examples=60, deadline=None)
 @given(SAMPLES, SAMPLES, SAMPLES)
 def test_joining_is_a_semilattice(one: list[Any], two: list[Any], three: list[Any]) -> None:
     a, b, c = shape_of(one), shape_of(two), shape_of(three)
@@ -89,7 +87,6 @@ def test_joining_is_a_semilattice(one: list[Any], two: list[Any], three: list[An
     assert join(join(a, b), b) == join(a, b), "what is known already changes nothing"
 
 
-@settings(max_examples=60, deadline=None)
 @given(SAMPLES)
 def test_a_stored_shape_comes_back_the_same(samples: list[Any]) -> None:
     shape = shape_of(samples)
@@ -101,7 +98,6 @@ def test_a_stored_shape_comes_back_the_same(samples: list[Any]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(SAMPLES, SAMPLES)
 def test_what_is_refreshed_lies_between_all_and_the_newer(old: list[Any], newer: list[Any]) -> None:
     recent = shape_of(newer)

@@ -21,7 +21,7 @@ from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginError
 from cellblock.tools.upstream.auth.login import log_in
 from cellblock.tools.upstream.auth.record import MAX_WANTED_CHARS, LoginRecord
-from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener
+from cellblock.tools.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener, code_in
 from cellblock.tools.upstream.auth.target import target_of
 from support.http_server import serving
 from support.waits import within
@@ -32,17 +32,14 @@ class Tokens(Login):
 
     def __init__(self, wider: str | None = None) -> None:
         super().__init__("notes", Redactor(ServerConfig(url="https://notes.example/mcp")))
-        self.said: list[str | None] = []
-        self.wider = wider
+        self.said: list[str] = []
+        self.problem, self.wider = "before", wider
 
     async def token(self) -> str | None:
         return "secret"
 
     async def renewed(self, used: str | None, refused: httpx2.Response) -> str | None:
         return None
-
-    def note_problem(self, problem: str | None) -> None:
-        self.said.append(problem)
 
     async def widened(self, used: str, scopes: str | None) -> str | None:
         assert used == "secret"
@@ -53,7 +50,7 @@ class Tokens(Login):
 
 
 async def asked(status: int, challenge: str) -> list[str | None]:
-    """What is said after one answer."""
+    """What is said after one answer, and what is wrong then."""
     tokens = Tokens()
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -64,7 +61,7 @@ async def asked(status: int, challenge: str) -> list[str | None]:
         transport=httpx2.MockTransport(answer), auth=tokens, trust_env=False
     ) as http:
         await http.get("https://notes.example/mcp")
-    return tokens.said
+    return [*tokens.said, tokens.problem]
 
 
 @pytest.mark.parametrize(
@@ -76,16 +73,16 @@ async def asked(status: int, challenge: str) -> list[str | None]:
     ],
 )
 async def test_scopes_that_are_missing_are_named(scope: str, said: str | None) -> None:
-    assert await asked(403, f'Bearer error="insufficient_scope"{scope}') == [f"lacks {said}"]
+    assert await asked(403, f'Bearer error="insufficient_scope"{scope}') == [f"lacks {said}", "before"]
 
 
 async def test_another_refusal_says_nothing_of_the_login() -> None:
-    assert await asked(403, "Bearer") == []
+    assert await asked(403, "Bearer") == ["before"]
     assert await asked(200, "") == [None]
 
 
-@pytest.mark.parametrize(("reaches", "said"), [(True, [None]), (False, ["lacks a"])])
-async def test_a_wider_token_is_tried_once(reaches: bool, said: list[str | None]) -> None:
+@pytest.mark.parametrize(("reaches", "said"), [(True, []), (False, ["lacks a"])])
+async def test_a_wider_token_is_tried_once(reaches: bool, said: list[str]) -> None:
     tokens = Tokens("wider")
     shown: list[str] = []
 
@@ -102,7 +99,7 @@ async def test_a_wider_token_is_tried_once(reaches: bool, said: list[str | None]
     async with httpx2.AsyncClient(transport=transport, auth=tokens, trust_env=False) as http:
         await http.post("https://notes.example/mcp", content=b"{}")
     assert shown == ["Bearer secret", "Bearer wider"]
-    assert tokens.said == said
+    assert (tokens.said, tokens.problem) == (said, None if reaches else "before")
 
 
 def wanting(granted: str | None) -> LoginRecord:
@@ -120,7 +117,7 @@ def test_what_was_granted_is_wanted_again() -> None:
     assert wanting(None).wanting("write").wanted_scope == "write"
     # A renewal changes nothing of it, and it is nothing that has to be hidden.
     renewed = wanted.with_tokens(OAuthToken(access_token="other"))
-    assert (renewed.wanted_scope, list(renewed.secrets())) == ("read write admin", ["other"])
+    assert (renewed.wanted_scope, renewed.secrets()) == ("read write admin", ["other"])
 
 
 def test_a_server_that_names_others_each_time_does_not_fill_the_disk() -> None:
@@ -142,7 +139,7 @@ GREETED: dict[str, Any] = {
 class Greeting(BaseHTTPRequestHandler):
     """Answers `initialize`; the list of tools with the server's `status`; everything else with 404."""
 
-    server: Server
+    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -271,7 +268,7 @@ async def test_only_our_answer_is_taken_and_only_once(listener: RedirectListener
     assert b"first" not in page
     assert (await ask(listener, f"/callback?code=second&state={STATE}")).split()[1] == b"400"
     answer = await listener.answer(20)
-    assert (answer.code, answer.state, answer.iss) == ("first", STATE, "https://login.example")
+    assert answer == {"code": "first", "state": STATE, "iss": "https://login.example"}
 
 
 @pytest.mark.parametrize(
@@ -289,7 +286,7 @@ async def test_refusals_are_told_in_one_clean_line(listener: RedirectListener, q
     page = await ask(listener, f"/callback?{query}&state={STATE}")
     assert b"<script>" not in page
     with pytest.raises(LoginError) as caught:
-        await listener.answer(20)
+        code_in(await listener.answer(20))
     assert told in caught.value.message
 
 

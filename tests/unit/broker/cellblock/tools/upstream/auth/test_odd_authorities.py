@@ -36,7 +36,7 @@ Change = Callable[[str, dict[str, Any]], tuple[int, dict[str, Any]]]
 class Handler(BaseHTTPRequestHandler):
     """Answers as an authorization server, changed by its server's `change`, and as an MCP server that wants a token."""
 
-    server: Authority
+    server: Authority  # pyright: ignore[reportIncompatibleVariableOverride]
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -266,9 +266,9 @@ async def test_a_public_server_has_nothing_of_this_machine_asked(place: str) -> 
     ("endpoint", "told"),
     [
         ("http://login.example/authorize", "neither https nor on this machine"),
-        ("ftp://login.example/authorize", "does not register clients"),
-        ("javascript:alert(1)//", "does not register clients"),
-        ("data:text/html,x", "does not register clients"),
+        ("ftp://login.example/authorize", "has no metadata"),
+        ("javascript:alert(1)//", "has no metadata"),
+        ("data:text/html,x", "has no metadata"),
     ],
 )
 async def test_nobody_is_led_where_a_browser_should_not_go(tmp_path: Path, endpoint: str, told: str) -> None:
@@ -277,11 +277,39 @@ async def test_nobody_is_led_where_a_browser_should_not_go(tmp_path: Path, endpo
     def change(asked: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if asked == "metadata":
             return 0, {**body, "authorization_endpoint": endpoint}
-        return (404 if asked == "client" and "neither" not in told else 0), body
+        return 0, body
 
     authority = Authority(change)
     with serving(authority), pytest.raises(LoginError, match=told):
         await logged_in(authority, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "resource"),
+    [
+        *(
+            ("resource", resource)
+            for resource in ("https://wiki.example/mcp", "{base}/wiki", "{base}/mcp/wiki")
+        ),
+        # Another issuer's name in metadata of its own: what it is told would be another's.
+        ("metadata", "https://login.wiki.example"),
+    ],
+)
+async def test_a_server_that_asks_for_another_servers_token_gets_none(
+    tmp_path: Path, place: str, resource: str
+) -> None:
+    asked: list[str] = []
+
+    def change(what: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        asked.append(what)
+        key = "issuer" if place == "metadata" else place
+        return 0, {**body, key: resource.format(base=authority.base)} if what == place else body
+
+    authority = Authority(change)
+    told = "issuer mismatch" if place == "metadata" else "its metadata are of"
+    with serving(authority), pytest.raises(LoginError, match=told):
+        await logged_in(authority, tmp_path)
+    assert not {"client", "token"} & {*asked}
 
 
 OIDC = {

@@ -15,6 +15,7 @@ from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.tools.upstream.auth.errors import LoginStoreError
+from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import MAX_BYTES, LoginStore
 from support.postgresql import NAME, Cutting, Postgres
@@ -41,7 +42,7 @@ async def saved(tmp_path: Path) -> LoginStore:
 
 
 def file_of(store: LoginStore) -> Path:
-    return Path(store._shelf.where(store.name))
+    return Path(store._shelf.where(store.name))  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_a_login_is_the_same_wherever_it_is_kept(store_of_broker: Callable[[], AnyStore]) -> None:
@@ -152,8 +153,8 @@ async def test_a_login_that_was_held_takes_no_place_of_what_a_person_has_done_si
     (short_path / NAME).unlink()
     way = Cutting(postgres_url, short_path, after=False)
     way.cuts = False
-    assert broker._writing is not None
-    await asyncio.wait_for(broker._writing, 60)
+    assert broker._writing is not None  # pyright: ignore[reportPrivateUsage]
+    await asyncio.wait_for(broker._writing, 60)  # pyright: ignore[reportPrivateUsage]
     found = await login_of(postgres_server).load()
     expected = {"logs in": "theirs", "logs out": None, "renews": "held"}[meanwhile]
     assert (found and found.wanted_scope) == expected
@@ -169,8 +170,8 @@ async def test_who_ends_while_it_cannot_be_written_says_that_a_login_is_lost(
     with postgres.away():
         await broker.save(record().wanting("renewed"))
         state.rows.close()
-        assert broker._writing is not None
-        await asyncio.wait_for(broker._writing, 60)
+        assert broker._writing is not None  # pyright: ignore[reportPrivateUsage]
+        await asyncio.wait_for(broker._writing, 60)  # pyright: ignore[reportPrivateUsage]
     assert "the login of notes is lost" in caplog.text
 
 
@@ -210,18 +211,19 @@ async def test_the_first_login_of_a_server_is_held_too_unless_a_person_has_logge
         await login.save(record().wanting("held").model_copy(update={"since": 1.0}))
     if others is not None:
         await other.save(record().wanting("theirs").model_copy(update={"since": others}))
-    assert login._writing is not None
-    await asyncio.wait_for(login._writing, 60)
+    assert login._writing is not None  # pyright: ignore[reportPrivateUsage]
+    await asyncio.wait_for(login._writing, 60)  # pyright: ignore[reportPrivateUsage]
     found = await login_of(postgres_server).load()
     assert found is not None and found.wanted_scope == ("held" if others is None else "theirs")
 
 
-async def test_a_file_that_was_moved_to_another_servers_place_is_not_taken(
-    saved: LoginStore, tmp_path: Path
-) -> None:
+async def test_a_file_that_was_moved_to_another_place_is_not_taken(saved: LoginStore, tmp_path: Path) -> None:
     other = LoginStore(LocalStore(tmp_path), "notes", "https://evil.example/mcp", SETTINGS)
     file_of(saved).rename(file_of(other))
     assert await other.load() is None
+    ada = LoginStore(LocalStore(tmp_path), "notes", URL, SETTINGS, person="oauth:ada")
+    file_of(other).rename(file_of(ada))
+    assert await ada.load() is None
 
 
 async def test_a_file_that_others_may_read_is_refused(saved: LoginStore) -> None:
@@ -289,14 +291,30 @@ async def test_principals_that_are_named_alike_have_logins_of_their_own(
         "oauth:a/",
         "oauth:../a",
         "oauth:a ",
+        "oauth:%61",
+        "oauth:\u0430",
+        "oauth:\uff41",
+        "oauth:a\u200b",
+        "oauth:\u00e5",
+        "oauth:a\u030a",
+        "oauth:\ud800",
     ]
 
+    store = store_of_broker()
+
     def login(person: str) -> LoginStore:
-        return LoginStore(store_of_broker(), "notes", URL, SETTINGS, person=person)
+        return LoginStore(store, "notes", URL, SETTINGS, person=person)
 
     for person in people:
         assert await login(person).load() is None, person
         await login(person).save(record().model_copy(update={"person": person}))
     for person in people:
         found = await login(person).load()
-        assert found is not None and found.person == person
+        assert found is not None and found.person == person.encode("utf-8", "backslashreplace").decode()
+    secrets = {person: OwnSecrets(store, person) for person in people}
+    for person, own in secrets.items():
+        assert own.get("KEY") is None, person
+        own.put("KEY", repr(person))
+    assert secrets["oauth:a"].remove_all() == 1
+    for person, own in secrets.items():
+        assert own.get("KEY") == (None if person == "oauth:a" else repr(person))

@@ -1,0 +1,102 @@
+"""`scripts/install --remove`, of an installation whose programs are those of the tests."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.commands import Said, cellblock, piped
+from support.documents import ROOT
+from support.entries import CELLBLOCK, plain_server
+from support.http_daemon import INITIALIZE
+from support.http_server import free_port
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(sys.platform == "darwin", reason="the folders of the clients are those of Linux"),
+]
+
+
+class Installed:
+    def __init__(self, home: Path) -> None:
+        self.home, self.venv = home, home / ".local/share/cellblock/venv"
+        self.command = home / ".local/bin/cellblock"
+        programs = self.venv / "bin"
+        programs.mkdir(parents=True)
+        for name, program in (("python", sys.executable), ("cellblock", CELLBLOCK)):
+            (programs / name).write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
+            (programs / name).chmod(0o755)
+        self.command.parent.mkdir()
+        self.command.symlink_to(programs / "cellblock")
+        self.environment = {"HOME": str(home), "PATH": os.environ["PATH"]}
+
+    def remove(self, *words: str) -> tuple[int, str]:
+        line = ["bash", ROOT / "scripts/install", "--remove", *words]
+        done = subprocess.run(line, env=self.environment, capture_output=True, text=True, timeout=120)
+        assert done.stdout == ""
+        return done.returncode, done.stderr
+
+    async def cellblock(self, *words: object) -> Said:
+        return await cellblock(*words, program=self.command, env=self.environment, cwd=self.home)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Installed:
+    return Installed(tmp_path)
+
+
+async def test_it_refuses_while_clients_start_it_and_ends_the_daemon(installed: Installed) -> None:
+    home = installed.home
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": {"tests": plain_server()}}))
+    project = home / "it's"
+    project.mkdir()
+    for more in (("claude-code", "--take-over"), ("cursor", "--project", project)):
+        done = await installed.cellblock("install", *more, "--yes")
+        assert done.code == 0, done
+    units = home / ".config/systemd/user"
+    units.mkdir(parents=True)
+    (units / "cellblock.service").touch()
+    url = f"http://127.0.0.1:{free_port()}/mcp"
+    async with piped(
+        "connect", "--url", url, program=installed.command, env=installed.environment, start_new_session=True
+    ) as relay:
+        relay.send(INITIALIZE)
+        assert "result" in await relay.answer()
+        assert await relay.end() == 0
+    code, err = installed.remove()
+    assert code == 1 and installed.venv.exists()
+    told = {line.strip().partition("    # ")[0] for line in err.splitlines() if line.startswith("  ")}
+    assert told == {
+        "cellblock install claude-code --uninstall",
+        f"cellblock install cursor --uninstall --project '{home}/it'\"'\"'s'",
+        f"systemctl --user disable --now cellblock && rm {units}/cellblock.service",
+    }
+    assert "nothing was removed" in err and "--remove --force" in err
+    assert (await installed.cellblock("status")).code == 0
+
+    (units / "cellblock.service").unlink()
+    for more in (("claude-code",), ("cursor", "--project", project)):
+        done = await installed.cellblock("install", *more, "--uninstall", "--yes")
+        assert done.code == 0, done
+    code, err = installed.remove()
+    assert code == 0 and "has ended" in err
+    assert not installed.venv.exists() and not installed.command.is_symlink()
+    copies = [*home.glob("*.bak"), *(home / ".config/cellblock").glob("*.bak")]
+    assert copies and all(f"{copy.name} stays" in err for copy in copies)
+    assert installed.remove() == (0, f"Nothing to remove: there is no {installed.venv}.\n")
+
+
+async def test_it_can_be_forced(installed: Installed) -> None:
+    assert (await installed.cellblock("install", "claude-code", "--yes")).code == 0
+    code, err = installed.remove("--force")
+    assert code == 0 and not installed.venv.exists(), err
+    assert "Nothing was ended" in err
+
+
+def test_what_is_broken_is_removed_only_by_force(installed: Installed) -> None:
+    (installed.venv / "bin/python").unlink()
+    assert installed.remove()[0] == 1 and installed.venv.exists()
+    assert installed.remove("--force")[0] == 0 and not installed.venv.exists()
