@@ -111,6 +111,7 @@ class ServerEntry:
     beside tools and may give (`resources`, `prompts`), of which `revision` counts the changes that were noticed.
     `reads` is what a script's `readResource` calls; None where the server's entry leaves that out, or it has none.
     `learnt_as` names what its results teach: its `config_name`, and whose session it is where each person has one.
+    `origin` is the fingerprint of its command or URL (`pins`).
     """
 
     server_id: str
@@ -130,6 +131,7 @@ class ServerEntry:
     revision: int = field(default=0, compare=False)
     reads: ToolEntry | None = None
     learnt_as: str = field(default="", compare=False)
+    origin: str = field(default="", compare=False)
     _by_name: Mapping[str, ToolEntry] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
