@@ -10,7 +10,7 @@ from typing import Any
 from cellblock.base.state_dir import JOURNALS
 from support.cellblock_zygote import forked_cellblock, with_constants
 from support.commands import command
-from support.entries import ledger
+from support.entries import for_tests, ledger, plain_server, recorded
 from support.http_daemon import Daemon, daemon
 from support.modern_client import ModernClient
 from support.parked_runs import no_process, until_parked
@@ -206,3 +206,33 @@ async def test_a_script_from_a_shell_waits_for_a_person_who_is_not_there(tmp_pat
 
         shown = await until_found(ended, "its end")
         assert (shown["client"], shown["outcome"]) == ("cli", "ok")
+
+
+async def test_a_run_goes_on_with_the_servers_of_its_own_configuration_alone(tmp_path: Path) -> None:
+    """Whatever another daemon of the state directory calls by the same names."""
+    other = tmp_path / "other.jsonl"
+    servers = {"plain": plain_server("--ledger", other)}
+    config = {"mcpServers": servers, "cellblock": for_tests(SECTION)}
+    (tmp_path / "b.json").write_text(json.dumps(config))
+    script = tmp_path / "script.js"
+    script.write_text(SCRIPT)
+    at_once = with_constants({"cellblock.app.cli.runs.TAKEN_SECONDS": 3})
+    async with daemon(tmp_path, **SECTION) as served:
+        response = json.loads(await command(tmp_path, "run", script, "--durable", config="b.json"))
+        run_id = response["usage"]["runId"]
+        file = tmp_path / "b.json"
+        resume = f"start a daemon with {file}, or run `cellblock runs resume {run_id} --config {file}"
+        assert resume in await command(tmp_path, "runs", "show", run_id)
+        told = await command(tmp_path, "runs", "approve", run_id, env=at_once, config="b.json")
+        assert resume in told and "goes on\n" not in told, told
+        told = await command(tmp_path, "runs", "resume", run_id, code=2)
+        assert "its server plain has another command or URL in this process" in told and resume in told
+        done = json.loads(await command(tmp_path, "runs", "resume", run_id, config="b.json"))
+        assert done["result"] == ["one", "two"], done
+        assert recorded(other, event="call", tool="give") == 2
+        assert served.recorded(event="call") == 0
+        # With its own configuration, at another path too, a daemon goes on with it.
+        (tmp_path / "copy.json").write_bytes((tmp_path / "cellblock.json").read_bytes())
+        response = json.loads(await command(tmp_path, "run", script, "--durable", config="copy.json"))
+        assert "goes on" in await command(tmp_path, "runs", "approve", response["usage"]["runId"])
+        await until(lambda: texts(served, "give") == ["one", "two"], "the daemon goes on with it")

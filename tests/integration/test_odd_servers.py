@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -141,6 +142,21 @@ async def test_a_server_that_sleeps_at_what_is_not_initialize_is_greeted_meanwhi
     made = settings(tmp_path, {"sleepy": started("sleepy")}, upstream={"connect_timeout_ms": 2_900})
     async with ready(made) as broker:
         assert succeeded(await run(broker, "sleepy")) == ["hi"]
+
+
+async def test_a_late_answer_to_the_question_for_the_revision_is_taken(tmp_path: Path) -> None:
+    async with ready(settings(tmp_path, {"newer": started("newer")})) as broker:
+        assert "newer" in broker.catalog.servers, broker.catalog.unavailable
+
+
+async def test_a_newer_server_may_take_longer_to_begin_than_the_sdk_waits_for_its_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 1.0)
+    command = shlex.join([sys.executable, "-P", "-m", "cellblock.app.cli.demo.tracker"])
+    slow = {"command": "sh", "args": ["-c", f"sleep 2; exec {command}"]}
+    async with ready(settings(tmp_path, {"slow": slow})) as broker:
+        assert "slow" in broker.catalog.servers, broker.catalog.unavailable
 
 
 async def test_progress_extends_the_time_of_a_call_and_a_task_that_is_given_up_is_cancelled(

@@ -21,7 +21,9 @@ from cellblock.record.journals import open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.store import JournalStore
 from cellblock.run.policy.asking import Caller
-from support.local_tools import MADE, broker_on, read
+from cellblock.tools.upstream import server_entries
+from support.entries import plain_server, recorded, settings
+from support.local_tools import LIGHT, MADE, broker_on, read
 from support.params import mostly
 from support.parked_runs import response_of
 from support.waits import until, until_found, within
@@ -140,6 +142,47 @@ async def test_a_run_waits_for_a_process_that_has_its_tools(tmp_path: Path, left
     async with broker_on(tmp_path) as made:
         response = await response_of(made, run_id)
     assert response.result == {"result": 10} and MADE == {"write 1": 1}
+
+
+IMPORTS = {
+    "server": 'import { give } from "@codemode/servers/plain";',
+    "computed": 'const { give } = await import("@codemode/servers/" + ["pl", "ain"].join(""));',
+}
+"""A script that computes its imports may reach any server."""
+
+
+@pytest.mark.parametrize("left_by", ["a person", "a broker", "0.1.0"])
+@pytest.mark.parametrize("how", IMPORTS)
+async def test_a_run_waits_for_a_process_whose_server_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_by: str, how: str
+) -> None:
+    code = f'{IMPORTS[how]} globalThis.__codemode_result__ = await give({{ text: "one" }});'
+
+    def with_ledger(name: str, *idle: str) -> Broker:
+        servers = {"plain": plain_server("--ledger", tmp_path / name), "idle": plain_server(*idle)}
+        return Broker(settings(tmp_path / "s", servers, **LIGHT))
+
+    with monkeypatch.context() as early:
+        if left_by == "0.1.0":
+            early.setattr(server_entries, "fingerprint", lambda _: "")
+        async with with_ledger("one") as made:
+            response = await within(made.run(code, plan=True))
+            run_id = str(response.usage.run_id)
+    with contextlib.closing(store_of(made)) as store:
+        store.answer(run_id, "accepted")
+        if left_by == "a broker":
+            assert store.take(run_id, "broker-0000dead") is not None
+    async with with_ledger("other") as other:
+        if left_by == "0.1.0":
+            assert (await response_of(other, run_id)).result == {"text": "one"}
+            return
+        found = other.parked_runs.going_on.foreign
+        await until(lambda: run_id in found, "it is seen that it does not go on here")
+        assert found[run_id] == "its server plain has another command or URL in this process"
+    # A server that the script cannot use may be another one.
+    async with with_ledger("one", *(("--start-delay", "0") if how == "server" else ())) as again:
+        assert (await response_of(again, run_id)).result == {"text": "one"}
+    assert recorded(tmp_path / "one", tool="give") == 1 and recorded(tmp_path / "other", tool="give") == 0
 
 
 @pytest.mark.thorough

@@ -1,13 +1,13 @@
 """A server of the standard library that is odd in one way: `odd_server.py WAY [PORTFILE]`, over stdio or HTTP.
 
 Ways over stdio: `answers` ends after each answer to a call; `closes` when it has refused `server/discover`; `crash`
-says why, and dies in a call; `sleepy` is slow with what is not `initialize`; `mute` introduces itself with what is no
-text or object; `loop` announces changes of its tools without end; `changed` announces one at a call, and is slow with
-the next list; `busy` reports progress past a call's bound; `nan` answers with what is no JSON; `pages` refuses its
-second page; `tasks` has a tool that must be called as a task, `stuck` one whose task never ends, `lost` one whose task
-it forgets; `letters` has one whose name is not ASCII. Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another
-origin; `gone` forgets each session with 410; `sse` knows the older transport alone; `page` sends a page where an answer
-belongs.
+says why, and dies in a call; `sleepy` is slow with what is not `initialize`; `newer` with `server/discover`, and knows
+no other greeting; `mute` introduces itself with what is no text or object; `loop` announces changes of its tools
+without end; `changed` announces one at a call, and is slow with the next list; `busy` reports progress past a call's
+bound; `nan` answers with what is no JSON; `pages` refuses its second page; `tasks` has a tool that must be called as a
+task, `stuck` one whose task never ends, `lost` one whose task it forgets; `letters` has one whose name is not ASCII.
+Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410; `sse`
+knows the older transport alone; `page` sends a page where an answer belongs.
 """
 
 import json
@@ -38,6 +38,8 @@ GREETING = {
     "capabilities": CAPABLE if WAY in ("tasks", "stuck", "lost") else {"tools": {"listChanged": True}},
     "serverInfo": {"name": "odd", "version": "1"},
 }
+MARKS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if WAY == "newer" else {}
+NEWER = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **MARKS}
 
 
 def say(text: str) -> None:
@@ -103,8 +105,12 @@ def stdio() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         method, number = asked.get("method"), asked.get("id")
-        if method == "initialize":
+        if method == "initialize" and WAY == "newer":
+            tell({"id": number, "error": {"code": -32600, "message": "no such request"}})
+        elif method == "initialize":
             tell({"id": number, "result": MUTE if WAY == "mute" else GREETING})
+        elif WAY == "newer" and method == "server/discover":
+            threading.Timer(1.5, tell, [{"id": number, "result": NEWER}]).start()
         elif WAY in ("tasks", "stuck", "lost") and (method.startswith("tasks/") or "hello" in line):
             tell({"id": number, **tasks(method, asked["params"])})
         elif WAY == "sleepy" and method == "server/discover":
@@ -122,7 +128,7 @@ def stdio() -> None:
                 tell({"id": number, "error": {"code": -32602, "message": "no such cursor"}})
                 continue
             more = {"nextCursor": "b"} if WAY == "pages" else {}
-            tell({"id": number, "result": {"tools": [TOOL, {"name": "lists"}], **more}})
+            tell({"id": number, "result": {"tools": [TOOL, {"name": "lists"}], **more, **MARKS}})
             if WAY == "loop" and lists == 1:
                 threading.Thread(target=loop, daemon=True).start()
         elif method == "tools/call" and asked["params"]["name"] == "lists":

@@ -320,7 +320,7 @@ async def start_reach(
     stack.push_async_callback(registry.close)
     registry.start(since=began)
     await registry.recall()
-    keeper = Keeper(journals, section.journal, owner, registry.knows)
+    keeper = Keeper(journals, section.journal, owner, registry, settings.file)
     return Reach(registry, workers, learner, outputs, keeper, journals, owner, presence)
 
 

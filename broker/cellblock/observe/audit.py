@@ -132,14 +132,10 @@ class AuditLog(Watcher):
         return counts[kind] > 1
 
     def _write(self, make: Callable[[], Line]) -> None:
-        if self._lines.dropped > self._told_dropped:
+        if (lost := self._lines.dropped - self._told_dropped) > 0:
             # The gap is in the log, so that nobody takes it for quiet.
-            lost = self._lines.dropped - self._told_dropped
-            self._told_dropped = self._lines.dropped
-            self._put(lambda: {"event": "lost", "lines": lost})
-        self._put(make)
-
-    def _put(self, make: Callable[[], Line]) -> None:
+            self._told_dropped += lost
+            self._write(lambda: {"event": "lost", "lines": lost})
         now = time.time()
         # Hashing, cutting and encoding are the thread's work too.
         self._lines.put(lambda: json.dumps({"time": iso_time(now), **make()}, ensure_ascii=False))

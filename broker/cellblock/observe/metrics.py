@@ -6,7 +6,7 @@ The library is imported at the first request (30 ms): counting needs none of it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -98,7 +98,7 @@ class Tally(Watcher):
         self.worker_ends: Counter[str] = Counter()
         self.run_seconds = Histogram(RUN_SECONDS)
         self.queue_seconds = Histogram(QUEUE_SECONDS)
-        self.call_seconds: dict[str, Histogram] = {}
+        self.call_seconds = defaultdict[str, Histogram](lambda: Histogram(CALL_SECONDS))
         """Holds the durations of calls by server."""
 
     def run_leased(self, run: RunFacts) -> None:
@@ -108,10 +108,7 @@ class Tally(Watcher):
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
         server, tool = self._labels(call)
         self.calls[server, tool, call_outcome(call)] += 1
-        histogram = self.call_seconds.get(server)
-        if histogram is None:
-            histogram = self.call_seconds[server] = Histogram(CALL_SECONDS)
-        histogram.add(call.duration_ms / 1000)
+        self.call_seconds[server].add(call.duration_ms / 1000)
 
     def run_ended(self, run: RunFacts) -> None:
         outcome = run.outcome.lower()

@@ -30,11 +30,10 @@ from cellblock.record.rows import (
     Head,
     OneRunFailed,
     Piece,
-    open_questions,
     parked_questions,
 )
 from cellblock.record.store import JOURNAL_TABLES, UNENDED_SECONDS, JournalStore
-from cellblock.record.views import ParkedRun
+from cellblock.record.views import ParkedRun, described
 from cellblock.run.executor import Executor
 from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import CANCELLED, EXPIRED, LOST, REFUSED_FOR_NOW
@@ -187,14 +186,7 @@ class GoingOn:
                 # It has its answers, and goes on elsewhere.
                 self._is_foreign(run_id, str(error))
         self.tell_change()
-        return ParkedRun(
-            id=head.id,
-            principal=head.principal,
-            began=head.began,
-            expires=head.expires,
-            questions=open_questions(head, parked, known),
-            turn=head.turn,
-        )
+        return described(head, parked, known)
 
     @contextlib.contextmanager
     def waited_for(self, run_id: str, caller: Caller) -> Generator[None]:

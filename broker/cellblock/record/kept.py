@@ -50,6 +50,7 @@ from cellblock.run.hook import LOST, NOT_PARKED, REFUSED_FOR_NOW, KeptRun, OpenQ
 from cellblock.run.outcome import end_not_written
 from cellblock.run.policy.asking import EarlierQuestions, Verdict
 from cellblock.run.response import RunResponse
+from cellblock.tools.upstream.registry import Registry
 
 Step = tuple[Callable[[], Piece], int]
 """What makes a piece, in the journals' thread, since packing a large input takes milliseconds; and about how many bytes
@@ -62,6 +63,7 @@ class Kept(KeptRun):
     """Watches one run, and has it written at its end, when it is parked, and, where it is durable, on its way."""
 
     keeps: JournalMode = "all"
+    config: str = ""
 
     def __init__(
         self,
@@ -210,6 +212,7 @@ class Kept(KeptRun):
     ) -> Awaitable[bool]:
         assert self._head is not None
         recording = replace(self.journal.snapshot(decoded=False), used_ms=used_ms)
+        parked = replace(parked, config=self.config)
         self._head = replace(
             self._head,
             state="parked",
@@ -348,7 +351,8 @@ class Keeper:
         journals: Where they are kept.
         settings: Whose runs are.
         owner: Names the broker, for those who look whether it lives.
-        knows: Says whether the broker has a server, connected or not, and a tool of it; an empty tool is any.
+        servers: Says which the broker has; None: no run needs any.
+        config: The broker's configuration file; empty where it has none.
     """
 
     def __init__(
@@ -356,12 +360,13 @@ class Keeper:
         journals: Journals,
         settings: JournalSettings,
         owner: RunOwner,
-        knows: Callable[[str, str], bool] = lambda server, tool: True,
+        servers: Registry | None = None,
+        config: str = "",
     ) -> None:
         self._journals = journals
         self.settings = settings
         self._owner = owner
-        self._knows = knows
+        self._servers, self._config = servers, config
         self.held = HeldCalls(journals, owner)
         self._may_be_left = WeakSet[Kept]()
 
@@ -420,7 +425,7 @@ class Keeper:
         try:
             # One over a client's share counts as that: an earlier release may have written it.
             with BUDGET.holding(client, min(head.bytes, BUDGET.each)):
-                self._refuse_without(needed_in(store.read(run_id, kinds=("recording",)), parked))
+                self._refuse_without(*needed_in(store.read(run_id, kinds=("recording",)), parked))
                 found = take(store)
                 if found is None:
                     return None
@@ -438,11 +443,16 @@ class Keeper:
             store.give_up(run_id, self._owner.name, LOST)
             return None
 
-    def _refuse_without(self, needed: Iterable[tuple[str, str]]) -> None:
+    def _refuse_without(self, needed: Iterable[tuple[str, str]], reached: Mapping[str, str]) -> None:
+        if (servers := self._servers) is None:
+            return
         for server, tool in needed:
-            if not self._knows(server, tool):
-                what = f"its tool {tool}" if tool and self._knows(server, "") else "it"
+            if not servers.knows(server, tool):
+                what = f"its tool {tool}" if tool and servers.knows(server) else "it"
                 raise Foreign(f"it needs the server {server}, and this process does not have {what}")
+        for server, origin in reached.items():
+            if origin and servers.origin(server) not in ("", origin):
+                raise Foreign(f"its server {server} has another command or URL in this process")
 
     def _reopened(self, head: Head, kept: Sequence[Piece], journal: Journal) -> Kept:
         """Gives the watcher of a run that goes on from its journal; the run is written down as it goes."""
@@ -458,7 +468,9 @@ class Keeper:
         return run
 
     def _kept(self, principal: str, journal: Journal, head: Head | None = None) -> Kept:
-        return Kept(self._journals, self.settings, principal, self._owner, journal, self.held, head)
+        kept = Kept(self._journals, self.settings, principal, self._owner, journal, self.held, head)
+        kept.config = self._config
+        return kept
 
     async def recent(self) -> list[Data]:
         """Returns the newest kept runs of everybody, in short. Raises StoreError."""

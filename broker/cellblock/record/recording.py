@@ -190,6 +190,7 @@ def names_of(catalog: Catalog) -> dict[str, Any]:
         server_id: {
             "name": server.server_name,
             "config_name": server.config_name,
+            "origin": server.origin,
             "tools": [[tool.tool_name, tool.export_name] for tool in server.tools],
             "withheld": [[one.name, one.export_name, one.why, one.hint] for one in server.withheld],
         }
@@ -211,6 +212,7 @@ def catalog_of(names: Mapping[str, Any]) -> Catalog:
             server_id,
             entry["name"],
             entry["config_name"],
+            origin=entry.get("origin", ""),
             tools=tuple(ToolEntry(name, export) for name, export in entry["tools"]),
             withheld=tuple(Withheld(*one) for one in entry["withheld"]),
         )

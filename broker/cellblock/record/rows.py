@@ -19,7 +19,8 @@ from cellblock.base.raw_json import RawJson
 from cellblock.base.state_keys import derived_key, key_id
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.run.hook import Facts, Parked
-from cellblock.tools.catalog.modules import IMPORT_SPECIFIER, SERVERS_PREFIX
+from cellblock.tools.catalog.model import SCRIPTS
+from cellblock.tools.catalog.modules import DISCOVERY_SPECIFIER, IMPORT_SPECIFIER, SERVERS_PREFIX
 
 Kind = Literal["facts", "recording", "result", "call", "parked", "asked", "sent", "answers", "cancel"]
 """Names what a piece is: `facts` is JSON for people, `recording` replays, `result` is a large one's JSON, `call` is one
@@ -327,9 +328,12 @@ def recording_in(pieces: Sequence[AnyPiece], *, decoded: bool = False) -> Record
     return replace(recording, calls=[call for _, call in sorted(calls.items())], events=events)
 
 
-def needed_in(read: tuple[Head, list[Piece]] | None, parked: Parked | None) -> set[tuple[str, str]]:
+def needed_in(
+    read: tuple[Head, list[Piece]] | None, parked: Parked | None
+) -> tuple[set[tuple[str, str]], dict[str, str]]:
     """Lists what a run needs to go on, as far as that is known: servers that its script imports, an empty tool for
-    each, and tools of calls that were to be made. A script that computes its imports may do without any.
+    each, and tools of calls that were to be made. A script that computes its imports may do without any. Lists beside
+    it the servers that it may reach, each with the fingerprint of its command or URL, which 0.1.0 did not write.
 
     Args:
         read: The run with the piece of its recording.
@@ -343,10 +347,16 @@ def needed_in(read: tuple[Head, list[Piece]] | None, parked: Parked | None) -> s
         # Whoever takes it is told.
         recording = None if read is None else recording_in(read[1])
     modules: dict[str, str] = {} if recording is None else json.loads(recording.body)["modules"]
+    named = {name.removeprefix(SERVERS_PREFIX) for name in modules if name.startswith(SERVERS_PREFIX)}
     if IMPORT_SPECIFIER not in modules:
-        found = (name.removeprefix(SERVERS_PREFIX) for name in modules if name.startswith(SERVERS_PREFIX))
-        needed |= {(server, "") for server in found}
-    return needed
+        needed |= {(server, "") for server in named}
+    servers: dict[str, dict[str, Any]] = {} if recording is None else recording.catalog.get("servers", {})
+    # A kept script may call any server, and by discovery any resource can be read.
+    reaches_all = not {SCRIPTS, DISCOVERY_SPECIFIER}.isdisjoint(modules) or any(
+        servers[one]["config_name"] == SCRIPTS for one in named if one in servers
+    )
+    reached = {one: servers[one].get("origin", "") for one in servers if reaches_all or one in named}
+    return needed, reached
 
 
 # ---- inside ------------------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, Literal, cast
 
-from cellblock.base.questions import ParkedQuestion
+from cellblock.base.questions import ParkedQuestion, QuestionId
 from cellblock.record.recording import RecordedCall, UnreadableRecording
-from cellblock.record.rows import Head, Piece, parked_questions, recording_in
+from cellblock.record.rows import Head, Piece, open_questions, parked_questions, recording_in, waiting_in
 from cellblock.run.board import Data
 from cellblock.run.hook import Parked
 from cellblock.run.outcome import run_parked
@@ -33,6 +33,7 @@ class ParkedRun:
         expires: Until when it waits, in Unix time.
         questions: What is not answered yet.
         turn: Counts the rounds in which it was parked.
+        config: The configuration file with which it goes on; empty where it has none.
     """
 
     id: str
@@ -41,6 +42,7 @@ class ParkedRun:
     expires: float | None
     questions: tuple[ParkedQuestion, ...]
     turn: int
+    config: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +72,19 @@ class ParkedStatus:
 
 def parked_run(head: Head, kept: list[Piece]) -> ParkedRun:
     """Describes a parked run of its row and pieces. Raises StoreError: It is not parked."""
+    return described(head, *waiting_in(kept))
+
+
+def described(head: Head, parked: Parked, known: Collection[QuestionId]) -> ParkedRun:
+    """Describes a parked run of what it waits for, and of the questions that are known to be answered."""
     return ParkedRun(
         id=head.id,
         principal=head.principal,
         began=head.began,
         expires=head.expires,
-        questions=parked_questions(head, kept),
+        questions=open_questions(head, parked, known),
         turn=head.turn,
+        config=parked.config,
     )
 
 

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import Certainty
@@ -187,6 +188,11 @@ class Observer(Watcher):
             self.on_call(call.entry())
 
 
+@cache
+def _hears(kind: type[Watcher], step: str) -> bool:
+    return getattr(kind, step) is not getattr(Watcher, step)
+
+
 class RunWatch:
     """Tells the watchers of one run what happens to it."""
 
@@ -221,20 +227,17 @@ class RunWatch:
         """Tells that a tool call begins."""
         self.facts.calls.append(call)
         call.number = len(self.facts.calls)
-        for watcher in self._watchers:
-            tell(watcher.call_begun, self.facts, call)
+        self._tell("call_begun", call)
 
     def call_sent(self, call: CallFacts) -> None:
         """Tells that a call goes to its tool."""
-        for watcher in self._watchers:
-            tell(watcher.call_sent, self.facts, call)
+        self._tell("call_sent", call)
 
     def call_ended(self, call: CallFacts) -> None:
         """Tells that a call is over; of a run that has ended, nothing more is told, unless its tools go on."""
         ended_with = self.facts.response
         if self.facts.ended is None or (ended_with is not None and ended_with.parked and call.over):
-            for watcher in self._watchers:
-                tell(watcher.call_ended, self.facts, call)
+            self._tell("call_ended", call)
 
     def ended(self, response: RunResponse | None) -> None:
         """Tells once that the run is over."""
@@ -244,9 +247,10 @@ class RunWatch:
             self._tell("run_ended")
 
     def _tell(self, step: str, *more: LogEntry | CallFacts) -> None:
-        """Calls the method of this name of each watcher."""
+        """Calls the method of this name of each watcher that has one of its own."""
         for watcher in self._watchers:
-            tell(getattr(watcher, step), self.facts, *more)
+            if _hears(type(watcher), step):
+                tell(getattr(watcher, step), self.facts, *more)
 
     def ends_with(self, task: asyncio.Task[RunResponse]) -> None:
         """Notes that the caller has gone; the run is over when its clean-up is."""

@@ -56,6 +56,7 @@ class Parked:
         client: Whose place in the queue it had.
         allowed: Calls that the user has allowed and that were not made: they wait for another answer.
         losses: What was said of each time that its process was lost before.
+        config: The configuration file of the broker that has parked it; empty where it had none.
     """
 
     questions: tuple[ParkedQuestion, ...]
@@ -64,6 +65,7 @@ class Parked:
     waited_ms: int = 0
     client: str = ""
     losses: tuple[str, ...] = ()
+    config: str = ""
 
     def pack(self) -> bytes:
         """Encodes what a parked run waits for, for the store."""
@@ -76,7 +78,7 @@ class Parked:
         found: Any = json.loads(data)
         questions = tuple(ParkedQuestion(**one) for one in found.pop("questions"))
         lists = {name: tuple(found.pop(name, ())) for name in ("allowed", "losses")}
-        known = {name: found[name] for name in ("asked", "waited_ms", "client") if name in found}
+        known = {name: found[name] for name in ("asked", "waited_ms", "client", "config") if name in found}
         return cls(questions=questions, **lists, **known)
 
 

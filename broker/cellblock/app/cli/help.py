@@ -281,6 +281,7 @@ HELP: Final = {
         'cellblock search "open issues" --config cellblock.json  # by what a tool does',
         "cellblock search read --server files --limit 3 --config cellblock.json --json  # for machines",
         "cellblock search read --types --config cellblock.json  # as declarations",
+        one="nothing was found, and servers are not connected",
     ),
     "inspect": Help(
         "show one tool's description and schemas",

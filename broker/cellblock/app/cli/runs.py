@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from cellblock.app.assembly import store_of
 from cellblock.app.broker import Broker
+from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import opened, with_state_dir
 from cellblock.app.cli.streams import agreed, answer, asks, say, write_data, write_json
@@ -71,6 +73,8 @@ def show(parsed: argparse.Namespace) -> int:
     lines = [title(parsed.run, run)]
     for question in run.get("waitsFor", ()):
         lines += ["", *_question_lines(question, values=parsed.values)]
+    if found[0].state == "parked":
+        lines += ["", f"to go on when it is answered, {_how_it_goes_on(parsed, parked_run(*found))}"]
     for part in parts(run, width, Painter(sys.stdout)):
         lines += ["", part.heading, *part.lines]
     if not parsed.values:
@@ -256,16 +260,16 @@ def resume(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     """
     settings = with_state_dir(parsed).for_one_run()
     with opened_runs(settings) as store:
-        questions = _waiting(store, parsed.run).questions
-    if questions:
+        waiting = _waiting(store, parsed.run)
+    if waiting.questions:
         raise ConfigError(
-            f"Run {parsed.run} waits for answers: {_named(questions)}.",
+            f"Run {parsed.run} waits for answers: {_named(waiting.questions)}.",
             hint=f"`cellblock runs approve {parsed.run}` allows the calls, `cellblock runs deny` refuses them.",
         )
-    return _resumed(parsed.run, settings)
+    return _resumed(parsed.run, settings, f"To go on, {_how_it_goes_on(parsed, waiting)}.")
 
 
-async def _resumed(run_id: str, settings: Settings) -> int:
+async def _resumed(run_id: str, settings: Settings, hint: str) -> int:
     section = settings.cellblock
     with logging_as_configured(section.log, settings.servers.values()):
         async with Broker(settings) as broker:
@@ -274,9 +278,7 @@ async def _resumed(run_id: str, settings: Settings) -> int:
                 await broker.parked_runs.answer(run_id, {})
                 response = await broker.parked_runs.outcome(run_id)
             except StoreError as error:
-                raise ConfigError(
-                    f"Run {run_id} does not go on here: {error}.", hint="Check --config and --state-dir."
-                ) from None
+                raise ConfigError(f"Run {run_id} does not go on here: {error}.", hint=hint) from None
     if response is None:
         raise _waits_not(run_id)
     write_json(response.decoded().as_json())
@@ -338,11 +340,16 @@ def _answer(
         elif _is_taken(store, head.id):
             sys.stdout.write(f"{head.id} goes on\n")
         else:
-            sys.stdout.write(
-                f"no daemon of this state directory goes on with it yet: start one, or run "
-                f"`cellblock runs resume {head.id}`\n"
-            )
+            sys.stdout.write(f"no daemon goes on with it yet: {_how_it_goes_on(parsed, waiting)}\n")
     return EXIT_OK
+
+
+def _how_it_goes_on(parsed: argparse.Namespace, run: ParkedRun) -> str:
+    """Says with which configuration a parked run goes on, and by which command."""
+    words = ["cellblock", "runs", "resume", run.id]
+    words += ["--config", run.config] if run.config not in ("", str(default_file())) else []
+    words += ["--state-dir", str(parsed.state_dir)] if parsed.state_dir is not None else []
+    return f"start a daemon with {run.config or 'its configuration'}, or run `{shlex.join(words)}`"
 
 
 def _is_meant(name: str, question: ParkedQuestion) -> bool:

@@ -158,7 +158,7 @@ def read_settings(
         section = settings.cellblock.model_copy(update={"scripts": scripts})
         settings = settings.model_copy(update={"cellblock": section})
     warnings = [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
-    settings.hold([*resolver.files, *permissions], warnings)
+    settings.hold([*resolver.files, *permissions], warnings, file)
     return settings, problems, made
 
 

@@ -147,6 +147,13 @@ class Settings(BaseModel):
 
     _warnings: tuple[str, ...] = PrivateAttr(default=())
 
+    _file: str = PrivateAttr(default="")
+
+    @property
+    def file(self) -> str:
+        """Returns the path of the configuration file; empty where the settings come from none."""
+        return self._file
+
     @property
     def files(self) -> tuple[Path, ...]:
         """Returns the files that references such as `${file:/path}` have named."""
@@ -157,8 +164,9 @@ class Settings(BaseModel):
         """Returns what is let pass, a sentence each, with its place: references that stand for nothing, for example."""
         return self._warnings
 
-    def hold(self, files: Sequence[Path], warnings: Sequence[str] = ()) -> None:
-        """Notes the files and the warnings of a configuration; for who reads it."""
+    def hold(self, files: Sequence[Path], warnings: Sequence[str] = (), file: Path | None = None) -> None:
+        """Notes the files and the warnings of a configuration, and its own file; for who reads it."""
+        self._file = "" if file is None else str(file.absolute())
         self._files = tuple(files)
         self._warnings = tuple(warnings)
 

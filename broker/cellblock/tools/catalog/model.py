@@ -115,6 +115,7 @@ class ServerEntry:
     beside tools and may give (`resources`, `prompts`), of which `revision` counts the changes that were noticed.
     `reads` is what a script's `readResource` calls; None where the server's entry leaves that out, or it has none.
     `learnt_as` names what its results teach: its `config_name`, and whose session it is where each person has one.
+    `origin` is the fingerprint of its command or URL (`pins`).
     """
 
     server_id: str
@@ -134,8 +135,12 @@ class ServerEntry:
     revision: int = field(default=0, compare=False)
     reads: ToolEntry | None = None
     learnt_as: str = field(default="", compare=False)
+    origin: str = field(default="", compare=False)
+    _by_name: Mapping[str, ToolEntry] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        by_name = {tool.tool_name: tool for tool in reversed(self.callable)}
+        object.__setattr__(self, "_by_name", by_name)
         if not self.learnt_as:
             object.__setattr__(self, "learnt_as", self.config_name)
 
@@ -161,7 +166,7 @@ class ServerEntry:
 
     def tool(self, name: str) -> ToolEntry | None:
         """Gives what scripts may call by this name of the server's own."""
-        return next((tool for tool in self.callable if tool.tool_name == name), None)
+        return self._by_name.get(name)
 
     def withheld_as(self, name: str) -> Withheld | None:
         """Gives the tool of this name, or with this export name, that scripts are not given."""

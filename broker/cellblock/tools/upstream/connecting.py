@@ -38,6 +38,9 @@ PROBE_SECONDS: Final = 0.8
 """Sets how long a server may say nothing to `server/discover` before `initialize` is sent beside it: some servers of
 before 2026-07-28 answer nothing else first."""
 
+LATE_SECONDS: Final = 3.0
+"""Sets how long the answer to `server/discover` is waited for when `initialize` was refused beside it."""
+
 
 class ProbeEnded(Exception):
     """Tells that the connection ended while the revision was agreed on: some servers end where `initialize` is not
@@ -66,7 +69,8 @@ async def _agree(session: ClientSession, *, handshake: bool) -> None:
             raise
         except MCPError as error:
             # A server that answers late has settled on the newer revision meanwhile.
-            if error.code != types.UNSUPPORTED_PROTOCOL_VERSION or probe.done() or not await probe:
+            patience = None if error.code == types.UNSUPPORTED_PROTOCOL_VERSION else LATE_SECONDS
+            if probe.done() or not (await asyncio.wait([probe], timeout=patience))[0] or not probe.result():
                 raise
     finally:
         await end_tasks(probe, greeting)

@@ -180,8 +180,10 @@ class Connection(Dispatcher[TransportContext]):
         body, headers = self._written(number, method, given, opts)
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         pending = self._pending[key] = Pending(number, method, call, answer, opts.get("on_progress"))
+        # The SDK gives up its probe after 10 s, in which some servers have not begun to read.
+        bound = None if method == "server/discover" else opts.get("timeout")
         try:
-            async with asyncio.timeout(opts.get("timeout")):
+            async with asyncio.timeout(bound):
                 await self._wire.request(pending, body, headers)
                 del body
                 found = await pending.answer

@@ -36,7 +36,7 @@ from cellblock.tools.python.python_calls import TOOL_THREADS, PythonCalls
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.installs import POLL_SECONDS
 from cellblock.tools.upstream.lifecycle import NO_ROOM, State
-from cellblock.tools.upstream.pins import Reviewer
+from cellblock.tools.upstream.pins import Reviewer, fingerprint
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.server_entries import ServerEntries
 
@@ -509,6 +509,12 @@ class Registry:
         if scripts is not None and scripts.is_scripts:
             return not tool or tool in scripts.by_export
         return server in self._paths.values()
+
+    def origin(self, server: str) -> str:
+        """Returns the fingerprint of the command or URL of a server of this module path; empty where it has none. Any
+        thread may ask."""
+        name = next((name for name, path in self._paths.items() if path == server), "")
+        return fingerprint(self.servers[name]) if name in self.servers else ""
 
     @property
     def has_logins(self) -> bool:

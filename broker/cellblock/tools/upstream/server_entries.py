@@ -12,7 +12,7 @@ from cellblock.tools.catalog.model import CAPABILITIES, READ, ServerEntry, ToolE
 from cellblock.tools.catalog.naming import LOCAL_SERVER, export_names
 from cellblock.tools.python.python_tools import PythonTool
 from cellblock.tools.upstream.definitions import left_out
-from cellblock.tools.upstream.pins import Review, Reviewer
+from cellblock.tools.upstream.pins import Review, Reviewer, fingerprint
 
 if TYPE_CHECKING:
     from cellblock.tools.upstream.listing import ServerFacts
@@ -81,6 +81,7 @@ class ServerEntries:
             unapproved=review.warnings,
             other_kinds=() if is_narrowed else self._other_kinds(name, config, facts),
             reads=self._reads(name, config),
+            origin=fingerprint(config),
         )
 
     def of_python(self, tools: Mapping[str, PythonTool], path: str) -> ServerEntry:
