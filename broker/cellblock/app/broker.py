@@ -545,6 +545,12 @@ class Broker:
             await self._reach.learner.loaded(LEARN_BOUND_SECONDS)
             await self._reach.registry.settled(names, at_most=at_most)
 
+    @internal
+    async def approved(self) -> None:
+        """Takes over what was approved since the last run."""
+        if self._reach is not None:
+            await self._reach.registry.approved(self._reach.registry.sessions)
+
     async def installed(
         self, tell: Callable[[str], object], code: str | Collection[str] | None = None
     ) -> None:

@@ -84,6 +84,10 @@ class ToolEntry:
     listed: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
+INTRODUCTION: Final = "its introduction"
+"""Names what is pinned beside the tools: what a server says of itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Withheld:
     """A withheld tool is one that a server lists and that scripts are not given.
@@ -149,6 +153,11 @@ class ServerEntry:
     def has_resources_alone(self) -> bool:
         """Says whether it has resources, and no tool at all."""
         return "resources" in self.capabilities and not self.tools and not self.withheld
+
+    @property
+    def left_out(self) -> int:
+        """Counts the tools that are withheld."""
+        return sum(one.name != INTRODUCTION for one in self.withheld)
 
     @property
     def callable(self) -> tuple[ToolEntry, ...]:

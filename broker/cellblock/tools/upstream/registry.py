@@ -458,14 +458,18 @@ class Registry:
                 for name in named.keys() & reading.keys() & self._paths.keys()
                 if reading[name] not in done
             )
-        if self._reviewer is not None:
-            approved = [name for name in shown if self._reviewer.approved_meanwhile(name)]
-            for name in approved:
-                session, config = sessions.get(name), self.servers.get(name)
-                if session is not None and session.facts is not None and config is not None:
-                    await self._prepare(name, config, session.facts)
-                self._forget(name)
+        await self.approved(shown)
         return late
+
+    async def approved(self, sessions: Mapping[str, UpstreamSession]) -> None:
+        """Takes over what was approved of these sessions' servers, by their names, since the last look."""
+        if self._reviewer is None:
+            return
+        for name in [name for name in sessions if self._reviewer.approved_meanwhile(name)]:
+            session, config = sessions[name], self.servers.get(name)
+            if session.facts is not None and config is not None:
+                await self._prepare(name, config, session.facts)
+            self._forget(name)
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""
