@@ -1,6 +1,5 @@
 """Fixtures that every folder of tests may use. The public MCP servers are in `support/public_servers.py`."""
 
-import contextlib
 import gc
 import os
 import signal
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from _pytest.pathlib import import_path
 
 # --import-mode=importlib puts no folder on sys.path; test modules import `support` by name, and what lies in `scripts`.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -71,28 +69,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[SHARED] = str(forked_python().parent)
 
 
-def import_share(config: pytest.Config) -> None:
-    """Imports every n-th test module: pytest then caches its assertions for the other processes. In a new checkout each
-    would else rewrite all of them, for 20 s of CPU."""
-    given = getattr(config, "workerinput", {"workerid": "gw0", "workercount": 0})
-    first, processes = int(given["workerid"].removeprefix("gw")), given["workercount"]
-    folders = [Path(argument) for argument in config.args] if processes else []
-    modules = sorted(path for folder in folders for path in folder.rglob("test_*.py"))
-    for path in modules[first :: processes or None]:
-        # One that cannot be imported is told where it is collected.
-        with contextlib.suppress(Exception, pytest.skip.Exception):
-            import_path(
-                path.absolute(), mode="importlib", root=config.rootpath, consider_namespace_packages=False
-            )
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Has the garbage collector look at no test while they are collected, nor later: that is a million objects, which
     stay as long as the process. Each process that runs tests would take 2 s more to collect them."""
     gc.disable()
     try:
-        import_share(session.config)
         return (yield)
     finally:
         gc.enable()

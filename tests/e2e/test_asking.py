@@ -54,7 +54,7 @@ async def test_five_commands_start_a_server_once(tmp_path: Path) -> None:
         code, out, err = await cellblock("types", "plain", *options)
         assert code == 0 and "function echo(" in out and not err
         code, out, err = await cellblock("search", "zzz", *options)
-        assert (code, out) == (0, "nothing found; not connected: broken\n") and "no key in ACME_KEY" in err
+        assert (code, out) == (1, "nothing found; not connected: broken\n") and "no key in ACME_KEY" in err
         code, out, _ = await cellblock("inspect", "plain.echo", *options)
         assert code == 0 and json.loads(out)["toolName"] == "echo"
         code, _, err = await cellblock("inspect", "broken.tool", *options)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.app.cli import approval
 from cellblock.app.cli.arguments import default_file
 from cellblock.base.settings.syntax import parse
 from support.commands import in_this_process as cellblock
@@ -313,6 +314,32 @@ def test_what_a_server_shows_when_it_is_added_is_pinned_then(home: Path) -> None
     definitions.write_text(json.dumps({"pages": [[tool("one", "Is another"), tool("two")]]}))
     shown = cellblock("approve", "x", "--show")
     assert "1 of 2 tools are not as they were pinned" in shown.out and "~ one (changed)" in shown.out
+
+
+def test_what_is_left_out_of_a_server_that_is_added_is_told(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definitions, file = home / "definitions.json", default_file()
+    pages = [[tool("one"), tool("two")]]
+    definitions.write_text(json.dumps({"pages": pages, "introduction": {"instructions": "Begin with one."}}))
+    file.parent.mkdir(parents=True)
+    file.write_text('{"cellblock": {"pins": {"*": "quarantine"}}}')
+    entry = plain_server("--definitions", definitions)
+    words = ("x", "--", str(entry["command"]), *entry["args"])
+    assert cellblock("add", *words).err == "cellblock: x: 2 tools\n"
+    # The same command comes again with another tool.
+    assert cellblock("remove", "x").code == 0
+    pages[0][0] = tool("one", "Is another")
+    definitions.write_text(json.dumps({"pages": pages, "introduction": {"instructions": "Begin with two."}}))
+    why = "are new or not as they were pinned and are left out: one. Review them: `cellblock pins approve x`."
+    said = f"cellblock: x: 1 tool. 1 of its tools and its introduction {why}\n"
+    assert cellblock("add", *words).err == said
+    assert "x: 1 of 2 tools and its introduction are not" in cellblock("pins", "approve", "x", "--show").out
+    # One that takes long is pinned for another command until then.
+    monkeypatch.setattr(approval, "TRY_SECONDS", 0)
+    why = "2 of its tools and its introduction were pinned for another command or URL"
+    said = f"cellblock: x: it still starts after 0 s; {why}: review them by `cellblock pins approve x`\n"
+    assert cellblock("add", "--replace", *words, "more").err == said
 
 
 def test_whatever_key_switched_a_server_off_it_is_switched_on(home: Path) -> None:

@@ -7,6 +7,7 @@ import pty
 import secrets
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,20 +83,26 @@ FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+NONE: dict[str, str] = {}
+
+
 def read(file: Path) -> dict[str, Any]:
     return read_text(file.read_text(), format_of(file.name))
 
 
-def install(home: Path, *words: str) -> Said:
+def install(
+    home: Path, *clients: str, words: Sequence[str] = ("install",), more: Mapping[str, str] = NONE
+) -> Said:
     """Runs the command as its program does."""
+    words = (*words, *clients)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "environ", environment(home))
+        patch.setattr(os, "environ", environment(home) | dict(more))
         patch.chdir(home)
-        patch.setattr(sys, "argv", [str(CELLBLOCK), "install", *words])
+        patch.setattr(sys, "argv", [str(CELLBLOCK), *words])
         patch.setattr(sys, "stdin", io.StringIO())
         # Servers of other people are not started by a test.
         patch.setattr(approval, "TRY_SECONDS", 0)
-        return in_this_process("install", *words)
+        return in_this_process(*words)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -411,10 +418,41 @@ def test_secrets_are_not_taken_out_of_a_clients_file_unasked(tmp_path: Path) -> 
     text = '{"mcpServers": {"a": {"command": "a", "env": {"API_KEY": "sk-abcdefghijklmnopqrst123456"}}}}'
     file.write_text(text)
     done = install(tmp_path, "cursor", "--take-over", "--yes")
-    assert done.code == 2 and "--secrets" in done.err
+    assert done.code == 2 and "(API_KEY of a): say where with --secrets keyring, or with" in done.err
     assert file.read_text() == text and [one.name for one in file.parent.iterdir()] == ["mcp.json"]
-    assert install(tmp_path, "cursor", "--take-over", "--yes", "--secrets", "environment").code == 0
-    assert "${env:API_KEY}" in (tmp_path / ".config/cellblock/cellblock.json").read_text()
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_server_stays_where_it_works_until_its_variables_are_set(tmp_path: Path, imported: bool) -> None:
+    key = "sk-abcdefghijklmnopqrst123456"
+    cursor, vscode = tmp_path / ".cursor/mcp.json", tmp_path / ".config/Code/User/mcp.json"
+    for file in (cursor, vscode):
+        file.parent.mkdir(parents=True)
+    own = {"a": {"command": "a", "env": {"API_KEY": key}}, "plain": {"command": "p"}}
+    cursor.write_text(json.dumps({"mcpServers": own}))
+    inputs = [{"type": "promptString", "id": "gh-token"}, {"type": "promptString", "id": "x", "default": "y"}]
+    asked = {
+        "gh": {"command": "g", "env": {"T": "${input:gh-token}"}},
+        "x": {"command": "x", "args": ["${input:x}"]},
+    }
+    vscode.write_text(json.dumps({"inputs": inputs, "servers": asked}))
+    both = ("cursor", "vscode", "--take-over", "--yes", "--secrets")
+    if imported:
+        assert install(tmp_path, words=("import", "--yes")).code == 0
+    done = install(tmp_path, *both, "environment")
+    assert done.code == 0, done.err
+    assert {*read(cursor)["mcpServers"]} == {"cellblock", "a"} and {*read(vscode)["servers"]} == {
+        "cellblock",
+        "gh",
+    }
+    assert "a: stays: without API_KEY it would not start." in done.out and "or: --secrets keyring" in done.out
+    assert "gh: stays: without GH_TOKEN it would not start." in done.out
+    assert "`cellblock secret set GH_TOKEN`, and `cellblock add` it with ${keyring:GH_TOKEN}" in done.out
+    set_here = {"GH_TOKEN": "t", "API_KEY": key}
+    assert install(tmp_path, *both, "environment", more=set_here).code == 0
+    assert {*read(cursor)["mcpServers"]} == {*read(vscode)["servers"]} == {"cellblock"}
+    ours = read(tmp_path / ".config/cellblock/cellblock.json")["mcpServers"]
+    assert ours["gh"]["env"] == {"T": "${env:GH_TOKEN}"} and ours["a"]["env"] == {"API_KEY": "${env:API_KEY}"}
 
 
 def test_what_is_written_imports_nothing_from_the_folder_where_a_client_starts_it(tmp_path: Path) -> None:

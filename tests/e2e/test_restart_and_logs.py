@@ -1,6 +1,7 @@
 """`cellblock restart` and `cellblock logs` against a real daemon, with a server that hangs and does not want to end."""
 
 import contextlib
+import json
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import psutil
 
 from cellblock.tools.upstream.server_log import CAP_BYTES
 from support.commands import cellblock, piped
-from support.entries import SERVERS
+from support.entries import SERVERS, plain_server, write_config
 from support.http_daemon import daemon
 from support.processes import alive, gone
 from support.waits import until, within
@@ -28,6 +29,27 @@ os.replace(folder / "new", began)
 while True:
     time.sleep(1000)
 """
+
+
+async def test_what_pins_hold_back_is_told_until_it_is_approved(tmp_path: Path) -> None:
+    definitions = tmp_path / "definitions.json"
+    texts = {"description": "Is harmless", "inputSchema": {"type": "object"}}
+    definitions.write_text(json.dumps({"pages": [[{"name": name, **texts} for name in ("one", "two")]]}))
+    entry = plain_server("--definitions", definitions)
+    place = ["--config", write_config(tmp_path, {"x": entry}), "--state-dir", tmp_path / "s"]
+    approve = ("pins", "approve", "x", "--all", *place)
+    assert (await cellblock(*approve)).code == 0
+    other = {**entry, "args": [*entry["args"], "--ledger", str(tmp_path / "x")]}
+    light = {"pool": {"warm": 0}, "typecheck": "off", "pins": {"*": "quarantine"}}
+    async with daemon(tmp_path, servers={"x": other}, **light) as running:
+        await cellblock("restart", "x", "--url", running.url, *place[2:])
+        shown = await cellblock("status", "x", *place)
+        why = "2 of its tools and its introduction were pinned for another command or URL and are left out: one, two"
+        assert "x: ready, 0 tools, 2 left out\n" in shown.out, shown
+        assert f"  {why}. Review them: `cellblock pins approve x`\n" in shown.out
+        assert (await cellblock(*approve)).code == 0
+        shown = await cellblock("status", "x", *place)
+        assert shown.code == 0 and shown.out.endswith("x: ready, 2 tools\n"), shown
 
 
 async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_path: Path) -> None:

@@ -198,6 +198,21 @@ async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_ot
         assert error["hint"]
 
 
+async def test_who_lists_or_searches_is_told_what_is_not_connected(tmp_path: Path) -> None:
+    servers = {"absent": {"command": str(tmp_path / "no-such-program")}, "plain": plain_server()}
+    code = """
+        import { listServers, listTools, searchTools } from "@codemode/discovery";
+        globalThis.__codemode_result__ = (await ASK).length;
+    """
+    async with ready(settings(tmp_path / "state", servers)) as broker:
+        for ask, told in (("listServers()", 1), ("searchTools('issues')", 1), ("listTools('plain')", 0)):
+            response = await within(broker.run(code.replace("ASK", ask)))
+            found = [one for one in response.diagnostics if one.code == "NOT_CONNECTED"]
+            assert len(found) == told and response.ok
+            assert all(f"absent ({broker.catalog.unavailable['absent']})" in one.message for one in found)
+            assert all((one.severity, "doctor" in str(one.hint)) == ("warning", True) for one in found)
+
+
 async def test_a_server_that_fails_to_start_is_retried_with_backoff(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

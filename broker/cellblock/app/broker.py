@@ -534,7 +534,7 @@ class Broker:
             await self._reach.learner.wait_for_writes(bound)
 
     async def settled(self, names: Collection[str] | None = None, *, at_most: float | None = None) -> None:
-        """Waits until every server's first attempt to connect is over, within ten seconds of the start.
+        """Waits until every server's first attempt to connect is over, within 45 seconds of the start.
 
         Args:
             names: Of the only servers to wait for; None: all.
@@ -544,6 +544,12 @@ class Broker:
         if self._reach is not None:
             await self._reach.learner.loaded(LEARN_BOUND_SECONDS)
             await self._reach.registry.settled(names, at_most=at_most)
+
+    @internal
+    async def approved(self) -> None:
+        """Takes over what was approved since the last run."""
+        if self._reach is not None:
+            await self._reach.registry.approved(self._reach.registry.sessions)
 
     async def installed(
         self, tell: Callable[[str], object], code: str | Collection[str] | None = None

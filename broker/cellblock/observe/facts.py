@@ -93,7 +93,7 @@ class BrokerFacts:
                     "state": state,
                     "reason": reason,
                     "tools": len(entry.tools) if entry else 0,
-                    "withheld": len(entry.withheld) if entry else 0,
+                    "withheld": entry.left_out if entry else 0,
                     "attempts": attempts,
                 }
             )

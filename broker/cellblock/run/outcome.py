@@ -16,6 +16,7 @@ from cellblock.run.response import Diagnostic, error_diagnostic
 from cellblock.script.conventions import RESULT_NAME
 from cellblock.script.source import Script
 from cellblock.script.unawaited import Unawaited
+from cellblock.tools.catalog.model import Catalog
 from cellblock_worker.wire import protocol
 
 MAX_NAMED: Final = 5
@@ -50,6 +51,18 @@ def query_limit(maximum: int) -> Diagnostic:
     return limit_diagnostic(
         f"The script made more than {maximum} discovery requests.",
         "Ask once and keep the answer: list or search outside of loops.",
+    )
+
+
+def not_shown(catalog: Catalog) -> Diagnostic:
+    """Says which servers the lists and searches of a script did not cover."""
+    return Diagnostic(
+        severity="warning",
+        code="NOT_CONNECTED",
+        message=f"Lists and searches show connected servers alone.{catalog.who_is_lost()}",
+        hint="Send the same script again: servers are still starting."
+        if catalog.starting & catalog.unavailable.keys()
+        else "Do without them, or tell the user: `cellblock doctor` says what to do.",
     )
 
 

@@ -32,6 +32,7 @@ from cellblock.run.outcome import (
     call_limit,
     ending,
     not_back,
+    not_shown,
     not_written_down,
     query_limit,
     run_parked,
@@ -101,6 +102,7 @@ class Run:
         self._killed_for: Diagnostic | None = None
         self._last_id = 0
         self._queued_ms = 0
+        self._has_looked = False
         self._written: Awaitable[bool] | None = None
         kept = context.kept
         parks = kept is not None and kept.parks
@@ -384,7 +386,9 @@ class Run:
     def _on_query(self, message: protocol.Query, body: bytes) -> None:
         if self._queries.at_limit:
             self._kill(query_limit(MAX_QUERIES))
-        elif self._journaled is None or not self._journaled.answers(message, body):
+            return
+        self._has_looked |= message.op in ("listServers", "searchTools")
+        if self._journaled is None or not self._journaled.answers(message, body):
             self._queries.begin(message.id, message.op, body)
 
     def _on_journal(self, message: protocol.Noted | protocol.Live, body: bytes) -> None:
@@ -436,6 +440,8 @@ class Run:
         is_parked = self._life.cause is Cause.PARKED
         own, notices = self._settled.diagnostics, with_unawaited(self._log.notices, self._script)
         notices = [*notices, *self._calls.remarks.values()]
+        if self._has_looked and (catalog := self._context.catalog).unavailable:
+            notices.append(not_shown(catalog))
         diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
         final, kept = self._killed_for, self._context.kept
         is_lost = self._is_lost(ended)

@@ -25,6 +25,8 @@ MAX_FOUND_CHARS: Final = 16_000
 
 MAX_REST_NAME_CHARS: Final = 100
 
+NOTHING_FOUND: Final = "// nothing found\n"
+
 
 def show_types(
     catalog: Catalog, names: Sequence[str], outputs: OutputLookup = stated_output, *, reading: bool = True
@@ -79,7 +81,7 @@ def declare_found(hits: Sequence[SearchHit], outputs: OutputLookup = stated_outp
     if rest:
         shown = ", ".join(one_line(name, MAX_REST_NAME_CHARS) for name in rest)
         parts.append(f"// Found too, and left out here: {shown}\n")
-    return "\n".join(parts) or "// nothing found\n"
+    return "\n".join(parts) or NOTHING_FOUND
 
 
 def search_tools(

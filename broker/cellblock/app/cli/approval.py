@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -15,7 +16,7 @@ from cellblock.app.cli.loading import store_to_read, with_state_dir
 from cellblock.app.cli.streams import answer, say
 from cellblock.base.errors import CellblockError, ConfigError, counted
 from cellblock.base.json import is_object
-from cellblock.base.settings.sections import value_for
+from cellblock.base.settings.sections import Reaction, value_for
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.store import Store
@@ -23,7 +24,16 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import spelled_out
 from cellblock.tools.upstream.auth.errors import login_hint
 from cellblock.tools.upstream.definitions import ToolDefinition, shown
-from cellblock.tools.upstream.pins import Difference, PinError, Pins, PinStore, fingerprint
+from cellblock.tools.upstream.pins import (
+    Difference,
+    PinError,
+    Pins,
+    PinStore,
+    Review,
+    Reviewer,
+    fingerprint,
+    of_its_tools,
+)
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.tools.upstream.server_logins import kept_logins
@@ -103,25 +113,40 @@ async def first_look(settings: Settings, servers: Iterable[str]) -> None:
 
 
 async def _first_look(settings: Settings, server: str) -> str:
+    reactions = settings.cellblock.pins
     try:
-        async with asyncio.timeout(TRY_SECONDS):
-            kept = await asyncio.to_thread(store_to_read, settings)
-            listed = await _tools_of(settings, server, kept)
-            if value_for(server, settings.cellblock.pins) != "off":
-                origin = fingerprint(settings.servers[server])
-                first = Pins(origin).approving(origin, listed)
-                await asyncio.to_thread(_pin_first, PinStore(kept), server, first)
-    except TimeoutError:
-        return f"{server}: it still starts after {TRY_SECONDS:g} s; `cellblock doctor` says more"
+        kept = await asyncio.to_thread(store_to_read, settings)
+        try:
+            async with asyncio.timeout(TRY_SECONDS):
+                listed = await _tools_of(settings, server, kept)
+        except TimeoutError:
+            pins = None if value_for(server, reactions) == "off" else PinStore(kept).load(server)
+            more = "`cellblock doctor` says more"
+            if pins is not None and pins.origin != fingerprint(settings.servers[server]):
+                more = f"{of_its_tools(pins.tools)} were pinned for another command or URL: "
+                more += f"review them by `cellblock pins approve {shlex.quote(server)}`"
+            return f"{server}: it still starts after {TRY_SECONDS:g} s; {more}"
+        review = await asyncio.to_thread(_reviewed, reactions, PinStore(kept), settings, server, listed)
     except CellblockError as error:
         return str(error)
-    return f"{server}: {counted(_count(listed), 'tool')}"
+    return ". ".join([f"{server}: {counted(_count(review.offered), 'tool')}", *review.warnings])
 
 
-def _pin_first(store: PinStore, server: str, first: Pins) -> None:
-    pins = store.load(server)
-    if pins is None or pins.origin != first.origin:
-        store.write(server, first, replace=pins is not None)
+def _reviewed(
+    reactions: Mapping[str, Reaction],
+    store: PinStore,
+    settings: Settings,
+    server: str,
+    listed: Sequence[ToolDefinition],
+) -> Review:
+    """Pins the tools of a command or URL that a person has just agreed to, and reviews those of one known before."""
+    config = settings.servers[server]
+    if value_for(server, reactions) != "off":
+        origin = fingerprint(config)
+        pins = store.load(server)
+        if pins is None or pins.origin != origin:
+            store.write(server, Pins(origin).approving(origin, listed), replace=pins is not None)
+    return Reviewer(reactions, store).review(server, config, listed)
 
 
 async def _tools_of(
@@ -197,7 +222,8 @@ def _report(
     if not differences:
         yield f"{server}: all of its tools ({_count(listed)}) are as they were pinned"
     else:
-        yield f"{server}: {len(differences)} of {_count(listed)} tools are not as they were pinned"
+        which = of_its_tools(differences, str(_count(listed)))
+        yield f"{server}: {which} are not as they were pinned"
     if Difference.OTHER_SERVER in differences.values():
         yield "  its command or URL is not the one they were pinned for"
     for tool in listed:

@@ -134,10 +134,10 @@ class Parser(argparse.ArgumentParser):
         """Adds the option for the state directory."""
         return self.value("--state-dir", "DIR", "where logs and stores live", type=Path)
 
-    def secrets(self, when: str = "") -> Self:
+    def secrets(self, when: str = "", otherwise: str = "the default") -> Self:
         """Adds where the secrets of servers that are taken over go."""
         meaning = (
-            f"{when}put secrets into the system's keyring, or refer to environment variables (the default)"
+            f"{when}put secrets into the system's keyring, or refer to environment variables ({otherwise})"
         )
         return self.choice("--secrets", ["keyring", "environment"], meaning)
 

@@ -87,17 +87,26 @@ def install(parsed: argparse.Namespace) -> int:
         return EXIT_OK
     target = OwnFile(parsed.config)
     plan = Plan()
-    declined: Collection[tuple[Path, str]] = ()
     if parsed.take_over and not parsed.uninstall:
-        plan = _plan(names, project, target, parsed.secrets or "environment")
-        declined = _declined(plan, parsed)
-        plan = _plan(names, project, target, parsed.secrets or "environment", declined)
-        if plan.secrets and parsed.yes and parsed.secrets is None:
-            # Out of the client's file they go: only the copy of the old one would have them.
-            raise UsageError(
-                f"--take-over moves secrets ({plan.secrets}) out of the clients' files: say where with "
-                "--secrets keyring or --secrets environment."
-            )
+        found = partial(_plan, names, project, target)
+        place: Place = parsed.secrets or "environment"
+        declined = _declined(found(place), parsed)
+        plan = found(place, declined)
+        if plan.secrets and parsed.secrets is None:
+            if parsed.yes:
+                # Out of the client's file they go: only the copy of the old one would have them.
+                moved = [
+                    f"{name} of {step.found.name}"
+                    for name, step in plan.needed.items()
+                    if name not in plan.inputs
+                ]
+                raise UsageError(
+                    f"--take-over moves secrets out of the clients' files ({', '.join(moved)}): say where with "
+                    "--secrets keyring, or with --secrets environment, where these variables are set."
+                )
+            if asks() and not parsed.json:
+                place = place_for(plan.secrets)
+        plan = found(place, declined, os.environ)
     steps = [_step(name, project, launch, target, plan, uninstall=parsed.uninstall) for name in names]
     changed = [step for step in steps if step.file.changed]
     paint = Painter(sys.stdout)
@@ -109,8 +118,6 @@ def install(parsed: argparse.Namespace) -> int:
     ):
         return EXIT_OK
     if plan.added:
-        if plan.secrets and parsed.secrets is None and not parsed.yes:
-            plan = _plan(names, project, target, place_for(plan.secrets), declined)
         # First in, then out: a crash between the two leaves both.
         add_servers(target, plan)
     report: list[dict[str, Any]] = []
@@ -238,13 +245,14 @@ def _plan(
     target: OwnFile,
     secrets: Place,
     declined: Collection[tuple[Path, str]] = (),
+    environment: Collection[str] | None = None,
 ) -> Plan:
     """Makes the plan for all files together: of servers with one name the first is taken, and the others stay."""
     files = {real_path(file) for name in names if (file := CLIENTS[name].file(project)) is not None}
     found = find_servers(names, project).servers
     here = [one for one in found if real_path(one.file) in files and (one.file, one.name) not in declined]
     kept = NamedSecrets().get
-    return make_plan(here, target.servers, secrets=secrets, kept=kept)
+    return make_plan(here, target.servers, secrets=secrets, kept=kept, environment=environment)
 
 
 def _snippet(client: Client, file: Path | None, launch: Launch) -> str:
@@ -383,7 +391,7 @@ def place_for(secrets: int) -> Place:
     """Asks where secrets are to go, where no option says so."""
     if agreed(f"Keep the {secrets} secrets {NamedSecrets().place}?"):
         return "keyring"
-    copying = f"Copy the {secrets} secrets into the file, too? Otherwise set the variables above."
+    copying = f"Copy the {secrets} secrets into the file, too? Otherwise set variables for them."
     return "file" if agreed(copying) else "environment"
 
 

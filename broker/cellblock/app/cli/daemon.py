@@ -184,10 +184,13 @@ async def status(parsed: argparse.Namespace, state_dir: Path) -> int:
     for row in servers:
         ready = row["state"] == "ready"
         tools = f", {counted(row['tools'], 'tool')}" if ready else ""
+        tools += f", {row['withheld']} left out" if row["withheld"] else ""
         lines.append(f"{row['name']}: {paint(row['state'], 'green' if ready else 'red')}{tools}")
         # A reason may name its remedy, too.
         lines += dict.fromkeys(
-            f"  {visible(row[key]).rstrip('.')}" for key in ("reason", "remedy") if row.get(key)
+            f"  {visible(said).rstrip('.')}"
+            for said in (row["reason"], row.get("remedy"), *row["warnings"])
+            if said
         )
         if row["state"] not in ("ready", "connecting"):
             lines.append(f"  again: cellblock restart {shlex.quote(row['name'])}")
@@ -208,7 +211,9 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
 
     name: str | None = wanted["server"]
     settings = broker.settings
+    await broker.approved()
     every = broker.facts().upstreams()
+    known = {server.config_name: server for server in broker.known_catalog.servers.values()}
     found = [row for row in every if name in (None, row["name"], row["id"])]
     if name is not None and not found:
         near = nearest_names(name, [row["name"] for row in every], 1)
@@ -216,6 +221,10 @@ async def rows(broker: Broker, wanted: Mapping[str, Any], _: Person) -> dict[str
         raise ConfigError(f"The daemon has no server {name} that is not disabled.", hint=hint)
     for row in found:
         server = settings.servers.get(row["name"])
+        entry = known.get(row["name"])
+        # Of what its own entry in the file leaves out there is no warning.
+        why = {} if entry is None else {one.why: None for one in entry.withheld}
+        row["warnings"] = [] if entry is None else [*(entry.warnings or why)]
         if row["state"] == "connecting" and row["reason"] in ("", FIRST_TRY):
             installs = server is not None and package_of([server.command or "", *server.args]) is not None
             first = "; its package is installed first, which can take minutes" if installs else ""

@@ -190,7 +190,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
         missing = [_with_fix(layer) for layer in hello.missing]
         versions["Deno"] = await asyncio.to_thread(_deno_version, hello.deno)
     for server in broker.catalog.servers.values():
-        left_out = f", {len(server.withheld)} left out" if server.withheld else ""
+        left_out = f", {server.left_out} left out" if server.left_out else ""
         has = "resources and no tools" if server.has_resources_alone else counted(len(server.tools), "tool")
         servers[server.server_id] = f"connected, {has}{left_out}"
         warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]

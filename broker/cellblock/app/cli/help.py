@@ -281,6 +281,7 @@ HELP: Final = {
         'cellblock search "open issues" --config cellblock.json  # by what a tool does',
         "cellblock search read --server files --limit 3 --config cellblock.json --json  # for machines",
         "cellblock search read --types --config cellblock.json  # as declarations",
+        one="nothing was found, and servers are not connected",
     ),
     "inspect": Help(
         "show one tool's description and schemas",
@@ -418,7 +419,7 @@ HELP: Final = {
         "beside it (three stay). Comments and all other settings stay as they are.",
         "cellblock install claude-code  # for you, in every project",
         "cellblock install cursor vscode --project  # in this project's files",
-        "cellblock install --all-detected --take-over --yes  # everywhere, with the clients' own servers behind it",
+        "cellblock install --all-detected --take-over --secrets keyring --yes  # everywhere, with their servers",
         "cellblock install codex --print  # only show the entry",
         "cellblock install codex --uninstall  # out again; what was taken over comes back",
     ),

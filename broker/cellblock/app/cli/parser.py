@@ -346,7 +346,9 @@ def _add_configuration(commands: Commands) -> None:
             "what the client starts (default: `connect`, which shares a daemon; with --config `serve --stdio`)",
         )
         .flag("--take-over", "take the client's servers over as `import` does, and out of its file")
-        .secrets("with --take-over: ")
+        .secrets(
+            "with --take-over: ", "a server whose variables are not set here stays; --yes needs one of both"
+        )
         .flag("--print", "print the entry, and write nothing")
         .flag("--uninstall", "take Cellblock out again")
         .flag("--yes", "do not ask")

@@ -17,7 +17,7 @@ from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError, reading
 from cellblock.app.cli.asking import Person, answered
 from cellblock.app.cli.config_check import overlay_faults
-from cellblock.app.cli.help import EXIT_OK
+from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import catalog_of, opened, settled_catalog, with_state_dir
 from cellblock.app.cli.streams import answer, write_data, write_json
 from cellblock.base.errors import ConfigError, counted
@@ -30,6 +30,7 @@ from cellblock.types.definitions import definitions_in, marks_in_comments, publi
 from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file
 from cellblock.types.learning.store import TABLES, Observations
 from cellblock.types.lookup import (
+    NOTHING_FOUND,
     declare_found,
     find_server,
     find_tools,
@@ -87,9 +88,10 @@ async def search(parsed: argparse.Namespace, settings: Settings) -> int:
     found = await _asked(parsed, settings, "search", wanted)
     if parsed.types:
         write_data(found["found"])
-        return EXIT_OK
-    text = search_text(found["found"], Painter(sys.stdout), found["missing"])
-    return answer(parsed, found["found"], f"{text}\n")
+    else:
+        text = search_text(found["found"], Painter(sys.stdout), found["missing"])
+        answer(parsed, found["found"], f"{text}\n")
+    return EXIT_NO if found["missing"] and found["found"] in ([], NOTHING_FOUND) else EXIT_OK
 
 
 async def search_in(broker: Broker, wanted: Mapping[str, Any], person: Person) -> dict[str, Any]:
@@ -103,7 +105,7 @@ async def search_in(broker: Broker, wanted: Mapping[str, Any], person: Person) -
             return declare_found(find_tools(catalog, wanted["query"], **options), broker.output_of)
         return search_tools(catalog, wanted["query"], **options, outputs=broker.output_of)
 
-    return {"found": await asyncio.to_thread(found), "missing": [*catalog.unavailable]}
+    return {"found": await asyncio.to_thread(found), "missing": [] if names else [*catalog.unavailable]}
 
 
 @reading(with_state_dir)

@@ -84,6 +84,10 @@ class ToolEntry:
     listed: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
+INTRODUCTION: Final = "its introduction"
+"""Names what is pinned beside the tools: what a server says of itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Withheld:
     """A withheld tool is one that a server lists and that scripts are not given.
@@ -151,6 +155,11 @@ class ServerEntry:
         return "resources" in self.capabilities and not self.tools and not self.withheld
 
     @property
+    def left_out(self) -> int:
+        """Counts the tools that are withheld."""
+        return sum(one.name != INTRODUCTION for one in self.withheld)
+
+    @property
     def callable(self) -> tuple[ToolEntry, ...]:
         """Lists what scripts may call: its tools, and what reads its resources."""
         return self.tools if self.reads is None else (*self.tools, self.reads)
@@ -215,16 +224,16 @@ class Catalog:
         return f" Not connected: {first_few(lost, MAX_LISTED)}." if lost else ""
 
     def may_come(self, server_id: str) -> str:
-        """Says whether an unavailable server may be there later, for a hint."""
+        """Says whether an unavailable server may be there later, and what to do, for a hint."""
         if server_id in self.logins:
-            return f"log in ({self.logins[server_id]}) and run the script again."
+            return f"Do without it, or log in ({self.logins[server_id]}) and run the script again."
         if server_id in self.starting:
-            return "try again in a moment: it is still starting."
+            return "Send the same script again: the server is still starting."
         if server_id in self.lacking:
-            return "tell the user, who has to set it and start Cellblock anew."
+            return "Do without it, or tell the user, who has to set it and start Cellblock anew."
         if server_id in self.changing:
-            return "run the script again in a moment."
-        return "try again later; Cellblock reconnects by itself."
+            return "Do without it, or run the script again in a moment."
+        return "Do without it, or try again later; Cellblock reconnects by itself."
 
     def without(self, changing: frozenset[str], why: str) -> Catalog:
         """Gives the same catalog without servers that have not listed their changed tools in time."""

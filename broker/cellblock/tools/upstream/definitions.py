@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.visible import visible, visible_schema, visible_tree
-from cellblock.tools.catalog.model import ToolEntry, Withheld
+from cellblock.tools.catalog.model import INTRODUCTION, ToolEntry, Withheld
 from cellblock.tools.catalog.naming import identifier
 from cellblock.tools.upstream.wire.messages import decoded
 from cellblock.tools.upstream.wire.repair import member, schema
@@ -203,7 +203,7 @@ def _icons(given: object) -> list[dict[str, Any]]:
 def shown(name: str) -> str:
     """Returns a name that a server chose, for a sentence, a log or a terminal: short, and nothing in it that is
     invisible. An empty one is of its introduction."""
-    name = name or "its introduction"
+    name = name or INTRODUCTION
     short = name if len(name) <= SHOWN_NAME_CHARS else name[: SHOWN_NAME_CHARS - 1] + "…"
     return visible(short, instead=None)
 

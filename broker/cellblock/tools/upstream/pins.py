@@ -14,7 +14,7 @@ import json
 import logging
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -447,8 +447,14 @@ def _is_local(config: ServerConfig) -> bool:
     return not fetched and Path(config.command).name not in _CONTAINERS
 
 
+def of_its_tools(names: Collection[str], of: str = "") -> str:
+    """Counts tools by their names, apart from the introduction, whose name is empty."""
+    tools = sum(map(bool, names))
+    return " and ".join([f"{tools} of {of or 'its'} tools"] * bool(tools) + [shown("")] * ("" in names))
+
+
 def _summary(server: str, reaction: Reaction, differences: Mapping[str, Difference]) -> str:
-    names = [shown(name) for name in differences]
+    names = [shown(name) for name in differences if name]
     what = "are left out" if reaction == "quarantine" else "are used all the same"
     kinds = set(differences.values())
     why = (
@@ -456,7 +462,8 @@ def _summary(server: str, reaction: Reaction, differences: Mapping[str, Differen
         if kinds == {Difference.OTHER_SERVER}
         else "are new or not as they were pinned"
     )
+    which = f": {first_few(names, MAX_NAMED)}" if names else ""
     return (
-        f"{len(names)} of its tools {why} and {what}: {first_few(names, MAX_NAMED)}. "
+        f"{of_its_tools(differences)} {why} and {what}{which}. "
         f"Review them: `cellblock pins approve {shlex.quote(server)}`."
     )

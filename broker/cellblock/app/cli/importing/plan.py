@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -154,6 +154,7 @@ def make_plan(
     *,
     secrets: Place = "environment",
     kept: Callable[[str], str | None] = lambda _: None,
+    environment: Collection[str] | None = None,
 ) -> Plan:
     """Decides what to do with each server that was found.
 
@@ -162,6 +163,7 @@ def make_plan(
         present: The entries that the configuration has already.
         secrets: What is written in place of values that look like secrets; `file`: they themselves.
         kept: Gives what the keyring has under a name already: another value gets another name.
+        environment: The variables that are set: servers that need others stay where they work. None: they are taken.
     """
     plan = Plan()
     hidden_in = Secrets("keyring", kept) if secrets == "keyring" else Secrets()
@@ -182,6 +184,11 @@ def make_plan(
         inputs |= set(server.variables)
         named = mapped(entry, lambda text, known=server.inputs: _with_variables(text, known))
         hidden, variables = hidden_in.taken_out(name, named)
+        written = named if secrets == "file" else hidden
+        needed = [*dict.fromkeys((*(variables if secrets == "environment" else ()), *sorted(inputs)))]
+        if environment is not None and (unset := _unset(present.get(name, written), needed, environment)):
+            plan.steps.append(Step(server, "unusable", _why_unset(unset, named)))
+            continue
         if name in present:
             same = Step(server, "present", "it is in the configuration already")
             other = Step(server, "conflict", "the configuration has another server of this name")
@@ -191,8 +198,7 @@ def make_plan(
         plan.inputs |= inputs
         if secrets == "keyring":
             plan.values |= {variable: hidden_in.variables[variable] for variable in variables}
-        needed = dict.fromkeys((*(variables if secrets == "environment" else ()), *sorted(inputs)), None)
-        plan.steps.append(Step(server, "added", "", named if secrets == "file" else hidden, tuple(needed)))
+        plan.steps.append(Step(server, "added", "", written, tuple(needed)))
     return plan
 
 
@@ -267,6 +273,20 @@ def _usable(server: Found) -> dict[str, Any] | Step:
         problem = of_validation(error, ServerConfig, entry)[0]
         return Step(server, "unusable", f"{problem.place or 'its entry'}: {problem.message}")
     return entry
+
+
+def _unset(entry: object, needed: Sequence[str], environment: Collection[str]) -> list[str]:
+    """Returns the variables without which an entry does not work."""
+    return [name for name in needed if f"${{env:{name}}}" in str(entry) and name not in environment]
+
+
+def _why_unset(unset: Sequence[str], named: object) -> str:
+    asked = [name for name in unset if f"${{env:{name}}}" in str(named)]
+    keep = "; ".join(f"`cellblock secret set {name}`" for name in asked)
+    how = f"{keep}, and `cellblock add` it with ${{keyring:{asked[0]}}}" if asked else "--secrets keyring"
+    return (
+        f"without {', '.join(unset)} it would not start. Set that variable here and for Cellblock, or: {how}"
+    )
 
 
 def _with_variables(text: str, inputs: Mapping[str, Any]) -> str:
