@@ -237,6 +237,11 @@ async def test_a_demo_that_does_not_begin_says_why(
     show.SCRIPT.write_text('import * as gone from "@codemode/servers/gone";')
     assert await show.run(Namespace(state_dir=tmp_path / "s")) == 1
     assert "Cannot import '@codemode/servers/gone'" in capsys.readouterr().out
+    monkeypatch.setattr(show, "TRACKER", "cellblock.no_such_module")
+    assert await show.run(Namespace(state_dir=tmp_path / "s")) == 1
+    out, err = capsys.readouterr()
+    assert "Its calls" not in out and "Traceback" not in err
+    assert err.startswith("cellblock: the demo's own server is not connected: it ended by itself; it said: ")
 
 
 def on_a_terminal(*arguments: object, home: Path, **env: str) -> tuple[int, str]:

@@ -534,7 +534,7 @@ class Broker:
             await self._reach.learner.wait_for_writes(bound)
 
     async def settled(self, names: Collection[str] | None = None, *, at_most: float | None = None) -> None:
-        """Waits until every server's first attempt to connect is over, within ten seconds of the start.
+        """Waits until every server's first attempt to connect is over, within 45 seconds of the start.
 
         Args:
             names: Of the only servers to wait for; None: all.

@@ -521,15 +521,15 @@ class Executor:
         return True
 
     async def _used_are_there(self, request: RunRequest, found: Imports, principal: str) -> frozenset[str]:
-        """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
-        can only look up is waited for as long as `tools/list` waits. Returns the ids of those whose changed tools are
-        not known yet."""
+        """Waits for the servers that a script imports or requests, at most for as long as it may run; for all where it
+        looks servers up, or computes what it imports. Returns the ids of those whose changed tools are not known
+        yet."""
         imported, computed = specifiers(request.code, found)
         used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
         if self._upstreams.starting(principal):
-            await self._upstreams.settled(None if computed else used, principal=principal)
-            if DISCOVERY_SPECIFIER in used:
-                at_most = self._settings.upstream.list_wait_ms / 1000
+            at_most = request.limits.timeout_ms / 1000
+            await self._upstreams.settled(used, principal=principal, at_most=at_most)
+            if computed or DISCOVERY_SPECIFIER in used:
                 await self._upstreams.settled(principal=principal, at_most=at_most)
         return await self._upstreams.refreshed(None if computed else used, REFRESH_BOUND_SECONDS, principal)
 

@@ -217,7 +217,7 @@ def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:
     """Says why there is no such server, and one corrective action."""
     reason = catalog.unavailable.get(server_id)
     if reason is not None:
-        hint = f"Do without it, or {catalog.may_come(server_id)}"
+        hint = catalog.may_come(server_id)
         if server_id in catalog.changing:
             return f"{reason}; nothing of it was called", hint
         return f"the server is not connected ({reason})", hint

@@ -171,7 +171,7 @@ class Discovery:
         if reason is not None:
             raise ServerNotFound(
                 f"Server {server_id} is not connected: {reason}.",
-                hint=f"Do without it, or {self._catalog.may_come(server_id)}",
+                hint=self._catalog.may_come(server_id),
                 serverId=server_id,
             )
         if server_id in self._catalog.denied:

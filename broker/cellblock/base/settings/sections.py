@@ -226,7 +226,7 @@ class UpstreamSettings(Section):
     turn within the call's time. Absent: only each run's own bound holds."""
 
     list_wait_ms: Annotated[int, Field(ge=0)] = 500
-    """Bounds how long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
+    """Bounds how long `tools/list` waits for servers that are still connecting."""
 
     passed_on: list[PassedOn] = ["elicitation", "sampling", "roots"]
     """Names what servers may ask of the client whose call they serve. Servers are told that the others are not

@@ -224,16 +224,16 @@ class Catalog:
         return f" Not connected: {first_few(lost, MAX_LISTED)}." if lost else ""
 
     def may_come(self, server_id: str) -> str:
-        """Says whether an unavailable server may be there later, for a hint."""
+        """Says whether an unavailable server may be there later, and what to do, for a hint."""
         if server_id in self.logins:
-            return f"log in ({self.logins[server_id]}) and run the script again."
+            return f"Do without it, or log in ({self.logins[server_id]}) and run the script again."
         if server_id in self.starting:
-            return "try again in a moment: it is still starting."
+            return "Send the same script again: the server is still starting."
         if server_id in self.lacking:
-            return "tell the user, who has to set it and start Cellblock anew."
+            return "Do without it, or tell the user, who has to set it and start Cellblock anew."
         if server_id in self.changing:
-            return "run the script again in a moment."
-        return "try again later; Cellblock reconnects by itself."
+            return "Do without it, or run the script again in a moment."
+        return "Do without it, or try again later; Cellblock reconnects by itself."
 
     def without(self, changing: frozenset[str], why: str) -> Catalog:
         """Gives the same catalog without servers that have not listed their changed tools in time."""

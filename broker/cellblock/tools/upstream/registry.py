@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Caps one message of a server, whatever `max_message_bytes` says."""
 
-STARTUP_WAIT_SECONDS: Final = 10.0
-"""Bounds how long runs wait, after the start, for servers that are still connecting and that they import or request:
-what `npx` installs first takes longer, and then the script is told so."""
+STARTUP_WAIT_SECONDS: Final = 45.0
+"""Bounds how long runs wait for servers in their first attempt to connect: clients give up after 60 s. What `npx`
+installs first may take longer, and then the script is told so."""
 
 QUIET_SECONDS: Final = 2.0
 """Passes until anything is said of a server that is being installed: what is installed already takes less."""
@@ -398,12 +398,16 @@ class Registry:
         Args:
             principal: Whose own sessions are waited for, too.
             ids: Of the only servers to wait for, or their names in the configuration; None: all.
-            bound: Seconds from the start of that attempt, or what `start` was given for it: it is waited for once.
+            bound: Seconds from the start of that attempt, or what `start` was given for it: all are waited for once.
                 None: `STARTUP_WAIT_SECONDS`.
-            at_most: Seconds from now.
+            at_most: Seconds from now; of named servers, which everybody waits for anew, `STARTUP_WAIT_SECONDS` at most.
         """
+        if bound is None:
+            bound = STARTUP_WAIT_SECONDS
+            if ids is not None:
+                bound, at_most = inf, bound if at_most is None else min(bound, at_most)
         waited_for = [
-            session.settled(STARTUP_WAIT_SECONDS if bound is None else bound, at_most=at_most)
+            session.settled(bound, at_most=at_most)
             for name, session in self.sessions_of(principal).items()
             if session.starting and (ids is None or name in ids or self._paths[name] in ids)
         ]

@@ -14,11 +14,13 @@ from pathlib import Path
 from cellblock import Broker, LogEntry, Observer, TraceEntry, tool
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.importing.known import own_command
+from cellblock.app.cli.streams import say
 from cellblock.app.config.load import parse_settings
 from cellblock.record.journal import Journal
 from cellblock.run.policy.asking import Caller
 
 SCRIPT = Path(__file__).parent / "plan_week.js"
+TRACKER = "cellblock.app.cli.demo.tracker"
 
 
 async def run(parsed: argparse.Namespace) -> int:
@@ -31,9 +33,8 @@ async def run(parsed: argparse.Namespace) -> int:
 
 async def _show(state_dir: Path) -> int:
     config = {
-        "mcpServers": {
-            "tracker": {"command": sys.executable, "args": ["-P", "-m", "cellblock.app.cli.demo.tracker"]}
-        }
+        "mcpServers": {"tracker": {"command": sys.executable, "args": ["-P", "-m", TRACKER]}},
+        "cellblock": {"upstream": {"connect_timeout_ms": 120_000}},
     }
     settings = parse_settings(config).with_state_dir(state_dir)
     code = SCRIPT.read_text(encoding="utf-8")
@@ -41,7 +42,10 @@ async def _show(state_dir: Path) -> int:
     print(code)
     journal = Journal()
     async with Broker(settings, tools=[capacity, finish_date]) as broker:
-        await broker.settled()
+        await broker.installed(say)
+        if "tracker" in broker.catalog.unavailable:
+            say(f"the demo's own server is not connected: {broker.catalog.unavailable['tracker']}")
+            return EXIT_NO
         _heading("Its calls")
         caller = Caller(observer=Observer(on_log=_print_log, on_call=_print_call))
         response = (await broker.run_request({"code": code}, caller, journal=journal)).decoded()
