@@ -390,9 +390,7 @@ def _add_servers(commands: Commands) -> None:
     add.behind_dashes = "program"
     for name in ("remove", "enable", "disable"):
         edit = _add(commands, name, f"edit_servers:{name}")
-        edit.value("servers", "SERVER", "its name in mcpServers", nargs="+").value(
-            "--config", "FILE", where
-        )
+        edit.value("servers", "SERVER", "its name in mcpServers", nargs="+").value("--config", "FILE", where)
 
     (
         _add(commands, "status", "daemon:status")
