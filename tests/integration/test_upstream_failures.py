@@ -1,6 +1,7 @@
 """Upstream servers that fail: at start, in the middle, by silence, or by answers that are none."""
 
 import json
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 from cellblock import Broker
+from cellblock.app.cli.doctor import fix_of
 from support.brokers import ready
 from support.entries import ledger, plain_server, settings
 from support.responses import error_of, succeeded
@@ -196,6 +198,25 @@ async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_ot
         error = succeeded(await within(broker.run(caught)))
         assert error["name"] == "ServerNotFoundError"
         assert error["hint"]
+
+
+async def test_an_installer_without_such_a_package_is_started_once_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cellblock.tools.upstream.lifecycle.LONGEST_PAUSE_SECONDS", 60.0)
+    npx, starts = tmp_path / "npx", tmp_path / "starts"
+    npx.write_text(
+        f"#!/bin/sh\necho start >> {shlex.quote(str(starts))}\necho 'npm error code E404' >&2\n"
+        "echo 'npm error 404 Not Found - GET https://registry.npmjs.org/gone' >&2\nexit 1\n"
+    )
+    npx.chmod(0o700)
+    servers = {"gone": {"command": str(npx), "args": ["-y", "gone"]}}
+    made = settings(tmp_path / "state", servers)
+    async with ready(made) as broker:
+        why = broker.catalog.unavailable["gone"]
+        assert why.startswith("it ended by itself; it said: npm error 404 Not Found")
+        assert "no package of that name" in fix_of(made.servers["gone"], why, tmp_path / "log")
+        assert starts.read_text().split() == ["start"]
 
 
 async def test_who_lists_or_searches_is_told_what_is_not_connected(tmp_path: Path) -> None:

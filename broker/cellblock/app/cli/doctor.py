@@ -44,6 +44,7 @@ from cellblock.serve.http.address import Address, check_certificate, validity
 from cellblock.serve.http.token import FILE_NAME, read_token
 from cellblock.serve.stdio.daemon import is_taken
 from cellblock.tools.catalog.naming import module_paths
+from cellblock.tools.upstream.installs import NO_PACKAGE
 from cellblock.tools.upstream.programs import missing_command, missing_variable
 from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.types.check import compiler
@@ -284,6 +285,7 @@ LOW_DISK_BYTES: Final = 64 * 1024 * 1024
 DENO_FIX: Final = "Install Cellblock anew (pip install --force-reinstall cellblock): it brings Deno along."
 
 _BY_REASON: Final = (
+    (NO_PACKAGE, "The registry has no package of that name, or a private one: check the name."),
     (r"closed by the server|ended by itself", "All that it said is in {log}."),
     (r"start new thread", MORE_THREADS),
     (r"HTTP 40[13]", "Correct its credentials: the headers of its entry."),

@@ -26,6 +26,7 @@ from cellblock.base.json import is_object
 from cellblock.base.questions import Answer, ParkedQuestion, QuestionId, Reply
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import Settings
+from cellblock.base.tasks import in_background
 from cellblock.base.terminal import Painter, cell, harmless, milliseconds, plain, spelled_out, wrapped
 from cellblock.observe.audit import FILE_NAME, AuditLog
 from cellblock.observe.logs import logging_as_configured
@@ -246,7 +247,7 @@ def cancel(parsed: argparse.Namespace) -> int:
     settings = of_state(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
         if not store.end(parsed.run, CANCELLED):
-            raise _waits_not(parsed.run)
+            raise _waits_not(parsed.run, store.head(parsed.run))
         tell(Decision(run=parsed.run, verdict="cancelled", calls=(), by=BY))
     sys.stdout.write(f"{parsed.run} is ended\n")
     return EXIT_OK
@@ -272,8 +273,7 @@ def resume(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 async def _resumed(run_id: str, settings: Settings, hint: str) -> int:
     section = settings.cellblock
     with logging_as_configured(section.log, settings.servers.values()):
-        async with Broker(settings) as broker:
-            await broker.installed(say)
+        async with Broker(settings) as broker, in_background(broker.installed(say)):
             try:
                 await broker.parked_runs.answer(run_id, {})
                 response = await broker.parked_runs.outcome(run_id)
@@ -325,7 +325,7 @@ def _answer(
                 hint=f"`cellblock runs show {parsed.run} --values` shows its form, --answer takes the fields.",
             ) from None
         if found is None:
-            raise _waits_not(parsed.run)
+            raise _waits_not(parsed.run, store.head(parsed.run))
         head, _, known, _ = found
         done = [question for question in questions if question.id in known]
         left = [question for question in questions if question.id not in known]
@@ -399,7 +399,7 @@ def _audited(settings: Settings) -> Generator[Callable[[Decision], None]]:
 def _waiting(store: JournalStore, run_id: str) -> ParkedRun:
     read = store.read(run_id, kinds=WAITING)
     if read is None or read[0].state != "parked":
-        raise _waits_not(run_id)
+        raise _waits_not(run_id, read and read[0])
     return parked_run(*read)
 
 
@@ -420,7 +420,11 @@ def _named(questions: Sequence[ParkedQuestion]) -> str:
     return ", ".join(f"call {question.call} of {question.server}.{question.tool}" for question in questions)
 
 
-def _waits_not(run_id: str) -> ConfigError:
+def _waits_not(run_id: str, head: Head | None = None) -> ConfigError:
+    if head is not None and head.state != "parked":
+        state = f"is over ({head.outcome})" if head.state == "ended" else "goes on"
+        hint = f"`cellblock runs show {run_id} --values` has its response."
+        return ConfigError(f"Run {run_id} {state}, and waits for no answer.", hint=hint)
     return ConfigError(
         f"No run {run_id} waits for an answer.", hint="`cellblock runs list --parked` shows those that do."
     )

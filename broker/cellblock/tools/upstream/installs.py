@@ -36,6 +36,9 @@ _INSTALLER: Final = re.compile(
 )
 """Finds, in a command line, what installs a server before it starts it."""
 
+NO_PACKAGE: Final = r"npm (?:error|ERR!) (?:code E)?404\b|was not found in the package registry"
+"""Finds, in what npm and uv say last, that there is no such package: to try again helps nobody."""
+
 _HELPER: Final = re.compile(
     r"^npm\b|^(?:/bin/)?sh |/builds-v\d|\bpip\b|\bvenv\b|(?:^|/)(?:git|ssh)\b|(?:^|/)(?:uv|pipx|bun)(?:\s|$)"
 )

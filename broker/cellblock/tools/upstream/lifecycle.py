@@ -32,6 +32,9 @@ FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 30.0
 """Bounds the doubled pause: a server that is back is seen within it."""
 
+HOPELESS_PAUSE_SECONDS: Final = 3600.0
+"""Bounds it where the server's package is not there."""
+
 STEADY_SECONDS: Final = 10.0
 """Sets how long a good connection holds; one that ended sooner counts as a failure."""
 
@@ -103,13 +106,14 @@ class Lifecycle:
         """Notes that the connection is over, before its transport is closed."""
         self._settle(State.WAITING, why)
 
-    def ended(self, now: float, why: str, *, at_question: bool = False) -> float:
+    def ended(self, now: float, why: str, *, at_question: bool = False, is_hopeless: bool = False) -> float:
         """Ends an attempt, and returns the pause before the next.
 
         Args:
             now: The time.
             why: The reason.
             at_question: Whether the server ended where it was asked for its revision.
+            is_hopeless: Whether only another configuration helps, as far as is known.
         """
         held = 0.0 if self._ready_at is None else now - self._ready_at
         if self._ready_at is None:
@@ -121,8 +125,9 @@ class Lifecycle:
         self._settle(State.WAITING, why)
         if held >= STEADY_SECONDS or self._has_served:
             self._next_pause = FIRST_PAUSE_SECONDS
-        pause = self._next_pause
-        self._next_pause = min(2 * pause, max(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
+        longest = HOPELESS_PAUSE_SECONDS if is_hopeless else max(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        pause = min(max(self._next_pause, LONGEST_PAUSE_SECONDS if is_hopeless else 0.0), longest)
+        self._next_pause = min(2 * pause, longest)
         return pause * (1 - JITTER * self._chance())
 
     def rest(self, why: str = "") -> None:

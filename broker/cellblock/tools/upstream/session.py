@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from math import inf
@@ -29,6 +30,7 @@ from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
 from cellblock.tools.upstream.dispatcher import Connection
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
+from cellblock.tools.upstream.installs import NO_PACKAGE
 from cellblock.tools.upstream.lifecycle import NO_ROOM, Lifecycle, State
 from cellblock.tools.upstream.listing import ServerFacts, ToolList
 from cellblock.tools.upstream.outstanding import Outstanding, Routing
@@ -414,7 +416,13 @@ class UpstreamSession:
             if self.state is State.RESTING:
                 continue
             before = self.reason
-            pause = self.life.ended(asyncio.get_running_loop().time(), why, at_question=at_question)
+            is_hopeless = re.search(NO_PACKAGE, why) is not None
+            pause = self.life.ended(
+                asyncio.get_running_loop().time(),
+                why,
+                at_question=at_question and not is_hopeless,
+                is_hopeless=is_hopeless,
+            )
             if not pause:
                 continue
             logger.warning("upstream %s: %s", self._server.name, why)

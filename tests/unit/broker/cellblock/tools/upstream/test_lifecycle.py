@@ -7,6 +7,7 @@ import pytest
 from cellblock.tools.upstream.lifecycle import (
     AT_ONCE_SECONDS,
     FIRST_PAUSE_SECONDS,
+    HOPELESS_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     STEADY_SECONDS,
     Lifecycle,
@@ -73,6 +74,15 @@ def test_pauses_double_to_the_longest_and_start_over_after_a_connection_that_was
         "one that ends after an answer has not failed"
     )
     assert _pause(Lifecycle(chance=lambda: 1.0), None) == FIRST_PAUSE_SECONDS / 2, "chance takes up to half"
+
+
+def test_a_server_without_a_package_is_tried_ever_less_often() -> None:
+    life = Lifecycle(chance=lambda: 0.0)
+    life.begin()
+    pauses = [life.ended(100.0, "no such package", is_hopeless=True) for _ in range(9)]
+    assert pauses[:2] == [LONGEST_PAUSE_SECONDS, 2 * LONGEST_PAUSE_SECONDS]
+    assert pauses[-1] == HOPELESS_PAUSE_SECONDS
+    assert life.ended(100.0, "another reason") == LONGEST_PAUSE_SECONDS
 
 
 def test_who_needs_the_server_waits_for_an_attempt_unless_one_failed_a_moment_ago() -> None:
