@@ -17,7 +17,7 @@ from cellblock.app.assembly import store_of
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import opened, with_state_dir
+from cellblock.app.cli.loading import of_state, opened, with_state_dir
 from cellblock.app.cli.streams import agreed, answer, asks, say, write_data, write_json
 from cellblock.base import payload
 from cellblock.base.database import StoreError
@@ -45,7 +45,7 @@ KIB: Final = 1024
 
 def show_all(parsed: argparse.Namespace) -> int:
     """Prints which runs are kept, the newest first. Raises ConfigError: they cannot be read."""
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     heads: list[Head] = []
     if store_of(settings).exists(JOURNAL_TABLES):
         with opened_runs(settings) as store:
@@ -62,7 +62,7 @@ def show(parsed: argparse.Namespace) -> int:
     Raises:
         ConfigError: It is not kept, or cannot be read.
     """
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     with opened_runs(settings) as store:
         found = store.read(parsed.run)
     if found is None:
@@ -86,7 +86,7 @@ def show(parsed: argparse.Namespace) -> int:
 
 def delete(parsed: argparse.Namespace) -> int:
     """Deletes runs. Raises ConfigError: One is not kept, or cannot be deleted."""
-    with opened_runs(with_state_dir(parsed)) as store:
+    with opened_runs(of_state(parsed)) as store:
         for run_id in parsed.runs:
             if not store.delete(run_id):
                 raise _unknown(run_id)
@@ -101,7 +101,7 @@ def kept_recording(parsed: argparse.Namespace, run_id: str) -> Recording:
         ConfigError: It is not kept, cannot be read, or was not recorded.
         UnreadableRecording: Another release has made it.
     """
-    with opened_runs(with_state_dir(parsed)) as store:
+    with opened_runs(of_state(parsed)) as store:
         found = store.read(run_id)
     if found is None:
         raise _unknown(run_id)
@@ -244,7 +244,7 @@ def deny(parsed: argparse.Namespace) -> int:
 
 def cancel(parsed: argparse.Namespace) -> int:
     """Ends a parked run. Raises ConfigError: It does not wait."""
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
         if not store.end(parsed.run, CANCELLED):
             raise _waits_not(parsed.run, store.head(parsed.run))
@@ -289,7 +289,7 @@ def _answer(
     parsed: argparse.Namespace, answer: Answer, form: str | None = None, *, always: bool = False
 ) -> int:
     named: list[str] = parsed.call
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
         waiting = _waiting(store, parsed.run)
         questions = waiting.questions
