@@ -30,6 +30,7 @@ from cellblock.run.events import WAITS, CallFacts
 from cellblock.run.flows.run_flow import RunFlow
 from cellblock.run.hook import Facts
 from cellblock.run.lending import Lender
+from cellblock.run.policy.grants import effect_of
 from cellblock.run.questions import Questions
 from cellblock.run.replies import encode_error
 from cellblock.run.response import Diagnostic, TraceEntry
@@ -182,6 +183,18 @@ class ToolCalls:
         not_started = sum(call.certainty is Certainty.NOT_STARTED for call in self.calls)
         completed = sum(call.over and call.certainty is Certainty.COMPLETED for call in self.calls)
         return CallCounts(completed, len(self.calls) - completed - not_started, not_started)
+
+    def may_have_changed(self) -> list[CallFacts]:
+        """Gives the calls that did not fail, of tools that are not known to read alone."""
+        servers = self._context.catalog.servers
+        return [
+            call
+            for call in self.calls
+            if (call.ok or call.certainty is Certainty.MAY_HAVE_RUN)
+            and call.server in servers
+            and (tool := servers[call.server].tool(call.tool)) is not None
+            and effect_of(tool) != "read"
+        ]
 
     def trace(self) -> list[TraceEntry]:
         """Gives the trace, in the order in which the calls were made."""

@@ -24,6 +24,8 @@ MAX_NAMED: Final = 5
 
 SEND_AGAIN: Final = "No tool call ran or may have run: the script can be sent again as it is."
 
+CHECK: Final = "Check what these calls did before you run the script again."
+
 PARKED: Final = (
     " The run is written down and goes on from here when the answer is there; its process has ended."
 )
@@ -273,17 +275,21 @@ def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:
     return diagnostic.model_copy(update={"message": said})
 
 
-def with_calls(diagnostic: Diagnostic, calls: Sequence[CallFacts]) -> Diagnostic:
-    """Gives the end of a run that was lost, with the calls that have run, or may have."""
+def with_calls(diagnostic: Diagnostic, calls: Sequence[CallFacts], *, own: bool = False) -> Diagnostic:
+    """Gives the end of a run that was lost, or, as its `own`, of one whose script failed, with the calls that have run,
+    or may have."""
     ran = [call for call in calls if call.over and call.certainty is Certainty.COMPLETED]
     unsure = [call for call in calls if call not in ran and call.certainty is not Certainty.NOT_STARTED]
     said = [
         f"{what}: {_named(some)}." for what, some in (("Completed", ran), ("May have run", unsure)) if some
     ]
     hint = diagnostic.hint or ""
-    if not said or SEND_AGAIN not in hint:
+    if not said:
         return diagnostic
-    hint = hint.replace(SEND_AGAIN, "Check what these calls did before you run the script again.")
+    if SEND_AGAIN not in hint:
+        # What a script has thrown stays its own words.
+        return diagnostic.model_copy(update={"hint": " ".join([hint, *said, CHECK])}) if own else diagnostic
+    hint = hint.replace(SEND_AGAIN, CHECK)
     return diagnostic.model_copy(update={"message": " ".join([diagnostic.message, *said]), "hint": hint})
 
 

@@ -442,6 +442,8 @@ class Run:
         notices = [*notices, *self._calls.remarks.values()]
         if self._has_looked and (catalog := self._context.catalog).unavailable:
             notices.append(not_shown(catalog))
+        if self._settled.failed:
+            own = [with_calls(one, self._calls.may_have_changed(), own=True) for one in own]
         diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
         final, kept = self._killed_for, self._context.kept
         is_lost = self._is_lost(ended)

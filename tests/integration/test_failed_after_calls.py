@@ -1,0 +1,47 @@
+"""A script that fails after calls that may have changed something: its diagnostic says which."""
+
+from pathlib import Path
+
+import pytest
+
+from cellblock import Broker, Grantee, Question, Verdict
+from support.entries import plain_server, recorded, settings
+from support.waits import until, within
+
+IMPORTS = 'import { echo, fail, give, never } from "@codemode/servers/plain";\n'
+CHECK = "Check what these calls did before you run the script again."
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ('await give({ n: 1 }); await fail({ text: "There is no issue 9999" });', "Completed: plain.give."),
+        ("await Promise.all([never({}), give({})]);", None),
+        ('await fail({ text: "no" });', None),
+        (
+            'import { wait } from "@codemode/servers/plain"; await Promise.all([wait({ ms: 60000 }), give({})]);',
+            "May have run: plain.wait.",
+        ),
+    ],
+    ids=["one failed", "read alone", "none before", "one denied"],
+)
+async def test_a_failed_script_says_which_calls_ran(tmp_path: Path, code: str, said: str | None) -> None:
+    section = {"policy": {"default": {"approve": ["plain.wait", *(["plain.give"] if "all" in code else [])]}}}
+    ledger = tmp_path / "ledger"
+    made_of = settings(
+        tmp_path / "s", {"plain": plain_server("--ledger", ledger)}, typecheck="off", **section
+    )
+
+    async def one_alone(question: Question) -> Verdict:
+        if question.tool_name == "wait":
+            return Verdict.ACCEPTED
+        await until(lambda: recorded(ledger, tool="wait"), "the other call is made")
+        return Verdict.DECLINED
+
+    async with Broker(made_of) as broker:
+        await within(broker.settled())
+        grantee = Grantee("embedding", approver=one_alone)
+        response = await within(broker.run(IMPORTS + code, grantee=grantee), 60)
+        assert not response.ok
+        hint = response.diagnostics[0].hint or ""
+        assert hint.endswith(f" {said} {CHECK}") if said else CHECK not in hint, response.diagnostics
