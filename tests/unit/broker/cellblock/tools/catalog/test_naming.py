@@ -127,7 +127,10 @@ def catalog(**servers: list[str]) -> Catalog:
     entries: dict[str, ServerEntry] = {}
     for name, tools in servers.items():
         server_id = name.replace("_", "-")
-        made = tuple(ToolEntry(tool, tool, None, None, {"type": "object"}) for tool in tools)
+        schemas = {
+            tool: {"type": "object", "properties": {"url": {}} if "fetch" in tool else {}} for tool in tools
+        }
+        made = tuple(ToolEntry(tool, tool, None, None, schemas[tool]) for tool in tools)
         entries[server_id] = ServerEntry(server_id, name, name, tools=made)
     return Catalog(1, entries)
 
@@ -195,6 +198,8 @@ def test_modules_too(specifier: str, part: str) -> None:
 
 
 def test_without_such_a_tool_the_servers_are_named() -> None:
+    asks = catalog(everything=["trigger_elicitation_request", "download_issue"])
+    assert "@codemode/servers/*" in str(absent_hint("fetch", catalog=asks))
     assert absent_hint("fetch", catalog=catalog(git=["log"])) == (
         "The sandbox has no fetch and no network: use tools of @codemode/servers/*."
     )
