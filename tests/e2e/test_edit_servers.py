@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -157,13 +158,62 @@ def test_a_policy_that_names_a_server_keeps_it(home: Path) -> None:
     assert "a" in servers(file)
 
 
-def test_what_other_servers_lack_is_told(home: Path) -> None:
+def test_several_are_changed_at_once_or_none(home: Path) -> None:
+    file = home / "c.json"
+    entries = {name: {"command": "true"} for name in ("a", "b", "c")}
+    file.write_text(json.dumps({"mcpServers": entries, "cellblock": {"pins": {"a": "off", "b": "off"}}}))
+    place = ("--config", str(file))
+    assert cellblock("disable", "a", "b", *place).out.startswith("Disabled: a, b (")
+    assert [bool(one.get("disabled")) for one in servers(file).values()] == [True, True, False]
+    done = cellblock("enable", "c", "a", *place)
+    assert done.out.startswith("c is enabled already.\nEnabled: a (")
+    assert cellblock("remove", "a", "z", *place).code == 2 and set(servers(file)) == {"a", "b", "c"}
+    done = cellblock("remove", "a", "b", "a", *place)
+    assert done.code == 0 and "Removed: a, b, and cellblock.pins.a, cellblock.pins.b (" in done.out
+    assert set(servers(file)) == {"c"}
+
+
+def test_by_what_name_scripts_import_it_is_told(home: Path) -> None:
+    done = cellblock("add", "bad name!", "--", "no-such-program")
+    assert done.code == 0 and "Scripts import it from @codemode/servers/bad-name\n" in done.out
+    assert "@codemode" not in cellblock("add", "plain", "--", "no-such-program").out
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="has no /proc")
+def test_a_home_that_cannot_be_used_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "file").touch()
+    monkeypatch.setenv("HOME", str(home / "file"))
+    done = cellblock("add", "x", "--", "true")
+    assert f"{home}/file/.local/state/cellblock/secrets cannot be used: Not a directory." in done.err
+    assert done.code == 3 and "Is HOME your own folder?" in done.err
+    monkeypatch.setenv("HOME", "/proc/nobody")
+    done = cellblock("add", "x", "--", "true")
+    folder = default_file().parent
+    said = f"cellblock.json: No such file or directory. Its folder {folder} cannot be made. Is HOME"
+    assert done.code == 2 and said in done.err
+
+
+def test_what_a_server_lacks_is_told_once_and_where_it_matters(home: Path) -> None:
     file = home / "c.json"
     lacking = '{"command": "true", "env": {"T": "${env:NOT_SET_HERE_AT_ALL}"}}'
     file.write_text(f'{{"mcpServers": {{"a": {{"command": "true"}}, "b": {lacking}}}}}')
     for words in (["disable", "a"], ["enable", "a"], ["add", "c", "--", "true"], ["remove", "a"]):
         done = cellblock(words[0], words[1], "--config", str(file), *words[2:])
-        assert done.code == 0 and "NOT_SET_HERE_AT_ALL" in done.err, done.err
+        assert done.code == 0 and "NOT_SET_HERE_AT_ALL" not in done.err, done.err
+    place = ("--config", str(file), "--state-dir", str(home / "s"))
+    for words in (["token", "create", "me"], ["token", "list"], ["token", "revoke", "me"], ["runs", "list"]):
+        done = cellblock(*words, *place)
+        assert done.code == 0 and "NOT_SET_HERE_AT_ALL" not in done.err, done
+    assert "NOT_SET_HERE_AT_ALL" in cellblock("config", "check", "--config", str(file)).out
+    for words in (
+        ["disable", "b"],
+        ["enable", "b"],
+        ["add", "d", "--env", "T=${env:NOT_SET_HERE_AT_ALL}", "--", "true"],
+    ):
+        done = cellblock(words[0], words[1], "--config", str(file), *words[2:])
+        assert done.code == 0 and done.err.count("NOT_SET_HERE_AT_ALL is not set") == (
+            words[0] != "disable"
+        ), done
 
 
 def test_the_default_file_is_made(home: Path) -> None:

@@ -293,6 +293,14 @@ def test_what_a_client_restricts_elsewhere_goes_along(tmp_path: Path) -> None:
     assert set(read(file)["mcpServers"]) == {"cellblock"}
 
 
+def test_how_one_logs_in_is_no_secret(tmp_path: Path) -> None:
+    file = with_file(tmp_path, "gemini")
+    told, hidden = '"selectedAuthType": "oauth-personal"', '"keyType": "Ab1horseAb1horse"'
+    file.write_text(f'{{\n  "security": {{{told}, {hidden}}}\n}}\n')
+    shown = install(tmp_path, "gemini", "--yes")
+    assert told in shown.out and "horse" not in shown.out
+
+
 def test_secrets_of_others_are_not_shown(tmp_path: Path) -> None:
     secret = "sk-abcdefghijklmnopqrst123456"
     file = tmp_path / ".cursor/mcp.json"

@@ -10,7 +10,7 @@ from typing import Any
 from cellblock.base.state_dir import JOURNALS
 from support.cellblock_zygote import forked_cellblock, with_constants
 from support.commands import command
-from support.entries import for_tests, ledger, plain_server, recorded
+from support.entries import for_tests, ledger, plain_server, recorded, write_config
 from support.http_daemon import Daemon, daemon
 from support.modern_client import ModernClient
 from support.parked_runs import no_process, until_parked
@@ -147,7 +147,7 @@ async def test_a_parked_run_has_no_process_and_goes_on_when_it_is_approved_elsew
             "no run that waits"
             in (await ModernClient(served).back(word, answers(questions), SCRIPT))["error"]["message"]
         )
-        assert f"No run {run_id} waits" in await command(tmp_path, "runs", "approve", run_id, code=2)
+        assert f"Run {run_id} is over (ok)" in await command(tmp_path, "runs", "approve", run_id, code=2)
         assert json.loads(await command(tmp_path, "runs", "show", run_id, "--json"))["state"] == "ended"
 
 
@@ -172,8 +172,10 @@ async def test_a_run_goes_on_in_a_command_and_another_is_cancelled(tmp_path: Pat
     said = await command(tmp_path, "runs", "resume", other, code=2, config="none.json")
     assert "needs the server plain, and this process does not have it" in said
     assert "is ended" in await command(tmp_path, "runs", "cancel", other)
-    for words in (("approve", other), ("resume", one), ("cancel", one)):
-        assert "waits for an answer" in await command(tmp_path, "runs", *words, code=2)
+    for words, state in ((("approve", other), "CANCELLED"), (("resume", one), "ok"), (("cancel", one), "ok")):
+        told = await command(tmp_path, "runs", *words, code=2)
+        assert f"is over ({state})" in told and f"`cellblock runs show {words[1]}" in told, told
+    assert "No run 0123 waits for an answer" in await command(tmp_path, "runs", "resume", "0123", code=2)
     assert texts(served, "give") == ["one", "two"]
 
 
@@ -236,3 +238,26 @@ async def test_a_run_goes_on_with_the_servers_of_its_own_configuration_alone(tmp
         response = json.loads(await command(tmp_path, "run", script, "--durable", config="copy.json"))
         assert "goes on" in await command(tmp_path, "runs", "approve", response["usage"]["runId"])
         await until(lambda: texts(served, "give") == ["one", "two"], "the daemon goes on with it")
+
+
+async def test_a_run_that_is_resumed_waits_for_its_servers_and_stays_where_they_do_not_come(
+    tmp_path: Path,
+) -> None:
+    is_there, script = tmp_path / "is-there", tmp_path / "script.js"
+    is_there.touch()
+    script.write_text(SCRIPT)
+    served = tmp_path / "ledger.jsonl"
+    plain = plain_server("--ledger", served, "--start-when", is_there, "--start-delay", "1")
+    write_config(tmp_path, {"plain": plain}, **SECTION, upstream={"connect_timeout_ms": 4000})
+    at_once = with_constants({"cellblock.app.cli.runs.TAKEN_SECONDS": 0})
+    response = json.loads(await command(tmp_path, "run", script, "--durable"))
+    run_id = response["usage"]["runId"]
+    await command(tmp_path, "runs", "approve", run_id, env=at_once)
+    is_there.unlink()
+    told = await command(tmp_path, "runs", "resume", run_id, code=2)
+    assert "it needs the server plain, which is not connected here: it did not answer" in told, told
+    assert [run["id"] for run in await parked(tmp_path)] == [run_id]
+    is_there.touch()
+    hasty = with_constants({"cellblock.tools.upstream.registry.STARTUP_WAIT_SECONDS": 0.1})
+    done = json.loads(await command(tmp_path, "runs", "resume", run_id, env=hasty))
+    assert done["result"] == ["one", "two"] and recorded(served, event="call", tool="give") == 2, done

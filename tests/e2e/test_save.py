@@ -77,6 +77,8 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         ran = json.loads(await said(tmp_path, "run", "--saved", "by_state", *given))
         assert ran["result"]["of"] == "closed" and ran["result"]["total"] > 0
         assert "does not fit" in await said(tmp_path, "run", "--saved", "by_state", "--input", "{}", code=2)
+        wrong = await said(tmp_path, "run", "--saved", "by_state", "--input", '{"sinc": 1}', code=2)
+        assert "/sinc is not a property that is known here" in wrong and " It needs " in wrong
         # What is not JSON, or no kept script's file, spoils nothing else.
         assert "no JSON" in await said(
             tmp_path, "run", "--saved", "by_state", "--input", '{"a": NaN}', code=2

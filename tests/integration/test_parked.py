@@ -19,7 +19,7 @@ from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.record import going_on, journal
 from cellblock.record import kept as keeping
-from cellblock.record.journal import BudgetUsedUp, JournalBudget
+from cellblock.record.journal import JournalBudget, NotYet
 from cellblock.record.journals import Journals, open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.recording import Recording
@@ -435,7 +435,7 @@ async def test_a_run_waits_until_there_is_room_for_what_it_holds(
         nonlocal refused
         try:
             return taken(self, *args)
-        except BudgetUsedUp:
+        except NotYet:
             refused += 1
             raise
 

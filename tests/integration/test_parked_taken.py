@@ -16,12 +16,12 @@ from cellblock.base.questions import QuestionId
 from cellblock.base.store import LocalStore
 from cellblock.record import going_on
 from cellblock.record import store as store_module
-from cellblock.record.journal import BudgetUsedUp
+from cellblock.record.journal import NotYet
 from cellblock.record.journals import open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.store import JournalStore
 from cellblock.run.policy.asking import Caller
-from cellblock.tools.upstream import server_entries
+from cellblock.tools.upstream import registry, server_entries
 from support.entries import plain_server, recorded, settings
 from support.local_tools import LIGHT, MADE, broker_on, read
 from support.params import mostly
@@ -158,13 +158,16 @@ async def test_a_run_waits_for_a_process_whose_server_is_the_same(
 ) -> None:
     code = f'{IMPORTS[how]} globalThis.__codemode_result__ = await give({{ text: "one" }});'
 
+    def unknown(_: object) -> str:
+        return ""
+
     def with_ledger(name: str, *idle: str) -> Broker:
         servers = {"plain": plain_server("--ledger", tmp_path / name), "idle": plain_server(*idle)}
         return Broker(settings(tmp_path / "s", servers, **LIGHT))
 
     with monkeypatch.context() as early:
         if left_by == "0.1.0":
-            early.setattr(server_entries, "fingerprint", lambda _: "")
+            early.setattr(server_entries, "fingerprint", unknown)
         async with with_ledger("one") as made:
             response = await within(made.run(code, plan=True))
             run_id = str(response.usage.run_id)
@@ -185,6 +188,34 @@ async def test_a_run_waits_for_a_process_whose_server_is_the_same(
     assert recorded(tmp_path / "one", tool="give") == 1 and recorded(tmp_path / "other", tool="give") == 0
 
 
+@pytest.mark.parametrize("left_by", ["a person", "a broker"])
+async def test_a_run_waits_until_its_server_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_by: str
+) -> None:
+    is_there = tmp_path / "is-there"
+    is_there.touch()
+    plain = plain_server("--ledger", tmp_path / "ledger", "--start-when", is_there)
+    made_of = settings(tmp_path / "s", {"plain": plain}, **LIGHT, upstream={"connect_timeout_ms": 2000})
+    async with Broker(made_of) as made:
+        response = await within(made.run(f'{IMPORTS["server"]} await give({{ text: "one" }});', plan=True))
+        run_id = str(response.usage.run_id)
+    with contextlib.closing(store_of(made)) as store:
+        store.answer(run_id, "accepted")
+        if left_by == "a broker":
+            assert store.take(run_id, "broker-0000dead") is not None
+    is_there.unlink()
+    monkeypatch.setattr(registry, "STARTUP_WAIT_SECONDS", 0.0)
+    async with Broker(made_of) as other:
+        found = other.parked_runs.going_on.foreign
+        await until(lambda: run_id in found, "it is seen that its server is not there")
+        assert found[run_id].startswith(
+            "it needs the server plain, which is not connected here: it did not answer"
+        )
+        is_there.touch()
+        assert (await response_of(other, run_id)).ok
+    assert recorded(tmp_path / "ledger", tool="give") == 1
+
+
 @pytest.mark.thorough
 async def test_runs_without_room_leave_others_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -201,7 +232,7 @@ async def test_runs_without_room_leave_others_their_turn(
         nonlocal refused
         if run_id == first:
             refused += 1
-            raise BudgetUsedUp("its client holds too much")
+            raise NotYet("its client holds too much")
         return taken(self, store, run_id, take)
 
     monkeypatch.setattr(Keeper, "taken", has_no_room)

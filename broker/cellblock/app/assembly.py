@@ -12,6 +12,7 @@ import errno
 import importlib
 import logging
 import os
+import resource
 import secrets
 import shutil
 import tempfile
@@ -113,10 +114,13 @@ def check_room() -> None:
             for _ in range(THREADS_NEEDED):
                 threads.submit(done.wait)
         except RuntimeError:
+            bounded = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+            why = (
+                "`ulimit -v` leaves too little for its threads" if bounded else "no more threads are allowed"
+            )
             raise HostUnavailable(
-                "This machine does not let Cellblock start: no more threads are allowed "
-                f"(it needs {THREADS_NEEDED} more).",
-                hint=MORE_THREADS,
+                f"This machine does not let Cellblock start: {why} (it needs {THREADS_NEEDED} more).",
+                hint="Set `ulimit -v` to unlimited." if bounded else MORE_THREADS,
             ) from None
 
 

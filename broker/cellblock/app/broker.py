@@ -747,6 +747,7 @@ class Broker:
         stack.push_async_callback(parked.going_on.close)
         stack.push_async_callback(self._stop_executor, executor)
         parked.going_on.start()
+        stack.callback(self._changed.add(parked.going_on.try_again))
         stack.push_async_callback(parked.going_on.stop_looking)
         # The registry closes what they would have closed.
         stack.callback(self._releases.cancel)

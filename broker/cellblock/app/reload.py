@@ -81,6 +81,17 @@ def described(change: Change, live: Sequence[str], waiting: Sequence[str]) -> li
     ]
 
 
+def behind(now: Settings, wanted: Settings) -> str:
+    """Says what of a configuration is not in force now, without values; nothing where it is."""
+    kept = [
+        f"server {name} goes on as it was: {config.missing}"
+        for name, config in wanted.servers.items()
+        if config.missing is not None and now.servers.get(name) != config
+    ]
+    waiting = applicable(now, wanted)[2]
+    return "; ".join([*kept, *(f"cellblock.{name} has changed, which needs a restart" for name in waiting)])
+
+
 def _is_live(name: str) -> bool:
     return any(name == one or name.startswith(f"{one}.") for one in LIVE)
 

@@ -67,6 +67,9 @@ _PLAIN: Final = re.compile(
     re.I,
 )
 _NUMBER_OF: Final = re.compile(r"tokens|max|limit|timeout|ttl", re.I)
+_KIND_OF: Final = re.compile(r"(?:[Tt]ype|TYPE|[Mm]ethod|METHOD)$")
+_KIND: Final = re.compile(r"[a-z]{2,16}(?:[-_][a-z]{2,16}){0,3}")
+"""Matches how something is done, where the name asks that: `oauth-personal`."""
 _PATH: Final = re.compile(r"(?:~|\.{1,2})?(?:/[\w.@ +-]*)+")
 _RANDOM: Final = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=\D*\d)[\w+-]+", re.ASCII)
 
@@ -104,6 +107,8 @@ def is_secret(name: str, value: str) -> bool:
 def is_named_secret(name: str, value: str) -> bool:
     """Says whether the name alone makes a secret of the value; not of a number of tokens, say, nor of a path."""
     if name in ORDINARY or is_harmless(value) or (value.isdigit() and _NUMBER_OF.search(name)):
+        return False
+    if _KIND_OF.search(name) and _KIND.fullmatch(value):
         return False
     return bool(SECRET_NAME.search(name))
 

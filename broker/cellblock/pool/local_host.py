@@ -170,7 +170,9 @@ class LocalHost:
                 why = f"the worker host cannot be started: {error}"
             if self._stopping:
                 return
-            logger.error("%s; see %s", why, self._log_file)
+            # A refusal is raised to whoever starts the broker.
+            if self.refusal is None:
+                logger.error("%s; see %s", why, self._log_file)
             tell(self._on_exit, identity, why)
             if self.refusal is not None:
                 return

@@ -175,6 +175,7 @@ async def _host_started(pool: Pool, host: LocalHost) -> None:
     while not pool.hosts:
         if host.refusal is not None:
             raise HostUnavailable(
-                f"The worker host refuses to serve: {host.refusal}.", hint="Run `cellblock doctor`."
+                f"The worker host refuses to serve: {host.refusal.rstrip('.')}.",
+                hint="Run `cellblock doctor`.",
             )
         await asyncio.sleep(0.01)

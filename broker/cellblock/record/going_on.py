@@ -20,7 +20,7 @@ from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, InvalidRequest
 from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.tasks import TaskSet, at_most, end_tasks
-from cellblock.record.journal import BudgetUsedUp
+from cellblock.record.journal import NotYet
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper, Kept
 from cellblock.record.owner import RunOwner
@@ -93,7 +93,8 @@ class GoingOn:
         """Holds who waits here for runs that go on: they are asked what is asked next."""
         self._told: set[str] = set()
         self._no_room: set[str] = set()
-        """Names runs that have found no room: others come before they are tried again."""
+        """Names runs that cannot go on yet: others come before they are tried again."""
+        self._look_at = 0.0
         self._taking = asyncio.Lock()
         self._leaving = False
         self._looking: asyncio.Task[None] | None = None
@@ -109,6 +110,14 @@ class GoingOn:
         self._looking = asyncio.create_task(self._look(), name="parked runs")
         loop = asyncio.get_running_loop()
         self._owner.on_change(JOURNAL_TABLES.kind, lambda: loop.call_soon_threadsafe(self._look_now.set))
+
+    def try_again(self) -> None:
+        """Looks at once at the runs that did not go on here: the servers or the configuration have changed."""
+        if self.foreign or self._no_room or self._unsure:
+            self.foreign.clear()
+            self._no_room.clear()
+            self._look_at = 0.0
+            self._look_now.set()
 
     async def quiet(self) -> None:
         """Takes no run any more, others do, and waits for those here that no client waits for, and for their calls."""
@@ -231,7 +240,7 @@ class GoingOn:
     # ---- inside: the look ----------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        adopt_at, look_at, seen = 0.0, 0.0, -1
+        adopt_at, seen = 0.0, -1
         while True:
             self._look_now.clear()
             try:
@@ -239,8 +248,8 @@ class GoingOn:
                 version = await self._journals.asked(lambda store: store.version, 0)
                 if version != seen:
                     self.tell_change()
-                if version != seen or now >= look_at:
-                    look_at = now + POLL_SECONDS
+                if version != seen or now >= self._look_at:
+                    self._look_at = now + POLL_SECONDS
                     if now >= adopt_at:
                         # The configuration may have changed.
                         self.foreign.clear()
@@ -337,7 +346,7 @@ class GoingOn:
         """Goes on with a run whose broker has died."""
         try:
             kept = await self._opened(run_id, partial(self._adopted, run_id=run_id, dead=dead))
-        except BudgetUsedUp:
+        except NotYet:
             self._unsure.add(run_id)
             return
         if kept is not None:
@@ -396,7 +405,7 @@ class GoingOn:
                 return
             try:
                 kept = await self._opened(run_id, lambda store: store.take(run_id, self._owner.name))
-            except BudgetUsedUp:
+            except NotYet:
                 self._no_room.add(run_id)
                 return
             if kept is not None:
@@ -409,7 +418,7 @@ class GoingOn:
         more, that is looked at later. Raises StoreError."""
         try:
             kept = await self._journals.asked(lambda store: self._keeper.taken(store, run_id, take), None)
-        except BudgetUsedUp:
+        except NotYet:
             raise
         except (StoreError, asyncio.CancelledError):
             self._unsure.add(run_id)

@@ -32,8 +32,9 @@ from cellblock.run.hook import (
 from cellblock.tools.catalog.model import Catalog
 
 
-class BudgetUsedUp(StoreError):
-    """Tells that a run does not go on for now: what it holds has no place beside what others hold."""
+class NotYet(StoreError):
+    """Tells that a run does not go on for now: what it holds has no place beside what others hold, or a server that it
+    needs still starts."""
 
 
 class JournalBudget(Budget):

@@ -20,7 +20,7 @@ from cellblock.base.questions import Given, QuestionId, Round, unpack_round
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.state import JournalMode, JournalSettings
 from cellblock.record.held_calls import HeldCalls
-from cellblock.record.journal import BUDGET, BudgetUsedUp, Journal
+from cellblock.record.journal import BUDGET, Journal, NotYet
 from cellblock.record.journals import SMALL_BYTES, Journals
 from cellblock.record.owner import RunOwner
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
@@ -412,7 +412,7 @@ class Keeper:
             What watches it; None where it was not taken, or cannot go on and is ended.
 
         Raises:
-            BudgetUsedUp: It was not taken; it can be when others hold less.
+            NotYet: It was not taken; it can be when others hold less, and its servers have started.
             Foreign: It was not taken; it needs what this broker does not have.
             StoreError: As `take`.
         """
@@ -437,7 +437,7 @@ class Keeper:
                 )
             return self._reopened(head, kept, Journal(recording, client))
         except OverBudget as error:
-            raise BudgetUsedUp(str(error)) from None
+            raise NotYet(str(error)) from None
         except UnreadableRecording as error:
             logger.warning("run %s cannot go on: %s", run_id, error)
             store.give_up(run_id, self._owner.name, LOST)
@@ -450,6 +450,10 @@ class Keeper:
             if not servers.knows(server, tool):
                 what = f"its tool {tool}" if tool and servers.knows(server) else "it"
                 raise Foreign(f"it needs the server {server}, and this process does not have {what}")
+            if why := servers.absence(server):
+                raise Foreign(f"it needs the server {server}, which is not connected here: {why}")
+            if why is not None:
+                raise NotYet(f"the server {server} still starts")
         for server, origin in reached.items():
             if origin and servers.origin(server) not in ("", origin):
                 raise Foreign(f"its server {server} has another command or URL in this process")

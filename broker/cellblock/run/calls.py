@@ -377,6 +377,11 @@ class ToolCalls:
             raise ServerNotFound(
                 f"Server {call.server} is not granted to this client.", hint=catalog.denied[call.server]
             )
+        if server is None and call.server in catalog.unavailable:
+            raise ServerNotFound(
+                f"Server {call.server} is not connected: {catalog.unavailable[call.server]}.",
+                hint=f"Do without it, or {catalog.may_come(call.server)}",
+            )
         if server is None:
             near = nearest_names(call.server, catalog.servers)
             raise ServerNotFound(

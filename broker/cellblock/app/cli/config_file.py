@@ -134,7 +134,10 @@ class ConfigFile:
                     raise self._changed()
         except (OSError, InTheWay) as error:
             why = error.strerror or str(error)
-            raise ConfigError(f"Cannot write {self.path}: {why}.", hint="See whose file it is.") from None
+            hint = "See whose file it is."
+            if not self.path.parent.is_dir():
+                hint = f"Its folder {self.path.parent} cannot be made. Is HOME your own folder?"
+            raise ConfigError(f"Cannot write {self.path}: {why}.", hint=hint) from None
         return copy
 
     def _left(self, error: EditFault) -> ConfigError:

@@ -32,6 +32,7 @@ from cellblock.base.settings.problems import SECTION_KEY, dotted
 from cellblock.base.settings.settings import BY_SERVER
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import harmless
+from cellblock.tools.catalog.naming import module_paths
 
 SCHEMES: Final = ("http://", "https://")
 
@@ -60,7 +61,9 @@ def add(parsed: argparse.Namespace) -> int:
     secret = _has_secret(entry)
     for reference in {*names_in(json.dumps(entry), "keyring")} & bound().keys():
         bind(reference, origin_of(entry))
-    _save(file, f"{'Replaced' if present is not None else 'Added'}: {name}", private=secret)
+    _save(file, f"{'Replaced' if present is not None else 'Added'}: {name}", [name], private=secret)
+    if (imported := module_paths(file.servers | {name: entry})[name]) != name:
+        sys.stdout.write(f"Scripts import it from @codemode/servers/{imported}\n")
     if secret:
         warn(
             f"a secret is in {shown_path(file.path)} now. A reference keeps it out of the file and of your shell's "
@@ -69,24 +72,23 @@ def add(parsed: argparse.Namespace) -> int:
     command = entry.get("command")
     if command is not None and shutil.which(command) is None:
         warn(f"there is no program {command} on the PATH of this shell.")
-    else:
-        asyncio.run(first_look(load_settings(file.path), [name]))
+    elif (settings := load_settings(file.path)).servers[name].missing is None:
+        asyncio.run(first_look(settings, [name]))
     return EXIT_OK
 
 
 def remove(parsed: argparse.Namespace) -> int:
-    """Takes a server out, with what the section says of it by its name. Raises ConfigError, as the others do."""
+    """Takes servers out, with what the section says of them by name. Raises ConfigError, as the others do."""
     file = OwnFile(parsed.config)
-    name: str = parsed.server
-    sections = [(SECTION_KEY, *keys, name) for keys in (*BY_SERVER, *BY_SERVER_BEFORE)]
+    names = [*dict.fromkeys(parsed.servers)]
+    known = [_known(file, name) for name in names]
+    sections = [(SECTION_KEY, *keys, name) for keys in (*BY_SERVER, *BY_SERVER_BEFORE) for name in names]
     said = [path for path in sections if value_at(file.data, path) is not None]
-    file.change(dict.fromkeys([_known(file, name), *said], REMOVED))
+    file.change(dict.fromkeys([*known, *said], REMOVED))
+    all_names = ", ".join(names)
     also = f", and {', '.join('.'.join(path) for path in said)}" if said else ""
-    _save(
-        file,
-        f"Removed: {name}{also}",
-        hint=f"Take {name} out of these patterns first, or put another name there.",
-    )
+    hint = f"Take {all_names} out of these patterns first, or put another name there."
+    _save(file, f"Removed: {all_names}{also}", names, hint=hint)
     return EXIT_OK
 
 
@@ -106,8 +108,11 @@ def _known(file: OwnFile, name: str) -> KeyPath:
     return file.place(name)
 
 
-def _save(file: OwnFile, done: str, *, private: bool = False, hint: str | None = None) -> None:
-    """Writes the file, unless the change makes something in it wrong; `hint` says what to do then.
+def _save(
+    file: OwnFile, done: str, names: Sequence[str], *, private: bool = False, hint: str | None = None
+) -> None:
+    """Writes the file, unless the change makes something in it wrong; `hint` says what to do then. What other servers
+    than those of these names lack is not told.
 
     Raises:
         ConfigError: It does, or the file cannot be written.
@@ -119,25 +124,35 @@ def _save(file: OwnFile, done: str, *, private: bool = False, hint: str | None =
         sys.stdout.write(f"The old file is {shown_path(copy)}\n")
     sys.stdout.write("A daemon that runs with this file takes it over within seconds.\n")
     sys.stdout.flush()
-    warn(*(f"{problem.text(str(file.path))} {problem.hint}" for problem in told))
+    others = {file.place(name) for name in file.servers.keys() - {*names}}
+    own = [
+        one
+        for one in told
+        if one.severity == "error" or not any(one.path[: len(place)] == place for place in others)
+    ]
+    warn(*(f"{problem.text(str(file.path))} {problem.hint}" for problem in own))
 
 
 def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
     file = OwnFile(parsed.config)
-    path = _known(file, parsed.server)
     word = "disabled" if disabled else "enabled"
-    if not is_object(value_at(file.data, path)):
-        raise ConfigError(f"The entry of {parsed.server} is no object.", hint="Correct it in the file.")
-    # What `normal` has read, whichever key says it.
-    if bool(file.servers[parsed.server].get("disabled", False)) is disabled:
-        sys.stdout.write(harmless(f"{parsed.server} is {word} already.\n"))
-        return EXIT_OK
-    keys = ("disabled", *ON_KEYS)
-    file.change({(*path, "disabled"): True} if disabled else {(*path, key): REMOVED for key in keys})
-    if not file.changed:
-        hint = "Gemini's `mcp` and Claude Code's lists switch servers off, too."
-        raise ConfigError(f"{parsed.server} is switched off elsewhere in {shown_path(file.path)}.", hint=hint)
-    _save(file, f"{word.capitalize()}: {parsed.server}")
+    names = [*dict.fromkeys(parsed.servers)]
+    paths = {name: _known(file, name) for name in names}
+    for name, path in paths.items():
+        if not is_object(value_at(file.data, path)):
+            raise ConfigError(f"The entry of {name} is no object.", hint="Correct it in the file.")
+        # What `normal` has read, whichever key says it.
+        if bool(file.servers[name].get("disabled", False)) is disabled:
+            sys.stdout.write(harmless(f"{name} is {word} already.\n"))
+            names.remove(name)
+            continue
+        keys, before = ("disabled", *ON_KEYS), file.text
+        file.change({(*path, "disabled"): True} if disabled else {(*path, key): REMOVED for key in keys})
+        if file.text == before:
+            hint = "Gemini's `mcp` and Claude Code's lists switch servers off, too."
+            raise ConfigError(f"{name} is switched off elsewhere in {shown_path(file.path)}.", hint=hint)
+    if names:
+        _save(file, f"{word.capitalize()}: {', '.join(names)}", names)
     return EXIT_OK
 
 

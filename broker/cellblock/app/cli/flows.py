@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import store_to_read, with_state_dir
+from cellblock.app.cli.loading import of_state, store_to_read
 from cellblock.app.cli.streams import answer, write_data
 from cellblock.app.config.formats import value_at
 from cellblock.base.database import StoreError
@@ -78,7 +78,7 @@ def write_rule(config: str | Path | None, rule: dict[str, Any]) -> Path:
 
 
 def _labels(parsed: argparse.Namespace, ask: Callable[[FlowLabels], Any]) -> Any:
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     try:
         return ask(FlowLabels(store_to_read(settings)))
     except (OSError, StoreError, ValueError) as error:

@@ -51,6 +51,13 @@ def with_state_dir(parsed: argparse.Namespace) -> Settings:
     return settings
 
 
+def of_state(parsed: argparse.Namespace) -> Settings:
+    """Returns the same for commands that need no server: what servers lack is not told. Raises as `with_state_dir`."""
+    settings = load_settings(parsed.config).with_state_dir(parsed.state_dir)
+    warn(check_state_dir(settings.state_dir))
+    return settings.with_state_dir(settings.state_dir)
+
+
 def store_to_read(settings: Settings) -> Store:
     """Returns where the brokers of a configuration keep things, with small things as they are now.
 

@@ -389,7 +389,8 @@ def _add_servers(commands: Commands) -> None:
     add.set_defaults(program=None)
     add.behind_dashes = "program"
     for name in ("remove", "enable", "disable"):
-        _add(commands, name, f"edit_servers:{name}").server().value("--config", "FILE", where)
+        edit = _add(commands, name, f"edit_servers:{name}")
+        edit.value("servers", "SERVER", "its name in mcpServers", nargs="+").value("--config", "FILE", where)
 
     (
         _add(commands, "status", "daemon:status")

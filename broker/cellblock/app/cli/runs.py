@@ -17,7 +17,7 @@ from cellblock.app.assembly import store_of
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import default_file
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import opened, with_state_dir
+from cellblock.app.cli.loading import of_state, opened, with_state_dir
 from cellblock.app.cli.streams import agreed, answer, asks, say, write_data, write_json
 from cellblock.base import payload
 from cellblock.base.database import StoreError
@@ -26,6 +26,7 @@ from cellblock.base.json import is_object
 from cellblock.base.questions import Answer, ParkedQuestion, QuestionId, Reply
 from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import Settings
+from cellblock.base.tasks import in_background
 from cellblock.base.terminal import Painter, cell, harmless, milliseconds, plain, spelled_out, wrapped
 from cellblock.observe.audit import FILE_NAME, AuditLog
 from cellblock.observe.logs import logging_as_configured
@@ -44,7 +45,7 @@ KIB: Final = 1024
 
 def show_all(parsed: argparse.Namespace) -> int:
     """Prints which runs are kept, the newest first. Raises ConfigError: they cannot be read."""
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     heads: list[Head] = []
     if store_of(settings).exists(JOURNAL_TABLES):
         with opened_runs(settings) as store:
@@ -61,7 +62,7 @@ def show(parsed: argparse.Namespace) -> int:
     Raises:
         ConfigError: It is not kept, or cannot be read.
     """
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     with opened_runs(settings) as store:
         found = store.read(parsed.run)
     if found is None:
@@ -85,7 +86,7 @@ def show(parsed: argparse.Namespace) -> int:
 
 def delete(parsed: argparse.Namespace) -> int:
     """Deletes runs. Raises ConfigError: One is not kept, or cannot be deleted."""
-    with opened_runs(with_state_dir(parsed)) as store:
+    with opened_runs(of_state(parsed)) as store:
         for run_id in parsed.runs:
             if not store.delete(run_id):
                 raise _unknown(run_id)
@@ -100,7 +101,7 @@ def kept_recording(parsed: argparse.Namespace, run_id: str) -> Recording:
         ConfigError: It is not kept, cannot be read, or was not recorded.
         UnreadableRecording: Another release has made it.
     """
-    with opened_runs(with_state_dir(parsed)) as store:
+    with opened_runs(of_state(parsed)) as store:
         found = store.read(run_id)
     if found is None:
         raise _unknown(run_id)
@@ -243,10 +244,10 @@ def deny(parsed: argparse.Namespace) -> int:
 
 def cancel(parsed: argparse.Namespace) -> int:
     """Ends a parked run. Raises ConfigError: It does not wait."""
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
         if not store.end(parsed.run, CANCELLED):
-            raise _waits_not(parsed.run)
+            raise _waits_not(parsed.run, store.head(parsed.run))
         tell(Decision(run=parsed.run, verdict="cancelled", calls=(), by=BY))
     sys.stdout.write(f"{parsed.run} is ended\n")
     return EXIT_OK
@@ -272,8 +273,7 @@ def resume(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 async def _resumed(run_id: str, settings: Settings, hint: str) -> int:
     section = settings.cellblock
     with logging_as_configured(section.log, settings.servers.values()):
-        async with Broker(settings) as broker:
-            await broker.installed(say)
+        async with Broker(settings) as broker, in_background(broker.installed(say)):
             try:
                 await broker.parked_runs.answer(run_id, {})
                 response = await broker.parked_runs.outcome(run_id)
@@ -289,7 +289,7 @@ def _answer(
     parsed: argparse.Namespace, answer: Answer, form: str | None = None, *, always: bool = False
 ) -> int:
     named: list[str] = parsed.call
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     with opened_runs(settings) as store, _audited(settings) as tell:
         waiting = _waiting(store, parsed.run)
         questions = waiting.questions
@@ -325,7 +325,7 @@ def _answer(
                 hint=f"`cellblock runs show {parsed.run} --values` shows its form, --answer takes the fields.",
             ) from None
         if found is None:
-            raise _waits_not(parsed.run)
+            raise _waits_not(parsed.run, store.head(parsed.run))
         head, _, known, _ = found
         done = [question for question in questions if question.id in known]
         left = [question for question in questions if question.id not in known]
@@ -399,7 +399,7 @@ def _audited(settings: Settings) -> Generator[Callable[[Decision], None]]:
 def _waiting(store: JournalStore, run_id: str) -> ParkedRun:
     read = store.read(run_id, kinds=WAITING)
     if read is None or read[0].state != "parked":
-        raise _waits_not(run_id)
+        raise _waits_not(run_id, read and read[0])
     return parked_run(*read)
 
 
@@ -420,7 +420,11 @@ def _named(questions: Sequence[ParkedQuestion]) -> str:
     return ", ".join(f"call {question.call} of {question.server}.{question.tool}" for question in questions)
 
 
-def _waits_not(run_id: str) -> ConfigError:
+def _waits_not(run_id: str, head: Head | None = None) -> ConfigError:
+    if head is not None and head.state != "parked":
+        state = f"is over ({head.outcome})" if head.state == "ended" else "goes on"
+        hint = f"`cellblock runs show {run_id} --values` has its response."
+        return ConfigError(f"Run {run_id} {state}, and waits for no answer.", hint=hint)
     return ConfigError(
         f"No run {run_id} waits for an answer.", hint="`cellblock runs list --parked` shows those that do."
     )

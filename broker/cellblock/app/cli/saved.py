@@ -51,7 +51,9 @@ def run_version(
     given = read_object(text, "--input")
     misfit = InputValidator(script.header.input, label=script.name, strict=True).check(given)
     if misfit is not None:
-        raise UsageError(f"the input of {script.name} does not fit: {misfit.sentence}")
+        missing = [one for one in script.header.input.get("required", ()) if one not in given]
+        needs = f" It needs {', '.join(missing)}." if missing else ""
+        raise UsageError(f"the input of {script.name} does not fit: {misfit.sentence}{needs}")
     code, parsed.script = script.with_input(given), f"{script.name}{SUFFIX}"
     return run_script(parsed, settings.for_one_run(), code, script.grants, output=script.header.output)
 

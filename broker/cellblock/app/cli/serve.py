@@ -21,6 +21,7 @@ from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import config_used, settings_of
 from cellblock.app.cli.streams import say, warn
 from cellblock.app.process_memory import own_process
+from cellblock.app.reload import behind
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import check_state_dir
@@ -247,7 +248,7 @@ class _Watch:
             say(f"the configuration is not taken over, and the old one stays in force: {error}")
             return
         # What needs a restart has its old value.
-        self._why = None if self._broker.settings == settings else "; ".join(changes)
+        self._why = behind(self._broker.settings, settings) or None
         if settings.files != self._files:
             self._files = settings.files
             self._seen = self._stamp()

@@ -11,7 +11,7 @@ from typing import Final
 
 from cellblock.app.cli.arguments import UsageError, reading
 from cellblock.app.cli.help import EXIT_OK
-from cellblock.app.cli.loading import store_to_read, with_state_dir
+from cellblock.app.cli.loading import of_state, store_to_read
 from cellblock.app.cli.run import read_grants
 from cellblock.app.cli.streams import answer, say, warn
 from cellblock.base.settings.policy import NAMED, Grant
@@ -35,7 +35,7 @@ def create(parsed: argparse.Namespace) -> int:
         UsageError, InvalidRequest: `--grants` or `--expires` cannot be used.
         ConfigError: The grants do not fit the servers, or the token cannot be made.
     """
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     grants = EVERYTHING if parsed.grants is None else _grants(parsed.grants, settings)
     expires = None if parsed.expires is None else end_of(parsed.expires, time.time())
     prepare_state_dir(settings.state_dir)
@@ -51,12 +51,12 @@ def create(parsed: argparse.Namespace) -> int:
 
 def list_all(parsed: argparse.Namespace) -> int:
     """Prints what tokens there are. Raises ConfigError: they cannot be read."""
-    found = _tokens(with_state_dir(parsed)).all()
+    found = _tokens(of_state(parsed)).all()
     text = "".join(f"{_line(issued)}\n" for issued in found) or "There are no named tokens.\n"
     return answer(parsed, [_as_json(issued) for issued in found], text)
 
 
-@reading(with_state_dir)
+@reading(of_state)
 async def revoke(parsed: argparse.Namespace, settings: Settings) -> int:
     """Revokes one token; `--everything` removes what its holder has. Raises ConfigError: It cannot be done."""
     _tokens(settings).revoke(parsed.name)

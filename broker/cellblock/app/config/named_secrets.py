@@ -185,4 +185,6 @@ def _folder(*, make: bool = False) -> Generator[Folder]:
         raise
     except (OSError, StoreError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise KeyringError(f"{mark_of('')} cannot be used: {why}.", hint="See whose it is.") from None
+        raise KeyringError(
+            f"{mark_of('')} cannot be used: {why}.", hint="See whose it is. Is HOME your own folder?"
+        ) from None

@@ -514,6 +514,14 @@ class Registry:
             return not tool or tool in scripts.by_export
         return server in self._paths.values()
 
+    def absence(self, server: str) -> str | None:
+        """Says why a server of this module path has not been there yet, which is nothing while it starts; None where it
+        has, or wants a login. Any thread may ask."""
+        known = self.known_catalog
+        if server in known.starting:
+            return ""
+        return None if server in known.logins else known.unavailable.get(server)
+
     def origin(self, server: str) -> str:
         """Returns the fingerprint of the command or URL of a server of this module path; empty where it has none. Any
         thread may ask."""
