@@ -140,9 +140,10 @@ def words_of(body: bytes, kind: str) -> str:
 
 def said_by(error: Exception) -> str:
     said = str(error) or type(error).__name__
-    # What a resolver says has no name in it.
-    is_nameless = isinstance(error, httpx2.ConnectError) and said.startswith("[Errno -")
-    return f"{said}: {error.request.url.host}" if is_nameless else said
+    if isinstance(error, httpx2.ConnectError) and said.startswith("[Errno -"):
+        # What a resolver says has no name in it.
+        return f"{said}: {error.request.url.host}"
+    return said
 
 
 @functools.cache

@@ -4,6 +4,7 @@ import random
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -127,7 +128,7 @@ def catalog(**servers: list[str]) -> Catalog:
     entries: dict[str, ServerEntry] = {}
     for name, tools in servers.items():
         server_id = name.replace("_", "-")
-        schemas = {
+        schemas: dict[str, Any] = {
             tool: {"type": "object", "properties": {"url": {}} if "fetch" in tool else {}} for tool in tools
         }
         made = tuple(ToolEntry(tool, tool, None, None, schemas[tool]) for tool in tools)
@@ -176,7 +177,7 @@ def test_globals_name_what_stands_in_their_place(name: str, part: str) -> None:
     hint = absent_hint(name, catalog=KNOWN)
     assert hint is not None and part in hint and name in hint
     # Not a matter of which server comes first.
-    turned = Catalog(1, dict(reversed(KNOWN.servers.items())))
+    turned = Catalog(1, dict(reversed([*KNOWN.servers.items()])))
     assert absent_hint(name, catalog=turned) == hint
 
 
