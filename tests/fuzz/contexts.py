@@ -36,8 +36,8 @@ MARKS: Final = HERE.parent / "security" / "mark_realm.js"
 
 
 @contextmanager
-def marked_worker() -> Generator[ContextWorker]:
-    """A process whose own realm has a mark on every object that others inherit from."""
+def marked_worker(seconds: float) -> Generator[ContextWorker]:
+    """A process whose own realm has a mark on all that others inherit from; `seconds` as of `ContextWorker`."""
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(folder) / "bundle"
         shutil.copytree(confinement.BUNDLE_DIR, bundle)
@@ -45,7 +45,7 @@ def marked_worker() -> Generator[ContextWorker]:
         script.write_text(
             MARKS.read_text(encoding="utf-8") + script.read_text(encoding="utf-8"), encoding="utf-8"
         )
-        with ContextWorker(bundle, RUN_SECONDS) as made:
+        with ContextWorker(bundle, seconds) as made:
             yield made
 
 
@@ -58,7 +58,7 @@ def fuzz_contexts(rounds: int, seed: int, *, seconds: float = 0.0) -> int:
     """
     ends = time.monotonic() + seconds
     ran = 0
-    with marked_worker() as worker:
+    with marked_worker(RUN_SECONDS) as worker:
         world = worker.run(WORLD).value
         while ran < rounds or time.monotonic() < ends:
             number = ran % rounds

@@ -75,7 +75,7 @@ def test_what_is_looked_for_would_be_found(worker: ContextWorker, name: str) -> 
 @pytest.fixture(scope="module")
 def tagged() -> Iterator[ContextWorker]:
     """A process whose own realm has a mark on every object that others inherit from."""
-    with marked_worker() as made:
+    with marked_worker(120.0) as made:
         yield made
 
 

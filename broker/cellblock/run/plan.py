@@ -224,7 +224,7 @@ def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:
     if server_id in catalog.denied:
         return "this client is not granted it", catalog.denied[server_id]
     near = [SERVERS_PREFIX + name for name in nearest_names(server_id, catalog.servers, limit=1)]
-    return "there is no such server", did_you_mean(near, _connected_servers(catalog))
+    return "there is no such server", f"{did_you_mean(near)} {_connected_servers(catalog)}".lstrip()
 
 
 def _likely_module(specifier: str, catalog: Catalog) -> str:

@@ -73,11 +73,11 @@ _FILES: Final = frozenset(["Bun", "Deno", "fs", "fs-extra"])
 _NOTHING: Final = frozenset(["__dirname", "__filename", "child_process", "os", "require", "stream", "zlib"])
 
 _TOOLS: Final[Mapping[str, re.Pattern[str]]] = {
-    "network": re.compile(
-        r"(?:^|_)(?:fetch|http|request|download|browse|crawl|scrape|web)(?:_|$)", re.IGNORECASE
-    ),
+    "network": re.compile(r"(?:^|_)(?:fetch|http|download|browse|crawl|scrape|web)(?:_|$)", re.IGNORECASE),
     "files": re.compile(r"(?:^|_)(?:read|write)_(?:text_)?file(?:_|$)", re.IGNORECASE),
 }
+
+_TAKES_URL: Final = re.compile(r"(?<![a-z])ur[il]s?(?![a-z])", re.IGNORECASE)
 
 _FOREIGN: Final = re.compile(
     r"tools?|codemode|mcp|servers?|functions|(?:call|execute|invoke|use)_?[tT]ool(?:_?[mM]cp)?|client"
@@ -191,7 +191,10 @@ def _tool_for(pattern: re.Pattern[str], catalog: Catalog) -> str | None:
     """Gives a connected server's tool that does the work of an absent global, the first by name: the same whatever the
     order of servers."""
     names = (
-        (tool.export_name, server.server_id) for server in catalog.servers.values() for tool in server.tools
+        (tool.export_name, server.server_id)
+        for server in catalog.servers.values()
+        for tool in server.tools
+        if pattern is not _TOOLS["network"] or _TAKES_URL.search(f"{tool.description} {tool.input_schema}")
     )
     found = min((one for one in islice(names, MAX_SEARCHED) if pattern.search(one[0])), default=None)
     return f'a tool, such as `import {{ {found[0]} }} from "{SERVERS_PREFIX}{found[1]}";`' if found else None

@@ -288,16 +288,14 @@ _BY_REASON: Final = (
     (NO_PACKAGE, "The registry has no package of that name, or a private one: check the name."),
     (r"closed by the server|ended by itself", "All that it said is in {log}."),
     (r"start new thread", MORE_THREADS),
+    (r"cellblock auth login", ""),
+    (r"\bit is (?:text/html|application/xhtml)", "Check its URL: a web page answers there."),
     (r"HTTP 40[13]", "Correct its credentials: the headers of its entry."),
     (r"HTTP 404", "Check its URL: many servers answer at /mcp, older ones at /sse with type sse."),
     (r"no tool list within \d+ s", "Start it by hand to see why it lists no tools."),
     (
         r"upstream\.connect_timeout_ms",
         "Start it by hand once, so that it is downloaded; or raise upstream.connect_timeout_ms.",
-    ),
-    (
-        r"connect|resolve|refused|unreachable|name or service|listens",
-        "Check that it runs, and its URL.",
     ),
 )
 
@@ -315,6 +313,8 @@ def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
     for pattern, fix in _BY_REASON:
         if re.search(pattern, reason, re.I):
             return fix.format(log=log)
+    if config is not None and config.url is not None:
+        return "Check that it runs, and its URL."
     return f"Start it by hand to see why{f'; what it said is in {log}' if log.exists() else ''}."
 
 

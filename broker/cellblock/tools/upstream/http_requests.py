@@ -139,7 +139,11 @@ def words_of(body: bytes, kind: str) -> str:
 
 
 def said_by(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    said = str(error) or type(error).__name__
+    if isinstance(error, httpx2.ConnectError) and said.startswith("[Errno -"):
+        # What a resolver says has no name in it.
+        return f"{said}: {error.request.url.host}"
+    return said
 
 
 @functools.cache

@@ -150,7 +150,7 @@ async def _registered(
         check_registration_usable(client)
     except OAuthRegistrationError:
         why = f" ({words_of(answer)})" if error_code(answer) is not None else ""
-        said = f"it does not register clients by itself; a client_id is needed{why}"
+        said = f"it does not register clients by itself; a client_id is needed (auth.servers.NAME.client_id){why}"
         raise refusal(answer, said) from None
     # Bound to whom it was registered with (SEP-2352).
     if metadata is not None and (

@@ -101,12 +101,17 @@ def test_what_is_inherited_is_a_secret_like_what_is_configured(monkeypatch: pyte
         ("no tool list within 20 s", "why it lists no tools"),
         ("nobody listens at its address", "URL"),
         ("the connection was closed by the server", "upstream-x.log"),
-        ("something else", "by hand"),
+        ("something else", "its URL"),
+        ("it is text/html: `<html>`", "a web page answers there"),
     ],
 )
 def test_the_reason_says_what_to_do(reason: str, word: str, tmp_path: Path) -> None:
     config = ServerConfig(url="http://x/mcp")
     assert word in doctor.fix_of(config, reason, tmp_path / "upstream-x.log")
+    started = ServerConfig(command="sh")
+    assert "by hand" in doctor.fix_of(started, "Connection refused", tmp_path / "none")
+    wants = "the server refused the connection: HTTP 401; run: cellblock auth login x"
+    assert doctor.with_fix(config, wants, tmp_path) == wants
     gone = ServerConfig(command="sh", cwd=tmp_path / "gone")
     assert "is no folder" in doctor.fix_of(gone, reason, tmp_path)
 

@@ -4,6 +4,7 @@ import random
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -127,7 +128,10 @@ def catalog(**servers: list[str]) -> Catalog:
     entries: dict[str, ServerEntry] = {}
     for name, tools in servers.items():
         server_id = name.replace("_", "-")
-        made = tuple(ToolEntry(tool, tool, None, None, {"type": "object"}) for tool in tools)
+        schemas: dict[str, Any] = {
+            tool: {"type": "object", "properties": {"url": {}} if "fetch" in tool else {}} for tool in tools
+        }
+        made = tuple(ToolEntry(tool, tool, None, None, schemas[tool]) for tool in tools)
         entries[server_id] = ServerEntry(server_id, name, name, tools=made)
     return Catalog(1, entries)
 
@@ -173,7 +177,7 @@ def test_globals_name_what_stands_in_their_place(name: str, part: str) -> None:
     hint = absent_hint(name, catalog=KNOWN)
     assert hint is not None and part in hint and name in hint
     # Not a matter of which server comes first.
-    turned = Catalog(1, dict(reversed(KNOWN.servers.items())))
+    turned = Catalog(1, dict(reversed([*KNOWN.servers.items()])))
     assert absent_hint(name, catalog=turned) == hint
 
 
@@ -195,6 +199,8 @@ def test_modules_too(specifier: str, part: str) -> None:
 
 
 def test_without_such_a_tool_the_servers_are_named() -> None:
+    asks = catalog(everything=["trigger_elicitation_request", "download_issue"])
+    assert "@codemode/servers/*" in str(absent_hint("fetch", catalog=asks))
     assert absent_hint("fetch", catalog=catalog(git=["log"])) == (
         "The sandbox has no fetch and no network: use tools of @codemode/servers/*."
     )
