@@ -117,7 +117,7 @@ def test_what_is_not_run_is_listed_and_the_list_is_current() -> None:
     assert not unused, "these patterns fit no line any more"
     of_users = [line for _, line in LINES if not re.search(MEASURES, line)]
     run = [line for line in of_users if reason_not_to_run(line) is None]
-    assert len(run) > 0.6 * len(of_users), "exceptions stay few"
+    assert len(run) > 0.55 * len(of_users), "exceptions stay few"
 
 
 @pytest.mark.parametrize("line", sorted({line for _, line in LINES if reason_not_to_run(line)}))
