@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import Broker, Grantee, Question, Verdict
+from cellblock import Broker, Grantee, Question, Verdict, tool
 from support.entries import plain_server, recorded, settings
 from support.waits import until, within
 
@@ -45,3 +45,26 @@ async def test_a_failed_script_says_which_calls_ran(tmp_path: Path, code: str, s
         assert not response.ok
         hint = response.diagnostics[0].hint or ""
         assert hint.endswith(f" {said} {CHECK}") if said else CHECK not in hint, response.diagnostics
+
+
+@tool
+def list_issues() -> list[int]:
+    """Lists issues."""
+    return [1]
+
+
+@tool
+def add_issue() -> int:
+    """Adds an issue."""
+    return 2
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("list_issues", False), ("add_issue", True)])
+async def test_calls_of_tools_whose_names_read_are_not_told(tmp_path: Path, name: str, is_told: bool) -> None:
+    made_of = settings(tmp_path / "s", {}, typecheck="off")
+    code = f'import {{ {name} }} from "@codemode/servers/local"; await {name}({{}}); JSON.parse("{{");'
+    async with Broker(made_of, tools=[list_issues, add_issue]) as broker:
+        response = await within(broker.run(code), 60)
+    hint = response.diagnostics[0].hint or ""
+    assert (f"Completed: local.{name}. {CHECK}" in hint) is is_told, response.diagnostics
+    assert not hint.startswith(" ")

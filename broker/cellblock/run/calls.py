@@ -27,6 +27,7 @@ from cellblock.run.call_loads import CallLoads, Turns
 from cellblock.run.call_results import Unwrapped, fit_hint, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import WAITS, CallFacts
+from cellblock.run.flows.known import reads
 from cellblock.run.flows.run_flow import RunFlow
 from cellblock.run.hook import Facts
 from cellblock.run.lending import Lender
@@ -185,15 +186,14 @@ class ToolCalls:
         return CallCounts(completed, len(self.calls) - completed - not_started, not_started)
 
     def may_have_changed(self) -> list[CallFacts]:
-        """Gives the calls that did not fail, of tools that are not known to read alone."""
-        servers = self._context.catalog.servers
+        """Gives the calls that did not fail, of tools that neither are known to read alone nor have such a name."""
         return [
             call
             for call in self.calls
             if (call.ok or call.certainty is Certainty.MAY_HAVE_RUN)
-            and call.server in servers
-            and (tool := servers[call.server].tool(call.tool)) is not None
-            and effect_of(tool) != "read"
+            and (server := self._context.catalog.servers.get(call.server)) is not None
+            and (tool := server.tool(call.tool)) is not None
+            and not ((effect := effect_of(tool)) == "read" or (effect is None and reads(tool)))
         ]
 
     def trace(self) -> list[TraceEntry]:

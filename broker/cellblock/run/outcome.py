@@ -288,7 +288,11 @@ def with_calls(diagnostic: Diagnostic, calls: Sequence[CallFacts], *, own: bool 
         return diagnostic
     if SEND_AGAIN not in hint:
         # What a script has thrown stays its own words.
-        return diagnostic.model_copy(update={"hint": " ".join([hint, *said, CHECK])}) if own else diagnostic
+        return (
+            diagnostic.model_copy(update={"hint": " ".join(filter(None, [hint, *said, CHECK]))})
+            if own
+            else diagnostic
+        )
     hint = hint.replace(SEND_AGAIN, CHECK)
     return diagnostic.model_copy(update={"message": " ".join([diagnostic.message, *said]), "hint": hint})
 
