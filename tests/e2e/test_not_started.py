@@ -54,6 +54,9 @@ async def test_a_relay_tells_it_behind_its_first_answer(served: Daemon) -> None:
 async def test_it_cannot_be_restarted_and_is_shown_with_the_others(served: Daemon) -> None:
     code, _, err = await said(served, "restart", "lacking")
     assert code == 2 and TOLD in err
+    options = ("--config", served.folder / "cellblock.json", "--state-dir", served.folder / "s")
+    code, out, err = await cellblock("status", "lacking", *options, program=CELLBLOCK)
+    assert code == 1 and "NOT_SET_FOR_THE_DAEMON" in out and "again:" not in out, err
     async with httpx2.AsyncClient(headers=served.auth, trust_env=False, verify=False) as http:
         state = (await http.get(served.url.replace("/mcp", "/dashboard/state"))).json()
         metrics = (await http.get(served.url.replace("/mcp", "/metrics"))).text

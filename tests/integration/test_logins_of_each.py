@@ -124,6 +124,7 @@ async def test_tools_that_persons_had_are_shown_to_nobody_where_all_share_a_logi
         assert said.out.startswith("notes: no login of your own; 1 login of others (cellblock auth list)"), (
             said
         )
+        assert "; if it asks for one, run: cellblock auth login notes" in said.out
         await broker.__aexit__(None, None, None)
         place.entry = {}
         # Pins are what is known of it until it is connected.

@@ -174,6 +174,9 @@ STOP_SECONDS: Final = 60.0
 @reading(state_dir_of)
 async def status(parsed: argparse.Namespace, state_dir: Path) -> int:
     """Prints the state of the servers, and what to do about those that are not connected."""
+    # Not at the top: other commands need no broker's parts.
+    from cellblock.observe.facts import NOT_STARTED
+
     found = await ask_daemon(parsed, state_dir, "status", {"server": parsed.server}, Person())
     servers: list[dict[str, Any]] = found["servers"]
     paint, pool = Painter(sys.stdout), found["pool"]
@@ -192,7 +195,7 @@ async def status(parsed: argparse.Namespace, state_dir: Path) -> int:
             for said in (row["reason"], row.get("remedy"), *row["warnings"])
             if said
         )
-        if row["state"] not in ("ready", "connecting"):
+        if row["state"] not in ("ready", "connecting", NOT_STARTED):
             lines.append(f"  again: cellblock restart {shlex.quote(row['name'])}")
     answer(parsed, found, "\n".join(lines) + "\n")
     return EXIT_OK if all(row["state"] == "ready" for row in servers) else EXIT_NO

@@ -157,7 +157,9 @@ async def status_of(target: LoginTarget) -> dict[str, Any]:
         return {**found, "state": "by identity", "hint": "`cellblock auth list` shows who has logged in."}
     found |= (await _held(target.store())).status()
     is_good = found["state"] == "logged in" and "wantedScope" not in found
-    return found if is_good else {"hint": login_hint(target.name), **found}
+    # Whether a server wants a login is seen when it refuses a connection.
+    where = "if it asks for one, " if found["state"] == "none" else ""
+    return found if is_good else {"hint": where + login_hint(target.name), **found}
 
 
 # ---- inside --------------------------------------------------------------------------------------
