@@ -204,7 +204,7 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     "grants that are no JSON": (
         ("run", "script.js", "--grants", "{readOnly: true}"),
         USAGE,
-        '--grants: this is no JSON, such as {"readOnly": true}: Expecting property name',
+        '--grants: this is no JSON, such as {"readOnly": true}: key must be a string',
     ),
     "a configuration without its option": (
         ("config", "check", "fine.json"),

@@ -185,7 +185,9 @@ async def _with_json_text_hint(
     """
     diagnostics = list(response.diagnostics)
     for number, found in enumerate(diagnostics if texts else ()):
-        if found.hint not in CORRECT_IT or found.path is None or _MISUSED.match(found.message) is None:
+        # What calls did before stands behind it.
+        said, general = found.hint or "", CORRECT_IT[1]
+        if not said.startswith(general) or found.path is None or _MISUSED.match(found.message) is None:
             continue
         line, column = (int(part) for part in found.path.split(":")[-2:])
         look = partial(_tool_read_at, code, typescript, line, column)
@@ -194,7 +196,7 @@ async def _with_json_text_hint(
             hint = (
                 f"`{shown(name)}` answered with JSON text: use JSON.parse on it before its fields are read."
             )
-            diagnostics[number] = found.model_copy(update={"hint": hint})
+            diagnostics[number] = found.model_copy(update={"hint": said.replace(general, hint, 1)})
     return response.model_copy(update={"diagnostics": diagnostics})
 
 
