@@ -4,6 +4,7 @@ import asyncio
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,13 @@ async def test_all_servers_are_waited_for_once_and_those_that_a_script_names_eac
         waiting = asyncio.ensure_future(broker.run(importing("slow")))
         assert succeeded(await within(broker.run(importing("fast"))))
         assert not waiting.done()
+        since = time.monotonic()
+        assert succeeded(await within(broker.run(importing("fast"))))
+        waited = time.monotonic() - since
         told.touch()
-        assert succeeded(await within(waiting))
+        response = await within(waiting)
+        # It counts as in the queue: a client that gives up after a minute waits for that, too.
+        assert succeeded(response) and response.usage.queue_ms >= int(waited * 1000)
         # One that comes later has its own hour.
         more = settings(
             tmp_path / "state",

@@ -68,6 +68,8 @@ class Place:
     daemon: Daemon | None = None
     stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
     deaths: int = 0
+    has_listed: bool = False
+    """Whether anybody's session there has listed the tools, which all may know then."""
 
 
 class Campaign:
@@ -133,6 +135,8 @@ class Campaign:
             number, durable = self.left, self.chance.random() < 0.5
             place = self.chance.choice([place for place in self.places if place.daemon is not None])
             before = person.is_in, person.changes, place.deaths
+            # Of a server whose tools are not known nothing can be called, and no login is asked for.
+            can_park = durable and place.has_listed
             tag = f"{person.name} {number}"
             try:
                 response = await within(self._response(place, person, tag, durable), 100)
@@ -142,12 +146,15 @@ class Campaign:
                 self.counts["cut off"] += 1
                 continue
             is_sure = before == (person.is_in, person.changes, place.deaths) and person.is_in is not None
-            self._look(person, tag, response, durable, is_sure)
+            self._look(place, person, tag, response, can_park, is_sure)
 
-    def _look(self, person: Person, tag: str, response: Any, durable: bool, is_sure: bool) -> None:
+    def _look(
+        self, place: Place, person: Person, tag: str, response: Any, can_park: bool, is_sure: bool
+    ) -> None:
         codes = [one["code"] for one in response["diagnostics"]]
         if response["result"] is not None and not codes:
             self.counts["ended well"] += 1
+            place.has_listed = True
             if response["result"] != " ".join([person.name] * 3):
                 self.wrong.append(f"{tag}: it was called as {response['result']}")
             if is_sure and not person.is_in:
@@ -159,7 +166,7 @@ class Campaign:
             self.parked[response["usage"]["runId"]] = tag
         if is_sure and person.is_in:
             self.wrong.append(f"{tag}: it had a login, and {response['diagnostics']}")
-        elif is_sure and durable and not is_parked and LOGIN_ENDED not in str(response["diagnostics"]):
+        elif is_sure and can_park and not is_parked and LOGIN_ENDED not in str(response["diagnostics"]):
             self.wrong.append(f"{tag}: it had no login, and was not parked: {response['diagnostics']}")
 
     async def _response(self, place: Place, person: Person, tag: str, durable: bool) -> Any:
@@ -230,7 +237,7 @@ class Campaign:
                 return True
             response = await self._response(place, person, f"{person.name} look", durable=False)
             if response["result"] is not None:
-                self._look(person, f"{person.name} look", response, False, False)
+                self._look(place, person, f"{person.name} look", response, False, False)
             else:
                 self.counts[f"not known yet: {response['diagnostics']}"] += 1
             return response["result"] is not None
@@ -292,6 +299,7 @@ class Campaign:
             yield
 
     async def _start(self, place: Place) -> None:
+        place.has_listed = False
         folder = self.folder / f"broker-{place.number}"
         folder.mkdir(exist_ok=True)
         servers = {"notes": {"url": self.url, "login": "each-public-tools"}}

@@ -126,6 +126,10 @@ def is_reused(principal: str, client: str, reuse: Mapping[str, Reuse]) -> bool:
     return value_for(principal, reuse) == "principal"
 
 
+WAIT_SHARE: Final = 0.8
+"""Bounds the wait for servers that start, in parts of a run's time: where that counts from here, the script has the
+rest."""
+
 REFRESH_BOUND_SECONDS: Final = 5.0
 """Bounds how long a run waits for a tool list that was announced as changed, of servers that it imports; then it
 fails."""
@@ -466,6 +470,8 @@ class Executor:
                 account = Account(self._budget, client)
                 imports = await self._parsers.parsed(encoded(request.code), account, self._pool.bound)
                 principal = job.caller.grantee.principal
+                # A client that gives up waits for servers, too.
+                job.watch.queued()
                 late = await self._used_are_there(request, imports, principal)
                 # Together, without a pause between: who waits for this generation's runs waits for all with this
                 # catalog.
@@ -476,7 +482,6 @@ class Executor:
                 plan = self._planned(job, imports, catalog, reuse=reuse)
                 servers = named_servers(plan.script, request.requested, catalog)
                 plan = self._sent(job, plan, catalog)
-                principal = job.caller.grantee.principal
                 side = SideCheck(self._sides, plan, catalog, client, principal, self._types.check_seconds)
                 flow = self._flow(job.caller, job.label, catalog)
                 context = self._context(job, plan, catalog, account, side.answers, flow, reuse=reuse)
@@ -521,16 +526,16 @@ class Executor:
         return True
 
     async def _used_are_there(self, request: RunRequest, found: Imports, principal: str) -> frozenset[str]:
-        """Waits for the servers that a script imports or requests, at most for as long as it may run; for all where it
-        looks servers up, or computes what it imports. Returns the ids of those whose changed tools are not known
-        yet."""
+        """Waits for the servers that a script imports or requests; for all where it looks servers up, or computes what
+        it imports. Returns the ids of those whose changed tools are not known yet."""
         imported, computed = specifiers(request.code, found)
         used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
         if self._upstreams.starting(principal):
-            at_most = request.limits.timeout_ms / 1000
-            await self._upstreams.settled(used, principal=principal, at_most=at_most)
+            most = WAIT_SHARE * request.limits.timeout_ms / 1000
+            until = time.monotonic() + most
+            await self._upstreams.settled(used, principal=principal, at_most=most)
             if computed or DISCOVERY_SPECIFIER in used:
-                await self._upstreams.settled(principal=principal, at_most=at_most)
+                await self._upstreams.settled(principal=principal, at_most=max(0.0, until - time.monotonic()))
         return await self._upstreams.refreshed(None if computed else used, REFRESH_BOUND_SECONDS, principal)
 
     def _is_reused(self, job: _Job) -> bool:
@@ -681,16 +686,14 @@ class Executor:
         )
 
     async def _leased(self, run: Run, job: _Job) -> tuple[Lease, int]:
-        """Waits for a worker; gives its lease, and how long that took, in milliseconds."""
-        job.watch.queued()
-        queued_at = time.monotonic()
-        limits = job.request.limits
+        """Waits for a worker; gives its lease, and how long the run has waited by then, in milliseconds."""
+        facts, limits = job.watch.facts, job.request.limits
+        queued_at = facts.queued or time.monotonic()
+        left = limits.timeout_ms / 1000 - (time.monotonic() - queued_at)
         try:
-            async with asyncio.timeout(limits.timeout_ms / 1000 if job.request.has_default_timeout else None):
+            async with asyncio.timeout(left if job.request.has_default_timeout else None):
                 # Its caller has a place already: a client of its own is served first.
-                client = (
-                    job.caller.client if job.outer is None else f"{job.caller.client} {job.watch.facts.id}"
-                )
+                client = job.caller.client if job.outer is None else f"{job.caller.client} {facts.id}"
                 lease = await self._pool.acquire(run, client)
         except TimeoutError:
             raise Overloaded(
