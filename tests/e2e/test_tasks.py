@@ -240,7 +240,7 @@ async def test_a_run_that_takes_long_is_a_task_and_outlives_its_daemon(tmp_path:
         task = await ann.task(holding(first, second))
         name = task["taskId"]
         assert task["status"] == (await ann.told(name))["status"] == "working"
-        assert served.recorded(tool="hold") == 1
+        await until(lambda: served.recorded(tool="hold") == 1, "it holds")
         first.touch()
         await until(lambda: served.recorded(tool="hold") == 2, "it goes on")
         await kill(served)

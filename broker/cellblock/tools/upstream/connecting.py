@@ -38,7 +38,7 @@ PROBE_SECONDS: Final = 0.8
 """Sets how long a server may say nothing to `server/discover` before `initialize` is sent beside it: some servers of
 before 2026-07-28 answer nothing else first."""
 
-LATE_SECONDS: Final = 3.0
+LATE_SECONDS: Final = 10.0
 """Sets how long the answer to `server/discover` is waited for when `initialize` was refused beside it."""
 
 
