@@ -271,7 +271,7 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
     changes: list[dict[str, Any]] = []
     for (version, until, before), (_, _, after) in pairwise(steps):
         at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
-        sentences = before.changes_to(after)
+        sentences = before.shape.changes_to(after.shape)
         lines.append(f"{at}, after version {version}:")
         lines += [f"  {sentence}" for sentence in sentences]
         changes.append({"after": version, "at": at, "changes": list(sentences)})

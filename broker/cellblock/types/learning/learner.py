@@ -216,10 +216,10 @@ class Learner:
         if held is None or held.shape != merged.shape:
             self._paces.changed(server, name)
             if held is not None and held.samples:
-                changed = "; ".join(held.changes_to(merged))
+                changed = "; ".join(held.shape.changes_to(merged.shape))
                 text = "what %s.%r returns has changed (version %d): %s"
                 logger.info(text, server, name, merged.version, changed)
-        elif merged.shape.refreshed(merged.fading.recent) == merged.shape:
+        elif merged.fading.recent is None or merged.shape.refreshed(merged.fading.recent) == merged.shape:
             # One that was not looked at has confirmed nothing.
             self._paces.unchanged(server, name, seen.samples * (1 + len(offer.body) // BYTES_OF_ONE_SAMPLE))
         else:

@@ -14,7 +14,13 @@ from pydantic_core import from_json
 
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.validation import InputValidator
-from cellblock.types.learning.observation import MAX_DISAGREEMENT_CHARS, NOT_GIVEN, GivenCheck, Observation
+from cellblock.types.learning.observation import (
+    MAX_DISAGREEMENT_CHARS,
+    NOT_GIVEN,
+    Forms,
+    GivenCheck,
+    Observation,
+)
 from cellblock.types.learning.shape import NAME, shape_of
 
 MAX_DOCUMENT_DEPTH: Final = 512
@@ -51,12 +57,12 @@ class GivenOutput(NamedTuple):
     json_text: bool
 
 
-def too_deep(text: str) -> bool:
-    """Says whether JSON text nests deeper than `MAX_DOCUMENT_DEPTH`, without parsing it."""
-    if text.count("[") + text.count("{") <= MAX_DOCUMENT_DEPTH:
+def too_deep(text: str, most: int = MAX_DOCUMENT_DEPTH) -> bool:
+    """Says whether JSON text nests deeper than `most` levels, without parsing it."""
+    if text.count("[") + text.count("{") <= most:
         return False
     brackets = _NOT_BRACKET.sub("", _STRING.sub("", text))
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DOCUMENT_DEPTH
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > most
 
 
 def parse_document(text: str) -> Any | None:
@@ -138,15 +144,15 @@ def observe(
     )
     if kind == "result":
         # Its type is known from the protocol.
-        return seen(results=True)
+        return seen(Forms(results=True))
     sample = body.decode() if keep_sample and len(body) <= MAX_SAMPLE_CHARS else None
     if kind == "value":
-        return seen(value=shape_of([value], by=by), sample=sample)
+        return seen(Forms(shape_of([value], by=by)), sample=sample)
     if document is None:
-        return seen(texts=True, sample=sample)
+        return seen(Forms(texts=True), sample=sample)
     if sample is not None and kind == "text":
         sample = value
-    return seen(document=shape_of([document], by=by), sample=sample)
+    return seen(Forms(document=shape_of([document], by=by)), sample=sample)
 
 
 def _held_against(given: GivenOutput, kind: ResultKind, value: Any, document: Any) -> GivenCheck:
