@@ -107,12 +107,11 @@ def _facts(sources: list[dict[str, Any]]) -> list[str]:
 def _constraints(schema: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns the keywords that a type does not say, with their values as text behind a blank (none behind a plain
     `true`)."""
-    found: list[tuple[str, str]] = []
-    for word in _CONSTRAINTS:
-        value = schema.get(word)
-        if isinstance(value, str | int | float) and value is not False:
-            found.append((word, "" if value is True else f" {_shown(value)}"))
-    return found
+    return [
+        (word, "" if schema[word] is True else f" {_shown(schema[word])}")
+        for word in _CONSTRAINTS
+        if isinstance(schema.get(word), str | int | float) and schema[word] is not False
+    ]
 
 
 def _shown(value: Any) -> str:

@@ -99,9 +99,10 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Refers to a shape that `Definitions` holds under `key`: shared or recursive."""
+    """Refers to a shape that `Definitions` holds under `key`: shared or recursive. `name_hint` is ASCII or empty."""
 
     key: int
+    name_hint: str
 
 
 Shape: TypeAlias = Unknown | Never | Keyword | Literal | Union | Array | Object | Ref
@@ -112,15 +113,8 @@ OPEN_OBJECT = Object(index=Index(UNKNOWN))
 ANY_ARRAY = Array(rest=UNKNOWN)
 
 
-@dataclass(slots=True)
-class Definition:
-    """Holds what a `Ref` means; `name_hint` is ASCII or empty."""
-
-    shape: Shape
-    name_hint: str
-
-
-Definitions: TypeAlias = dict[int, Definition]
+Definitions: TypeAlias = dict[int, Shape]
+"""Holds what each `Ref` means, by its key."""
 
 
 def union(members: list[Shape]) -> Shape:

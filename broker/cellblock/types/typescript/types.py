@@ -121,9 +121,8 @@ def _objects_only(whole: Shape, shape: Shape) -> Shape:
     if not isinstance(whole, Union):
         return shape
     objects = [member for member in whole.members if isinstance(member, Object)]
-    described = [member for member in objects if member != OPEN_OBJECT]
     # MCP sends arguments as one object: other kinds stay only where the schema describes no object.
-    return union([*objects]) if described else shape
+    return union([*objects]) if any(member != OPEN_OBJECT for member in objects) else shape
 
 
 def _accepts_empty(shape: Shape, compiler: Compiler) -> bool:
