@@ -44,13 +44,11 @@ from cellblock.types.typescript.limits import (
 )
 from cellblock.types.typescript.shapes import (
     ANY_ARRAY,
-    INHERITED,
     NEVER,
     OPEN_OBJECT,
     UNKNOWN,
     Array,
     Definitions,
-    Index,
     Keyword,
     Literal,
     Never,
@@ -281,9 +279,7 @@ def object_shape(groups: list[ObjectRules], compiler: Compiler) -> Shape:
         return Object(tuple(one for one in properties if not isinstance(one.shape, Never)))
     if compiler.reading and isinstance(others, Unknown):
         return Object(tuple(properties)) if properties else OPEN_OBJECT
-    also = () if isinstance(others, Unknown) else tuple(properties)
-    unsaid = () if compiler.reading else tuple(key for key in INHERITED if key not in declared)
-    return Object(tuple(properties), Index(others, also, unsaid))
+    return Object(tuple(properties), others)
 
 
 def _property(key: str, required: bool, groups: list[ObjectRules], compiler: Compiler) -> Property:

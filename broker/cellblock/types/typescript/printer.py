@@ -10,7 +10,6 @@ from cellblock.types.typescript.shapes import (
     OPEN_OBJECT,
     Array,
     Definitions,
-    Index,
     Keyword,
     Literal,
     Never,
@@ -195,15 +194,15 @@ class Printer:
     def _object(self, shape: Object, described: Set[tuple[str, tuple[str, ...]]] = frozenset()) -> str:
         if shape == OPEN_OBJECT and self._reading:
             return "object"
-        index, inherited = shape.index, ""
-        if not shape.properties and index is None:
+        inherited = ""
+        if not shape.properties and shape.rest is None:
             return "{}" if self._reading else "{ [key: string]: never }"
         members = [
             ("" if (one.key, one.doc) in described else self._doc(one), self._property(one))
             for one in shape.properties
         ]
-        if index is not None:
-            signature, inherited = self._index(index)
+        if shape.rest is not None:
+            signature, inherited = self._index(shape, shape.rest)
             members.append(("", signature))
         line = "{ " + "; ".join(text for _, text in members) + " }"
         if not any(doc for doc, _ in members) and "\n" not in line and len(line) <= _LINE:
@@ -230,21 +229,22 @@ class Printer:
             return f"{key}: {text}"
         return f"{key}?: {text if self._reading else _joined([text, *_inherited([one])])}"
 
-    def _index(self, index: Index) -> tuple[str, str]:
+    def _index(self, shape: Object, rest: Shape) -> tuple[str, str]:
         """Prints an index signature, and what it holds for inherited keys, as a further member of an intersection."""
-        shape = union([index.shape, *(one.shape for one in index.also)])
-        text, member = self._text(shape), ""
+        every = union([rest, *(one.shape for one in shape.covered)])
+        text, member = self._text(every), ""
+        declared = {one.key for one in shape.properties}
+        names = [string_literal(key) for key in INHERITED if key not in declared and not self._reading]
         # A sibling in a union that declares such a key would be preferred for every object that has it. All keys stand
         # together or none: in an intersection, TypeScript lets what `Object` declares win over a signature.
-        if index.inherited and (self._inherited_declared or any(map(_is_sensitive, inline(shape)))):
+        if names and (self._inherited_declared or any(map(_is_sensitive, inline(every)))):
             if len(text) > _INLINE:
-                key = ("values of", id(index))
+                key = ("values of", id(shape))
                 self._bodies[key] = text
                 text = self._names.get(key) or self._name(key, "Value")
-            names = " | ".join(map(string_literal, index.inherited))
-            member = f" & {{ [K in {names}]?: {_joined([text, 'Object[K]'])} }}"
-        texts = [text, *_inherited(index.also)]
-        if any(not one.required for one in index.also):
+            member = f" & {{ [K in {' | '.join(names)}]?: {_joined([text, 'Object[K]'])} }}"
+        texts = [text, *_inherited(shape.covered)]
+        if any(not one.required for one in shape.covered):
             texts.append("undefined")
         return f"[key: string]: {_joined(texts)}", member
 

@@ -40,14 +40,13 @@ class TypeText:
     """Holds a TypeScript type for a JSON Schema (Code Mode specification, section 6.2).
 
     `text` is a type expression. `aliases` are `type NAME = …;` declarations that have to stand in its scope:
-    recursive and repeated definitions. `warnings` are plain sentences about what is wider than the schema,
-    safe inside a comment; `root_warnings` are those that no property's doc comment carries. `notes` are doc
-    lines with the root's own constraints. `accepts_empty` says whether `{}` fits the type.
+    recursive and repeated definitions. `root_warnings` are plain sentences about what is wider than the schema,
+    safe inside a comment, that no property's doc comment carries. `notes` are doc lines with the root's own
+    constraints. `accepts_empty` says whether `{}` fits the type.
     """
 
     text: str
     aliases: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
     root_warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     accepts_empty: bool = True
@@ -100,10 +99,7 @@ class Types:
             except TooLong:
                 budget.warn(f"The type would be longer than {MAX_TEXT} characters, so it is unknown.")
                 text, aliases = "unknown", list[str]()
-            warnings = tuple(budget.warnings)
-            return TypeText(
-                text, tuple(aliases), warnings, tuple(budget.take_unplaced()), notes, accepts_empty
-            )
+            return TypeText(text, tuple(aliases), tuple(budget.take_unplaced()), notes, accepts_empty)
 
         return printed
 
