@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Set
 
 from cellblock.types.typescript.limits import MAX_TEXT
@@ -44,18 +45,21 @@ class Printer:
 
     Args:
         definitions: What a `Ref` means.
+        recursive: Those that are within what they mean.
         taken: The type names in use; new aliases are added to it.
         reading: Whether agents read the text: comments are short, and no property is described twice in a row.
     """
 
-    def __init__(self, definitions: Definitions, taken: set[str], *, reading: bool = False) -> None:
+    def __init__(
+        self, definitions: Definitions, recursive: Set[Ref], taken: set[str], *, reading: bool = False
+    ) -> None:
         self._definitions = definitions
+        self._recursive = recursive
         self._taken = taken
         self._reading = reading
         self._described: dict[str, tuple[str, ...]] = {}
         self._inherited_declared = False
-        self._uses: dict[int, int] = {}
-        self._recursive: set[int] = set()
+        self._uses = Counter[int]()
         # By keys of references, and of texts that are no definition.
         self._names: dict[Hashable, str] = {}
         self._bodies: dict[Hashable, str] = {}
@@ -95,26 +99,17 @@ class Printer:
         return text
 
     def count(self, root: Shape) -> None:
-        """Counts the uses of each definition and marks one on every cycle, without recursion of its own; before any
-        shape is printed."""
-        path: set[int] = set()
-        stack: list[Shape | int] = [root]
+        """Counts the uses of each definition, without recursion of its own; before any shape is printed."""
+        stack = [root]
         while stack:
             shape = stack.pop()
-            if isinstance(shape, int):
-                path.discard(shape)
-            elif not isinstance(shape, Ref):
-                stack.extend(parts_of(shape))
-                if isinstance(shape, Object):
-                    self._inherited_declared |= any(one.key in INHERITED for one in shape.properties)
-            elif shape.key in path:
+            if isinstance(shape, Ref):
                 self._uses[shape.key] += 1
-                self._recursive.add(shape.key)
-            else:
-                self._uses[shape.key] = self._uses.get(shape.key, 0) + 1
                 if self._uses[shape.key] == 1:
-                    path.add(shape.key)
-                    stack += [shape.key, self._definitions[shape.key]]
+                    stack.append(self._definitions[shape.key])
+            elif isinstance(shape, Object):
+                self._inherited_declared |= any(one.key in INHERITED for one in shape.properties)
+            stack.extend(parts_of(shape))
 
     def _text(self, shape: Shape) -> str:
         match shape:
@@ -139,13 +134,13 @@ class Printer:
         key = shape.key
         if key in self._names:
             return self._names[key]
-        if key not in self._recursive and self._nesting < _MAX_NESTING:
+        if shape not in self._recursive and self._nesting < _MAX_NESTING:
             body = self._bodies.get(key)
             if body is None:
                 self._nesting += 1
                 body = self._bodies[key] = self._text(self._definitions[key])
                 self._nesting -= 1
-            if self._uses.get(key, 0) <= 1 or len(body) <= _INLINE:
+            if self._uses[key] <= 1 or len(body) <= _INLINE:
                 return body
         return self._name(key, shape.name_hint)
 

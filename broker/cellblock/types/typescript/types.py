@@ -67,7 +67,8 @@ class Types:
         self.reading = reading
         self._definitions: Definitions = {}
         self._shared: dict[Shape, Ref] = {}
-        self._printer = Printer(self._definitions, set(TAKEN), reading=reading)
+        self._recursive: set[Ref] = set()
+        self._printer = Printer(self._definitions, self._recursive, set(TAKEN), reading=reading)
 
     def add(self, schema: JsonSchema, name: str, *, argument: bool = False, exact: bool = False) -> Later:
         """Adds the type of a schema: never narrower than the schema, and as narrow as TypeScript can say.
@@ -83,7 +84,13 @@ class Types:
         """
         document = Document(dict(schema) if isinstance(schema, Mapping) else schema)
         compiler = Compiler(
-            document, self._definitions, self._shared, name, reading=self.reading, exact=exact
+            document,
+            self._definitions,
+            self._shared,
+            self._recursive,
+            name,
+            reading=self.reading,
+            exact=exact,
         )
         shape = compiler.compile([document.root])
         if argument:
