@@ -95,8 +95,10 @@ async def save(parsed: argparse.Namespace) -> int:
         description=parsed.description or "",
         replace=parsed.replace,
     )
-    said = f"kept {script.name}: {counted(len(script.header.tools), 'tool')}, in {library.folder}"
-    say(f"{said}. It runs when it is approved: cellblock scripts approve {script.name}")
+    say(
+        f"kept {script.name}: {counted(len(script.header.tools), 'tool')}, in {library.folder}. "
+        f"It runs when it is approved: cellblock scripts approve {script.name}"
+    )
     return EXIT_OK
 
 

@@ -106,8 +106,12 @@ async def _replayed(
 async def replayed(script: KeptScript, trial: Trial, settings: Settings) -> list[Finding]:
     """Runs a script offline against its recording: it must come to the recorded result. Raises CellblockError: It
     cannot be replayed."""
-    code = script.with_input(trial.input)
-    found = await replay(trial.recording, script=code, settings=settings, script_name=script.name + SUFFIX)
+    found = await replay(
+        trial.recording,
+        script=script.with_input(trial.input),
+        settings=settings,
+        script_name=script.name + SUFFIX,
+    )
     failed = next((one for one in found.response.diagnostics if one.severity == "error"), None)
     if failed is not None:
         return [Finding("broken", failed.path or script.name, f"the replay fails: {failed.message}")]

@@ -103,8 +103,10 @@ class Approvals:
     def script(self, name: str) -> KeptScript:
         """Returns the version of a script that runs. Raises BadScript: None is let in."""
         if (approval := self.get(name)) is None:
-            hint = f"The user lets one in: cellblock scripts approve {name}"
-            raise BadScript(f"No version of {name} is approved here.", hint=hint)
+            raise BadScript(
+                f"No version of {name} is approved here.",
+                hint=f"The user lets one in: cellblock scripts approve {name}",
+            )
         return approval.script
 
     def get(self, name: str) -> Approval | None:

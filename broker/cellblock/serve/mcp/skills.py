@@ -53,10 +53,9 @@ def skill_text(catalog: Catalog, uri: str) -> str:
 
 def skill_resources(catalog: Catalog) -> list[types.Resource]:
     """Returns the texts of the skills as resources, for clients that list those."""
-    told = {uri: _frontmatter(tool) for uri, tool in _skills(catalog).items()}
     return [
-        types.Resource(uri=uri, name=said["name"], description=said["description"], mime_type=MARKDOWN)
-        for uri, said in told.items()
+        types.Resource.model_validate({"uri": uri, "mimeType": MARKDOWN, **_frontmatter(tool)})
+        for uri, tool in _skills(catalog).items()
     ]
 
 
