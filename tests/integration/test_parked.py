@@ -91,7 +91,7 @@ await Promise.all([1, 2].map((n) => write({ n })));
     said = ["ok", "ok", "ok"]
     said[refused] = "refused by a person"
     assert [entry.error or "ok" for entry in response.tool_trace] == said
-    assert MADE == {"read 1": 1, f"write {3 - refused}": 1}
+    assert {"read 1": 1, f"write {3 - refused}": 1} == MADE
     # It is kept with all of its calls, of both of its processes, and is still the same run.
     kept = await broker.keeper.run(run_id)
     assert before is not None and kept is not None

@@ -38,6 +38,7 @@ from cellblock.run.outcome import (
     run_parked,
     with_calls,
     with_certainty,
+    with_loops,
     with_unawaited,
 )
 from cellblock.run.parking import Parking
@@ -467,7 +468,7 @@ class Run:
         if final is not None:
             if self._calls.calls and not is_parked:
                 final = with_calls(with_certainty(final, self._calls.counts()), self._calls.calls)
-            diagnostics.insert(0, final)
+            diagnostics.insert(0, with_loops(final, self._script))
         trace, rules = self._calls.trace(), self._context.rules
         response = RunResponse(
             logs=self._log.entries,
