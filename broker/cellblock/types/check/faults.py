@@ -29,6 +29,7 @@ from cellblock.types.check.hints import (
     takes_any_key,
     wants_a_list,
 )
+from cellblock.types.check.parsed import ITS_CHARACTERS
 from cellblock.types.check.verdict import (
     ARGUMENT,
     ASKED_OF_ANY,
@@ -36,7 +37,6 @@ from cellblock.types.check.verdict import (
     CHARACTERS,
     DATED,
     EXPORT,
-    ITS_CHARACTERS,
     JSON_TEXT,
     KEY,
     MAX_NAMED_CHARS,
