@@ -44,13 +44,11 @@ from cellblock.types.typescript.limits import (
 )
 from cellblock.types.typescript.shapes import (
     ANY_ARRAY,
-    INHERITED,
     NEVER,
     OPEN_OBJECT,
     UNKNOWN,
     Array,
     Definitions,
-    Index,
     Keyword,
     Literal,
     Never,
@@ -83,6 +81,7 @@ class Compiler:
         document: The schema.
         definitions: Holds everything a `Ref` can mean, of all schemas of one text.
         shared: Holds the `Ref` of each shape that is not recursive.
+        recursive: Holds the others.
         name: Hints at a name of the whole.
         reading: Whether agents read the text: an object that may have any other key does not say so.
         exact: Whether integers that numbers cannot have are bigints.
@@ -93,6 +92,7 @@ class Compiler:
         document: Document,
         definitions: Definitions,
         shared: dict[Shape, Ref],
+        recursive: set[Ref],
         name: str,
         *,
         reading: bool,
@@ -101,13 +101,12 @@ class Compiler:
         self.budget = Budget()
         self.docs = Docs(document)
         self.reading = reading
-        self._definitions, self._shared, self._name = definitions, shared, name
+        self._definitions, self._shared, self._recursive, self._name = definitions, shared, recursive, name
         self._number: Shape = _EXACT if exact else Keyword("number")
         self._document = document
         self._alternatives = Alternatives(document, self.budget.spend, self.budget.warn)
         self._known: dict[tuple[object, ...], Shape] = {}
         self._open: dict[tuple[object, ...], Ref] = {}
-        self._recursive: set[Ref] = set()
 
     def compile(self, locations: Sequence[Location], unions: tuple[object, ...] = ()) -> Shape:
         """Gives the shape of the values that all `locations` allow, as a branch of `unions`, by their keys."""
@@ -281,9 +280,7 @@ def object_shape(groups: list[ObjectRules], compiler: Compiler) -> Shape:
         return Object(tuple(one for one in properties if not isinstance(one.shape, Never)))
     if compiler.reading and isinstance(others, Unknown):
         return Object(tuple(properties)) if properties else OPEN_OBJECT
-    also = () if isinstance(others, Unknown) else tuple(properties)
-    unsaid = () if compiler.reading else tuple(key for key in INHERITED if key not in declared)
-    return Object(tuple(properties), Index(others, also, unsaid))
+    return Object(tuple(properties), others)
 
 
 def _property(key: str, required: bool, groups: list[ObjectRules], compiler: Compiler) -> Property:

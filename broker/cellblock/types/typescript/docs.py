@@ -34,16 +34,13 @@ class Docs:
         """Gives lines safe for a comment about the value at `locations`: its description, and the facts that its type
         does not say; empty when the budget is spent."""
         sources = self._sources(locations) if self._left > 0 else []
-        if not sources:
-            return [], []
         prose, facts = _description(sources, key), _facts(sources)
         self._left -= sum(map(len, prose)) + sum(map(len, facts))
         return prose, facts
 
     def of_root(self, location: Location) -> tuple[str, ...]:
         """Gives the constraints of a whole schema as lines safe for a comment, without its description."""
-        sources = self._sources([location])
-        return tuple(_facts(sources)) if sources else ()
+        return tuple(_facts(self._sources([location])))
 
     def _sources(self, locations: Sequence[Location]) -> list[dict[str, Any]]:
         """Gives the schemas that describe one value: as written, then behind `$ref`, allOf and a nullable union."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Set
 
 from cellblock.types.typescript.limits import MAX_TEXT
@@ -10,7 +11,6 @@ from cellblock.types.typescript.shapes import (
     OPEN_OBJECT,
     Array,
     Definitions,
-    Index,
     Keyword,
     Literal,
     Never,
@@ -45,18 +45,21 @@ class Printer:
 
     Args:
         definitions: What a `Ref` means.
+        recursive: Those that are within what they mean.
         taken: The type names in use; new aliases are added to it.
         reading: Whether agents read the text: comments are short, and no property is described twice in a row.
     """
 
-    def __init__(self, definitions: Definitions, taken: set[str], *, reading: bool = False) -> None:
+    def __init__(
+        self, definitions: Definitions, recursive: Set[Ref], taken: set[str], *, reading: bool = False
+    ) -> None:
         self._definitions = definitions
+        self._recursive = recursive
         self._taken = taken
         self._reading = reading
         self._described: dict[str, tuple[str, ...]] = {}
         self._inherited_declared = False
-        self._uses: dict[int, int] = {}
-        self._recursive: set[int] = set()
+        self._uses = Counter[int]()
         # By keys of references, and of texts that are no definition.
         self._names: dict[Hashable, str] = {}
         self._bodies: dict[Hashable, str] = {}
@@ -96,26 +99,17 @@ class Printer:
         return text
 
     def count(self, root: Shape) -> None:
-        """Counts the uses of each definition and marks one on every cycle, without recursion of its own; before any
-        shape is printed."""
-        path: set[int] = set()
-        stack: list[Shape | int] = [root]
+        """Counts the uses of each definition, without recursion of its own; before any shape is printed."""
+        stack = [root]
         while stack:
             shape = stack.pop()
-            if isinstance(shape, int):
-                path.discard(shape)
-            elif not isinstance(shape, Ref):
-                stack.extend(parts_of(shape))
-                if isinstance(shape, Object):
-                    self._inherited_declared |= any(one.key in INHERITED for one in shape.properties)
-            elif shape.key in path:
+            if isinstance(shape, Ref):
                 self._uses[shape.key] += 1
-                self._recursive.add(shape.key)
-            else:
-                self._uses[shape.key] = self._uses.get(shape.key, 0) + 1
                 if self._uses[shape.key] == 1:
-                    path.add(shape.key)
-                    stack += [shape.key, self._definitions[shape.key]]
+                    stack.append(self._definitions[shape.key])
+            elif isinstance(shape, Object):
+                self._inherited_declared |= any(one.key in INHERITED for one in shape.properties)
+            stack.extend(parts_of(shape))
 
     def _text(self, shape: Shape) -> str:
         match shape:
@@ -140,13 +134,13 @@ class Printer:
         key = shape.key
         if key in self._names:
             return self._names[key]
-        if key not in self._recursive and self._nesting < _MAX_NESTING:
+        if shape not in self._recursive and self._nesting < _MAX_NESTING:
             body = self._bodies.get(key)
             if body is None:
                 self._nesting += 1
                 body = self._bodies[key] = self._text(self._definitions[key])
                 self._nesting -= 1
-            if self._uses.get(key, 0) <= 1 or len(body) <= _INLINE:
+            if self._uses[key] <= 1 or len(body) <= _INLINE:
                 return body
         return self._name(key, shape.name_hint)
 
@@ -195,15 +189,15 @@ class Printer:
     def _object(self, shape: Object, described: Set[tuple[str, tuple[str, ...]]] = frozenset()) -> str:
         if shape == OPEN_OBJECT and self._reading:
             return "object"
-        index, inherited = shape.index, ""
-        if not shape.properties and index is None:
+        inherited = ""
+        if not shape.properties and shape.rest is None:
             return "{}" if self._reading else "{ [key: string]: never }"
         members = [
             ("" if (one.key, one.doc) in described else self._doc(one), self._property(one))
             for one in shape.properties
         ]
-        if index is not None:
-            signature, inherited = self._index(index)
+        if shape.rest is not None:
+            signature, inherited = self._index(shape, shape.rest)
             members.append(("", signature))
         line = "{ " + "; ".join(text for _, text in members) + " }"
         if not any(doc for doc, _ in members) and "\n" not in line and len(line) <= _LINE:
@@ -230,21 +224,22 @@ class Printer:
             return f"{key}: {text}"
         return f"{key}?: {text if self._reading else _joined([text, *_inherited([one])])}"
 
-    def _index(self, index: Index) -> tuple[str, str]:
+    def _index(self, shape: Object, rest: Shape) -> tuple[str, str]:
         """Prints an index signature, and what it holds for inherited keys, as a further member of an intersection."""
-        shape = union([index.shape, *(one.shape for one in index.also)])
-        text, member = self._text(shape), ""
+        every = union([rest, *(one.shape for one in shape.covered)])
+        text, member = self._text(every), ""
+        declared = {one.key for one in shape.properties}
+        names = [string_literal(key) for key in INHERITED if key not in declared and not self._reading]
         # A sibling in a union that declares such a key would be preferred for every object that has it. All keys stand
         # together or none: in an intersection, TypeScript lets what `Object` declares win over a signature.
-        if index.inherited and (self._inherited_declared or any(map(_is_sensitive, inline(shape)))):
+        if names and (self._inherited_declared or any(map(_is_sensitive, inline(every)))):
             if len(text) > _INLINE:
-                key = ("values of", id(index))
+                key = ("values of", id(shape))
                 self._bodies[key] = text
                 text = self._names.get(key) or self._name(key, "Value")
-            names = " | ".join(map(string_literal, index.inherited))
-            member = f" & {{ [K in {names}]?: {_joined([text, 'Object[K]'])} }}"
-        texts = [text, *_inherited(index.also)]
-        if any(not one.required for one in index.also):
+            member = f" & {{ [K in {' | '.join(names)}]?: {_joined([text, 'Object[K]'])} }}"
+        texts = [text, *_inherited(shape.covered)]
+        if any(not one.required for one in shape.covered):
             texts.append("undefined")
         return f"[key: string]: {_joined(texts)}", member
 
