@@ -48,7 +48,17 @@ CORRECT_IT: Final = (
 )
 """Give hints for exceptions of which nothing is known, without a place and with one."""
 
-ALREADY_PARSED: Final = "What JSON.parse was given is a value already: use it as it is."
+_PARSED: Final = (
+    (
+        r'"\[object Object\]" is not valid JSON',
+        "What JSON.parse was given is a value already: use it as it is.",
+    ),
+    (
+        r"is not valid JSON|JSON at position|end of JSON",
+        "What JSON.parse was given is no JSON: take the text itself.",
+    ),
+)
+"""Holds what the engine says of what `JSON.parse` was given, and what to do."""
 
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
 """Holds names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
@@ -178,7 +188,7 @@ def diagnose(
     if name == "RangeError" and OUT_OF_MEMORY in text:
         return memory_limit(max_memory_bytes, path)
     is_module = kind == "module"
-    if is_module and (found := _module_failure(name, text, script, exports, withheld)) is not None:
+    if is_module and (found := _module_failure(name, text, script, exports, withheld, catalog)) is not None:
         return found
     label = f"{name}: " if name and name != THROWN_VALUE else ""
     causes = f" ({related})" if (related := _related(known)) else ""
@@ -188,7 +198,7 @@ def diagnose(
         or _function_hint(name, text, exports, withheld, script)
         or _name_hint(name, text, catalog or Catalog(), _line(script, path))
         or _narrowed_hint(name, _line(script, path))
-        or (ALREADY_PARSED if '"[object Object]" is not valid JSON' in text else "")
+        or next((hint for said, hint in _PARSED if name == "SyntaxError" and re.search(said, text)), "")
         or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
     )
     # Whether nobody caught what `plan.refusal` made of an `import(…)`.
@@ -239,6 +249,7 @@ def _module_failure(
     script: Script,
     exports: Mapping[str, Sequence[str]],
     withheld: Mapping[str, Withheld],
+    catalog: Catalog | None,
 ) -> Diagnostic | None:
     """Gives the diagnostic of a syntax or import failure; None for an exception that the script itself threw.
 
@@ -262,7 +273,7 @@ def _module_failure(
         return error_diagnostic(
             "IMPORT_FAILURE",
             f"The module has no export {missing[1][:MAX_EXPORT_CHARS]}.",
-            _export_hint(missing[1], module, names),
+            _export_hint(missing[1], module, names, catalog or Catalog()),
             where,
             "ToolNotFoundError" if module is None or module.startswith(SERVERS_PREFIX) else "CodemodeError",
         )
@@ -325,20 +336,21 @@ def _left_out(tool: Withheld) -> str:
     return f"The tool {tool.name} is left out: {tool.why}."
 
 
-def _export_hint(missing: str, specifier: str | None, exports: Sequence[str]) -> str:
+def _export_hint(missing: str, specifier: str | None, exports: Sequence[str], catalog: Catalog) -> str:
     """Gives the hint about a name that a module does not export.
 
     Args:
         missing: The name.
         specifier: The module, if it is known.
         exports: What it exports, or what all the script's modules do.
+        catalog: The run's snapshot, for another server that has the name.
     """
     if missing == "default":
         return "There is no default export: import the names, or `import * as`."
     otherwise = "Use the names in the server's __meta__.tools, or `import * as`."
-    if specifier is not None and not specifier.startswith(SERVERS_PREFIX) and exports:
-        otherwise = f"It exports {', '.join(exports[:MAX_NAMED])}."
-    return did_you_mean(nearest_names(missing, exports), otherwise)
+    if specifier is not None and 0 < len(exports) <= MAX_NAMED:
+        otherwise = f"It exports {', '.join(exports)}."
+    return did_you_mean(nearest_names(missing, exports), import_hint(missing, catalog) or otherwise)
 
 
 def _function_hint(

@@ -34,7 +34,6 @@ from cellblock.types.check.verdict import (
     ASKED_OF_ANY,
     BRACKETS,
     CHARACTERS,
-    DATED,
     EXPORT,
     ITS_CHARACTERS,
     JSON_TEXT,
@@ -61,9 +60,6 @@ MAX_RECEIVER_CHARS: Final = 100
 """Bounds the characters of the type that lacks a member: the hint names what it has."""
 
 _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
-_OF_DATE: Final = '@format — "date'
-"""Stands in the compiler's description of a member that is the text of a date."""
-
 _OF_LISTS: Final = frozenset(
     ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
 )
@@ -145,10 +141,10 @@ async def find_faults(
             break
         if not script.closed and complaint.code in MEMBER | CHARACTERS and _of_few(script, observed):
             continue
-        if complaint.code in (MISUSED, DATED) and not script.closed:
+        if complaint.code == MISUSED and not script.closed:
             continue
-        if complaint.code == DATED and _OF_DATE not in await warm.described_at(
-            complaint.position, script.typescript
+        if complaint.described and not re.search(
+            complaint.described, await warm.described_at(complaint.position, script.typescript)
         ):
             continue
         if complaint.code == SPREAD and not await _spreads_json_text(complaint, script, warm):
@@ -177,7 +173,9 @@ async def find_faults(
             if seen is not None and seen.document is None:
                 hint = hint.replace(_IF_JSON, "no result was JSON")
         at = complaint.line, complaint.column
-        is_text = is_json_text(complaint.receiver or "") or complaint.code == NUMBERED
+        is_text = is_json_text(complaint.receiver or "") or (
+            complaint.code == NUMBERED and bool(complaint.receiver)
+        )
         tool = _tool_of(complaint, script.catalog)
         faults.append(TypeFault(message, hint, *at, _absent(complaint), is_text, tool, slip))
     return tuple(faults)

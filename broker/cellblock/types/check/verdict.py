@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, Literal
 
 from tree_sitter import Node
 
 from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
-from cellblock.script.trees import arguments_of, field, operator_of
+from cellblock.script.trees import arguments_of, captured, field, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
+from cellblock.types.check.misuse import COMPLAINED, QUERY, STARTS, WRITTEN
 from cellblock.types.check.parsed import ParsedScript, TextKind, Tool, literal_around, text_of
 
 MAX_SUBJECT_CHARS: Final = 60
@@ -52,8 +54,8 @@ MISUSED: Final = -1
 OPERANDS: Final = frozenset({2362, 2363})
 """Name the findings of what is subtracted, and is no number."""
 
-DATED: Final = -2
-"""Names a finding of our own among these: the text of a date is subtracted."""
+MISUSES: Final = frozenset({2365, 7052})
+"""Name findings that count as misuses alone (`misuse`)."""
 
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
@@ -78,6 +80,7 @@ _BIGINT_FOR: Final = re.compile(
 )
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
+_OF_LANGUAGE: Final = ("Promise<", "Map<", "Set<")
 _PLAIN: Final = re.compile(r"(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*")
 _NOT_ASSIGNABLE: Final = re.compile(
     r"(?:Type|Argument of type) '(.*)' is not assignable to (?:parameter of )?type '(.*+)", re.DOTALL
@@ -155,6 +158,9 @@ class Complaint:
     hint: str = ""
     """Says what to do, where that is known with what is wrong."""
 
+    described: str = ""
+    """Holds a pattern that the compiler's description of the place has to fit."""
+
     choices: tuple[str, ...] = ()
     """Lists, of a comparison, what the declared enum has, as JSON writes it."""
 
@@ -205,17 +211,28 @@ def judge(
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
-    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED | OPERANDS
+    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED | OPERANDS | MISUSES
     found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
-    if not (found or texts):
-        return []
     source = ParsedScript(code, typescript)
     comparisons = Comparisons(source.nodes, declarations)
     numbered = [_numbered(*place, source) for place in source.json_texts.misused(texts)]
     at = {complaint.position for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
-    return sorted([*numbered, *_by_number(source), *counted], key=lambda complaint: complaint.position)
+    complaints = [*numbered, *_by_number(source), *_written(source, typescript), *counted]
+    return sorted(complaints, key=lambda complaint: complaint.position)
+
+
+def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
+    """Tells of what is written as no script means it."""
+    nodes = chain.from_iterable(source.nodes[kind][:MAX_JUDGED] for kind in STARTS)
+    for name, node in captured(nodes, QUERY, typescript=typescript):
+        if name in WRITTEN:
+            (line, column), text = source.position(node), source.text(node)
+            said, hint, described = WRITTEN[name]
+            at = CompilerPlaces(source.code).place(line + 1, column + 1)
+            made = Complaint(MISUSED, said.format(text), *at, text, position=(line, column))
+            yield replace(made, hint=hint.format(text), described=described)
 
 
 def _numbered(around: Node, read: Node, kind: TextKind, source: ParsedScript) -> Complaint:
@@ -227,7 +244,8 @@ def _numbered(around: Node, read: Node, kind: TextKind, source: ParsedScript) ->
     said = kinds.get(around.type, ITS_CHARACTERS)
     if around.type == "member_expression":
         said = "its characters are counted"
-    receiver = JSON_TEXT if kind == "json" else "string"
+    # Of one that an object holds, there is nothing to find out after the run.
+    receiver = {"json": JSON_TEXT, "plain": "string"}.get(kind, "")
     return Complaint(NUMBERED, said, *at, subject, receiver, (line, column), subject=subject, tool=tool)
 
 
@@ -289,12 +307,8 @@ def _complaint(
         # The compiler takes it for an import, which the sandbox does not.
         specifier = _SPECIFIER.search(message)
         return replace(made, code=REQUIRE, name="require", module=specifier[1] if specifier else "")
-    if number in OPERANDS:
-        said, at_member = "Text is subtracted, which gives no number.", field(node, "property") or node
-        hint = f"Take their times: `Date.parse({_short(node, source) or '…'})`."
-        return replace(made, code=DATED, message=said, position=source.position(at_member), hint=hint)
-    if (misuse := _misuse(made, node, source, comparisons)) is not None:
-        return replace(made, code=MISUSED, message=misuse[0], hint=misuse[1])
+    if (misuse := _misuse(made, node, source)) is not None:
+        return misuse
     if may_compare(number, node):
         foreign = comparisons.foreign(message, node)
         if foreign is None:
@@ -372,29 +386,27 @@ def _added(node: Node) -> Node | None:
     return None if added is None or added.type in ("string", "template_string") else added
 
 
-def _misuse(
-    made: Complaint, node: Node, source: ParsedScript, comparisons: Comparisons
-) -> tuple[str, str] | None:
-    """Says what is wrong with a text that is added to a number, a list that is compared with a text, `Math.max(list)`
-    and `x = x.push(…)`, and what to write."""
-    around, text = node.parent, source.text(node)
+def _misuse(made: Complaint, node: Node, source: ParsedScript) -> Complaint | None:
+    """Makes the complaint about what no script means so; None where it may be meant."""
     if made.message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
         what, number = source.text(added)[:MAX_NAMED_CHARS], _short(added, source) or "…"
-        return (
-            f"`{what}` is text: added to a number, its characters are appended.",
-            f"Add `Number({number})`.",
-        )
-    if made.code in COMPARISON and (compared := comparisons.list_compared(made.message, node)) is not None:
-        name = _short(compared, source)
-        what = f"`{name}`" if name else "It"
-        return f"{what} is an array, which equals no text or number.", f"Use `{name or '…'}.includes(…)`."
-    if made.code == 2322 and (called := field(around, "right", "function")) is not None:
-        name = text_of(field(called, "property")).decode()
-        if name in ("push", "unshift") and text_of(field(called, "object")) == text_of(node):
-            return f"`{text}.{name}` gives the new length.", f"Leave out `{text} =`."
-    function = text_of(field(around.parent if around is not None else None, "function")).decode()
-    if made.code == 2345 and function in ("Math.max", "Math.min"):
-        return f"`{function}` takes numbers.", f"Spread a list of them: `{function}(...{text})`."
+        said = f"`{what}` is text: added to a number, its characters are appended."
+        return replace(made, code=MISUSED, message=said, hint=f"Add `Number({number})`.")
+    around = call = node.parent
+    while call is not None and call.type not in ("call_expression", "statement_block"):
+        call = call.parent
+    texts = [source.text(one) for one in (field(call, "function"), around, node) if one is not None]
+    if around is not None and operator_of(around) == "||":
+        return None
+    for message, code, wrong, hint, described in COMPLAINED:
+        said = re.search(message, made.message)
+        written = next(filter(None, (re.fullmatch(code, text, re.DOTALL) for text in texts)), None)
+        if said is not None and written is not None:
+            found = {**said.groupdict(), **written.groupdict(), "text": source.text(node)}
+            found["short"] = _short(node, source) or "…"
+            made = replace(made, code=MISUSED, message=wrong.format(**found), hint=hint.format(**found))
+            at = source.position(field(node, "property") or node)
+            return replace(made, position=at, described=described)
     return None
 
 
@@ -515,7 +527,7 @@ def is_json_text(receiver: str) -> bool:
 
 def _is_known(receiver: str, declarations: str) -> bool:
     """Says whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
-    if _MODULE.fullmatch(receiver) or receiver.startswith("Promise<") or _PLAIN.fullmatch(receiver):
+    if _MODULE.fullmatch(receiver) or receiver.startswith(_OF_LANGUAGE) or _PLAIN.fullmatch(receiver):
         return True
     base = receiver.removesuffix("[]")
     if is_json_text(base.removeprefix("(").removesuffix(")")):
