@@ -128,10 +128,12 @@ async def test_a_whole_request_is_taken(agent: Agent) -> None:
 
 @pytest.mark.clause("3.2.4.b")
 async def test_unknown_limits_are_ignored(agent: Agent) -> None:
-    """Whatever their values are; the known ones beside them hold."""
+    """Whatever their values are; the known ones beside them hold. A warning names them."""
     limits = {"maxRainbows": 3, "timeoutms": "x", "nested": {"a": [1]}, "__proto__": None, "maxLogBytes": 100}
     response = await agent.run("console.log('x'.repeat(200))", limits=limits)
-    assert [found["code"] for found in response["diagnostics"]] == ["NO_RESULT"]
+    told = {found["code"]: found for found in response["diagnostics"]}
+    assert told.keys() == {"LIMIT_UNKNOWN", "NO_RESULT"} and told["LIMIT_UNKNOWN"]["severity"] == "warning"
+    assert "maxRainbows, timeoutms, nested and 1 more" in told["LIMIT_UNKNOWN"]["message"]
     assert response["logs"][-1]["level"] == "warn" and "100" in response["logs"][-1]["message"]
 
 

@@ -12,6 +12,7 @@ from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.run.policy.asking import Grantee
 from support.asking_client import Asked, always, asking, over_http, stdio
 from support.brokers import ready
+from support.commands import in_this_process
 from support.entries import ledger, plain_server, settings, write_config
 from support.http_daemon import daemon
 from support.params import mostly
@@ -280,3 +281,34 @@ async def test_what_an_editors_file_restricts_is_restricted(tmp_path: Path) -> N
         assert (await asked.run(code))["diagnostics"][0]["errorClass"] == "ToolCallError"
         assert len(asked.questions) == 1 and "list-notes" in asked.questions[0]
     assert set(calls(tmp_path / "notes.jsonl")) == {"read_note"} and not (tmp_path / "secrets.jsonl").exists()
+
+
+MISSPELT = {"default": {"approve": ["plain.ecoh"]}}
+SLIP = "cellblock.policy.default.approve.0: plain has no tool 'ecoh'. Did you mean echo?"
+
+
+def test_a_rule_for_a_tool_that_its_server_lacks_is_told_wherever_the_tools_are_known(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"plain": plain_server(), "other": plain_server()}, policy=MISSPELT)
+    script = tmp_path / "script.js"
+
+    def said(*words: object, code: int = 0) -> str:
+        done = in_this_process(*map(str, words), "--config", config, "--state-dir", tmp_path / "state")
+        assert done.code == code, done
+        return done.out + done.err
+
+    assert SLIP not in said("config", "check"), "nothing has ever known its tools"
+    for server, times in (("plain", 1), ("other", 0)):
+        script.write_text(f'import * as s from "@codemode/servers/{server}"; await s.echo({{}});')
+        assert said("run", script).count(SLIP) == times
+    assert f"warning: {SLIP}" in said("config", "check")
+    _, problems = said("doctor", code=1).split("Problems\n")
+    assert SLIP in problems
+
+
+async def test_a_rule_for_a_tool_that_its_server_lacks_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING"):
+        async with ready(settings(tmp_path / "s", {"plain": plain_server()}, policy=MISSPELT)) as broker:
+            broker.reconfigure(broker.settings)
+    assert [one.getMessage() for one in caplog.records] == [SLIP]

@@ -144,9 +144,12 @@ async def test_a_server_that_sleeps_at_what_is_not_initialize_is_greeted_meanwhi
         assert succeeded(await run(broker, "sleepy")) == ["hi"]
 
 
-async def test_a_late_answer_to_the_question_for_the_revision_is_taken(tmp_path: Path) -> None:
-    async with ready(settings(tmp_path, {"newer": started("newer")})) as broker:
-        assert "newer" in broker.catalog.servers, broker.catalog.unavailable
+async def test_a_late_answer_to_the_question_for_the_revision_is_taken_unless_the_greeting_is(
+    tmp_path: Path,
+) -> None:
+    servers = {"newer": started("newer"), "both": started("both")}
+    async with ready(settings(tmp_path, servers)) as broker:
+        assert broker.catalog.servers.keys() == servers.keys(), broker.catalog.unavailable
 
 
 async def test_a_newer_server_may_take_longer_to_begin_than_the_sdk_waits_for_its_revision(

@@ -2,10 +2,11 @@
 
 Ways over stdio: `answers` ends after each answer to a call; `closes` when it has refused `server/discover`; `crash`
 says why, and dies in a call; `sleepy` is slow with what is not `initialize`; `newer` with `server/discover`, and knows
-no other greeting; `mute` introduces itself with what is no text or object; `loop` announces changes of its tools
-without end; `changed` announces one at a call, and is slow with the next list; `busy` reports progress past a call's
-bound; `nan` answers with what is no JSON; `pages` refuses its second page; `tasks` has a tool that must be called as a
-task, `stuck` one whose task never ends, `lost` one whose task it forgets; `letters` has one whose name is not ASCII.
+no other greeting; `both` begins late, and keeps to `initialize`; `mute` introduces itself with what is no text or
+object; `loop` announces changes of its tools without end; `changed` announces one at a call, and is slow with the next
+list; `busy` reports progress past a call's bound; `nan` answers with what is no JSON; `pages` refuses its second page;
+`tasks` has a tool that must be called as a task, `stuck` one whose task never ends, `lost` one whose task it forgets;
+`letters` has one whose name is not ASCII.
 Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410; `sse`
 knows the older transport alone; `page` sends a page where an answer belongs.
 """
@@ -102,15 +103,23 @@ LOOKS: list[str] = []
 
 def stdio() -> None:
     lists = 0
+    if WAY == "both":
+        time.sleep(2)
     for line in sys.stdin:
         asked = json.loads(line)
         method, number = asked.get("method"), asked.get("id")
         if method == "initialize" and WAY == "newer":
             tell({"id": number, "error": {"code": -32600, "message": "no such request"}})
+        elif method == "initialize" and WAY == "both":
+            threading.Timer(1, tell, [{"id": number, "result": GREETING}]).start()
         elif method == "initialize":
             tell({"id": number, "result": MUTE if WAY == "mute" else GREETING})
         elif WAY == "newer" and method == "server/discover":
             threading.Timer(1.5, tell, [{"id": number, "result": NEWER}]).start()
+        elif WAY == "both" and method == "server/discover":
+            tell({"id": number, "result": NEWER})
+        elif WAY == "both" and "2026-07-28" in line:
+            tell({"id": number, "error": {"code": -32600, "message": "this session is of 2025"}})
         elif WAY in ("tasks", "stuck", "lost") and (method.startswith("tasks/") or "hello" in line):
             tell({"id": number, **tasks(method, asked["params"])})
         elif WAY == "sleepy" and method == "server/discover":

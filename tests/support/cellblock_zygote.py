@@ -9,8 +9,10 @@ below it start the console script, `entries.CELLBLOCK`; `git grep CELLBLOCK test
 tested in test_cellblock_zygote.py.
 
 Servers that tests write with the MCP SDK take as long to import it; they are forked, too. So are the worker hosts of
-forked commands and, in tests/integration, of brokers in this process, but for tests marked `real_host`: a host's
-imports are half of what its start costs. A forked host is no child of its broker's; the lifeline alone ends it.
+forked commands and, in tests/integration and tests/unit/broker, of brokers in this process, but for tests marked
+`real_host`: a host's imports are half of what its start costs. A forked host is no child of its broker's; the lifeline
+alone ends it. It takes over what the zygote has found out about bubblewrap and makes no self-test: those of
+tests/conformance, tests/security and tests/unit/worker_runtime make theirs.
 
     forked_cellblock()                     is the program for tests: a caller of this process's own zygote
     forked_python()                        is the same for `-I FILE`, `-m MODULE` and `-c CODE`, with the SDK imported
@@ -57,16 +59,28 @@ PRELOADED = (
     "cellblock.app.cli.doctor",
     "cellblock.serve.mcp.mcp_server",
     "cellblock.serve.http.server",
+    "cellblock.app.cli.auth",
+    "cellblock.app.cli.tools",
+    "cellblock.app.config.named_secrets",
     "cellblock.base.settings.problems",
+    "cellblock.record.kept",
+    "cellblock.record.parked_runs",
+    "cellblock.serve.mcp.first_reference",
+    "cellblock.serve.mcp.proxied_resources",
+    "cellblock.serve.mcp.run_tool",
+    "cellblock.serve.mcp.tasks",
+    "cellblock.types.lookup",
     "cellblock.types.typescript",
     "cellblock.run.executor",
     "cellblock.types.learning.outputs",
     "cellblock.types.check.checker",
     "cellblock.tools.upstream.auth.login",
     "cellblock.tools.upstream.registry",
+    "cellblock.tools.upstream.session",
     "cellblock.pool.start",
     "cellblock_worker.__main__",
-    # Of the servers.
+    # Of both, and of the servers.
+    "anyio._backends._asyncio",
     "mcp.server.auth.routes",
     "mcp.server.mcpserver",
     "mcp.server.sse",
@@ -167,6 +181,8 @@ def zygote(path: Path, *before: str) -> Iterator[subprocess.Popen[str]]:
 
 
 _begun_by: Path | None = None
+_tried: Any = None
+"""What the zygote has found out about bubblewrap."""
 
 
 def _own_zygote() -> Path:
@@ -433,6 +449,8 @@ def run_python(option: str, program: str, *arguments: str) -> int:
     """Runs a program as Python's command line does."""
     sys.argv = [program, *arguments]
     if option == "-m":
+        if program == "cellblock_worker":
+            trust_machine()
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     elif option == "-c":
         sys.argv[0], sys.path[0] = "-c", ""
@@ -442,6 +460,23 @@ def run_python(option: str, program: str, *arguments: str) -> int:
         assert option == "-I", "without it, the program's folder would have to be on sys.path"
         runpy.run_path(program, run_name="__main__")
     return 0
+
+
+def trust_machine() -> None:
+    """Has a host make no trial of bubblewrap where it finds the program that was tried here, and no self-test."""
+    bubblewrap, host_process = map(
+        importlib.import_module,
+        ("cellblock_worker.confinement.bubblewrap", "cellblock_worker.host.host_process"),
+    )
+    try_out = bubblewrap.try_out
+
+    def tried(deno: str, bundle: str) -> Any:
+        return _tried if bubblewrap.find_binary() == _tried.path else try_out(deno, bundle)
+
+    async def tested(*_: object, **__: object) -> None:
+        pass
+
+    bubblewrap.try_out, host_process.run_selftest = tried, tested
 
 
 def _read(told: bytes, files: list[int]) -> Order:
@@ -499,13 +534,15 @@ def ends_with(work: Callable[[], int]) -> NoReturn:
 
 
 def main(path: str) -> int:
-    global _begun_by
+    global _begun_by, _tried
     _begun_by = Path(path).parent
     # As the console script has it.
     sys.path[0] = str(CONSOLE_SCRIPT.parent)
     os.setpgid(0, 0)
     for name in PRELOADED:
         importlib.import_module(name)
+    confinement = importlib.import_module("cellblock_worker.confinement.confinement")
+    _tried = confinement.bubblewrap.try_out(confinement.deno_binary(), str(confinement.BUNDLE_DIR))
     assert threading.active_count() == 1, "a fork would lack the threads that an import has started"
     gc.collect()
     # What is there stays: collections in forked processes need not go through it, nor copy it.

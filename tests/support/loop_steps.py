@@ -23,7 +23,8 @@ def longest_step() -> Generator[list[float]]:
         finally:
             longest[0] = max(longest[0], time.thread_time() - began)
 
-    # What other tests have left is not walked by the collector meanwhile.
+    # What other tests have left is not walked by the collector, nor later: given back, it would be with all that was
+    # collected (conftest.py).
     gc.collect()
     gc.freeze()
     handle._run = measured
@@ -31,5 +32,4 @@ def longest_step() -> Generator[list[float]]:
         yield longest
     finally:
         handle._run = run
-        gc.unfreeze()
     assert asyncio.get_running_loop().is_running()

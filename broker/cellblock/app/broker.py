@@ -42,7 +42,7 @@ from cellblock.run.flows.rules import OnAlways
 from cellblock.run.policy.asking import EMBEDDER, Caller, Grantee
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
-from cellblock.run.policy.policy import Policy
+from cellblock.run.policy.policy import Policy, idle_patterns
 from cellblock.run.request import request_of
 from cellblock.run.response import RunResponse
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -129,6 +129,8 @@ class Broker:
         """Knows also of a broker that has ended what was learnt."""
         self._releases = TaskSet()
         self._changed = Listeners()
+        self._slips = set[str]()
+        self._changed.add(self._log_slips)
         self._before_start = catalog_before_start(self.front_config.servers, local=bool(self._tools))
         self.events: Final = RunEvents()
         """Tells watchers of all runs while they run; add one to see them."""
@@ -706,6 +708,13 @@ class Broker:
         library = library_of(self._settings, self.store)
         script = await asyncio.to_thread(save, library, self._settings, self.catalog, recording, name, **told)
         return script.digest
+
+    def _log_slips(self) -> None:
+        """Logs once what the policy names and a connected server does not have."""
+        for fault in idle_patterns(self._settings.cellblock.policy, self.known_catalog):
+            if fault.slip_at and fault.sentence not in self._slips:
+                self._slips.add(fault.sentence)
+                logger.warning("%s", fault.sentence)
 
     def _forget(self) -> None:
         """Lets go of the parts of a broker that has ended, which is then not taken for running; what it has learnt of

@@ -497,7 +497,7 @@ class Executor:
                 run = Run(context)
                 lease, queue_ms = await self._leased(run, job)
             except NOT_STARTED as error:
-                told = [*_reasons(error), *job.warnings(catalog, servers), *found]
+                told = [*_reasons(error), *self._warnings(job, catalog, servers), *found]
                 return RunResponse(logs=[], diagnostics=told, servers=tuple(sorted(servers)))
             # Here, and not in the task that waits for its end: that would be one turn of the loop later.
             run.begin(lease)
@@ -508,9 +508,15 @@ class Executor:
                 # Before the wait for its own check: what that finds late is for the next one.
                 found += side.late()
                 response = await self._types.after(response, request, side, is_last=principal == COMMAND_LINE)
-            told = [*response.diagnostics, *job.warnings(catalog, servers), *found]
+            told = [*response.diagnostics, *self._warnings(job, catalog, servers), *found]
             about = {"servers": tuple(sorted(servers)), "label": None if flow is None else flow.label}
             return response.model_copy(update={"diagnostics": told, **about})
+
+    def _warnings(self, job: _Job, catalog: Catalog | None, servers: Collection[str]) -> list[Diagnostic]:
+        slips = [] if catalog is None else self._policy.slips(job.caller.grantee.principal, catalog)
+        told = "; ".join(fault.sentence for fault in slips if fault.slip_at in servers)
+        slip = Diagnostic(severity="warning", code="POLICY_NAMES_NO_TOOL", message=told)
+        return [*job.warnings(catalog, servers), *([slip] if told else [])]
 
     def _goes_on(self, job: _Job, response: RunResponse) -> bool:
         """Prepares a run whose process was lost to go on in another one; says whether it can: where it is written down

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from cellblock.base.errors import InvalidRequest
+from cellblock.base.errors import InvalidRequest, first_few, shorten
 from cellblock.base.settings.policy import Grant
 from cellblock.base.settings.sections import LimitRange, LimitSettings
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
@@ -174,14 +174,23 @@ def resolve_limits(
 ) -> tuple[Limits, list[Diagnostic]]:
     """Gives the limits of a run, and a warning for each that was asked for above its maximum.
 
-    Keys that are not known are ignored (section 3.2.4). What may be logged in all may be logged in one entry, which is
-    one message: so it is at most `message_bytes`, whatever the settings say.
+    Keys that are not known are ignored, and told (section 3.2.4). What may be logged in all may be logged in one entry,
+    which is one message: so it is at most `message_bytes`, whatever the settings say.
 
     Raises:
         InvalidRequest: A known limit is no integer, or below its least value.
     """
     values: dict[str, int] = {}
     warnings: list[Diagnostic] = []
+    if unknown := [key for key in asked or {} if key not in KEYS]:
+        ignored = Diagnostic(
+            severity="warning",
+            code="LIMIT_UNKNOWN",
+            message=f"limits.{shorten(first_few(unknown, 3), 200)} is ignored.",
+            hint=f"The limits are {', '.join(KEYS)}.",
+            path="/limits",
+        )
+        warnings.append(ignored)
     for key, (name, least) in KEYS.items():
         allowed: LimitRange = getattr(settings, name)
         capped = key == "maxLogBytes" and allowed.maximum > message_bytes

@@ -34,9 +34,9 @@ from cellblock.base.settings.syntax import Position
 from cellblock.base.store import LocalStore, Store
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.terminal import Painter, plain
-from cellblock.run.policy.policy import faults
-from cellblock.tools.catalog.model import Catalog
-from cellblock.tools.catalog.naming import LOCAL_SERVER, module_path, policy_ids
+from cellblock.run.policy.policy import faults, idle_patterns
+from cellblock.tools.catalog.model import READ, Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.naming import LOCAL_SERVER, export_names, module_path, module_paths, policy_ids
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.tools.upstream.pins import PinError, PinStore
 from cellblock.tools.upstream.pins import fingerprint as origin_of
@@ -149,6 +149,22 @@ def _pinned(store: PinStore, server: str, config: ServerConfig | None) -> Inputs
     return {name: pin.definition.get("inputSchema") for name, pin in pins.listed().items()}
 
 
+def _slips(settings: Settings) -> list[Problem]:
+    """Returns what the policy names and a server did not have when its tools were pinned."""
+    pins = PinStore(_small_things(settings))
+    servers: dict[str, ServerEntry] = {}
+    enabled = [name for name, config in settings.servers.items() if not config.disabled]
+    for name, path in module_paths(enabled).items():
+        exports = export_names(_pinned(pins, name, settings.servers[name]) or ())
+        tools = tuple(ToolEntry(*names) for names in exports.items())
+        servers[path] = ServerEntry(path, name, name, tools=tools, reads=READ)
+    return [
+        Problem((SECTION_KEY, "policy", *slip.path), slip.message, slip.hint, "warning", slip.at_key)
+        for slip in idle_patterns(settings.cellblock.policy, Catalog(servers=servers))
+        if slip.slip_at
+    ]
+
+
 def _small_things(settings: Settings) -> Store:
     with contextlib.suppress(ConfigError):  # the broker tells of it
         return store_to_read(settings)
@@ -221,9 +237,12 @@ def check(parsed: argparse.Namespace) -> int:
     file = parsed.config or default_file()
     if parsed.config is None and not file.exists():
         raise ConfigError("No configuration file is named.", hint="Give --config FILE.")
-    checked = check_config(file)
+    source = read_source(file)
+    checked = check_source(source)
     if checked.settings is not None:
-        checked.overlays = overlay_faults(checked.settings.with_state_dir(parsed.state_dir))
+        settings = checked.settings.with_state_dir(parsed.state_dir)
+        checked.overlays = overlay_faults(settings)
+        checked.problems += source.placed(_slips(settings))
     answer(parsed, checked.as_json(), "".join(f"{line}\n" for line in _lines(checked, Painter(sys.stdout))))
     return EXIT_NO if checked.errors else EXIT_OK
 

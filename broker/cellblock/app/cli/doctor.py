@@ -31,7 +31,6 @@ from cellblock.app.cli.streams import answer, write_json
 from cellblock.base.daemon_socket import addresses
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable, counted
 from cellblock.base.json import is_object
-from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import ServerConfig, Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
@@ -58,8 +57,8 @@ VERSION_BOUND_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class Report:
-    """A report has `problems`, which keep Cellblock or a server from working, `missing`, which only weakens it, and
-    `warnings`, which are about tools of servers that work."""
+    """A report has `problems`, which keep Cellblock, a server or a rule from working, `missing`, which only weakens
+    it, and `warnings`, which are about tools of servers that work."""
 
     versions: dict[str, str]
     config: str
@@ -206,7 +205,7 @@ async def findings(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
     faults = await asyncio.to_thread(overlay_faults, settings, broker.catalog)
     warnings += [f"{fault.text(str(fault.file))} {fault.hint}" for fault in faults]
     for fault in idle_patterns(section.policy, broker.catalog):
-        warnings.append(f"{dotted(('cellblock', 'policy', *fault.path))}: {fault.message}. {fault.hint}")
+        (problems if fault.slip_at else warnings).append(fault.sentence)
     # A journal of its own: the user's runs are kept beside it.
     response = await broker.run_request(request_of(PROBE), journal=Journal())
     if response.result != PROBE_RESULT:

@@ -27,7 +27,7 @@ from cellblock.base.store import LocalStore
 from cellblock.base.terminal import Painter
 from cellblock.base.visible import visible
 from cellblock.types.definitions import definitions_in, marks_in_comments, published, schema_document
-from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file
+from cellblock.types.learning.overlay import new_overlay, overlay_file
 from cellblock.types.learning.store import TABLES, Observations
 from cellblock.types.lookup import (
     NOTHING_FOUND,
@@ -178,13 +178,8 @@ async def init(parsed: argparse.Namespace, settings: Settings) -> int:
     catalog, broker = await catalog_of(settings, [parsed.server])
     server = find_server(catalog, parsed.server)
     file = overlay_file(settings.overlay_dir, server.config_name)
-    notes: list[ToolNotes] = []
-    for tool in server.tools:
-        known = broker.output_of(server, tool)
-        schema = None if known is None else known.document if known.document is not None else known.schema
-        note = "Nothing is known of its output." if known is None else known.note
-        notes.append(ToolNotes(tool.tool_name, tool.description, tool.input_schema, schema, note))
-    text = new_overlay(server.config_name, notes)
+    known = ((tool, broker.output_of(server, tool)) for tool in server.tools)
+    text = new_overlay(server.config_name, known)
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with Folder.named(file.parent) as folder:
@@ -271,7 +266,7 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
     changes: list[dict[str, Any]] = []
     for (version, until, before), (_, _, after) in pairwise(steps):
         at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
-        sentences = before.changes_to(after)
+        sentences = before.shape.changes_to(after.shape)
         lines.append(f"{at}, after version {version}:")
         lines += [f"  {sentence}" for sentence in sentences]
         changes.append({"after": version, "at": at, "changes": list(sentences)})

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import DEFAULT, EXACTLY, Grant, PolicySettings, is_of_embedder
+from cellblock.base.settings.problems import SECTION_KEY, dotted
 from cellblock.base.settings.server import ServerConfig
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.flows.rules import FlowRules, OnAlways, validator_of
@@ -134,6 +135,15 @@ class Policy:
         found = of.get(principal, of.get(DEFAULT))
         return Quotas(principal, found, self._counts) if found and self._counts is not None else None
 
+    def slips(self, principal: str, catalog: Catalog) -> list[Fault]:
+        """Returns what the policy for a client names of connected servers and they do not have: it guards nothing."""
+        client = f"clients.{principal}" if principal in self.settings.clients else "default"
+        quotas = f"quotas.{principal if principal in self.settings.quotas else DEFAULT}"
+        whose = {client, quotas, "labels", "flows"}
+        return [
+            fault for fault in idle_patterns(self.settings, catalog) if fault.slip_at and fault.grant in whose
+        ]
+
     def _layer_of_token(self, principal: str) -> Layer | None:
         """Returns the grant that a named token has brought, which can only take away from the policy's."""
         grant = self._tokens.grant_of(principal) if self._tokens is not None else None
@@ -193,6 +203,12 @@ class Fault(NamedTuple):
     """Says what is wrong, without a full stop."""
     hint: str
     at_key: bool = False
+    slip_at: str = ""
+    """Names the connected server that lacks the one tool that is named here."""
+
+    @property
+    def sentence(self) -> str:
+        return f"{dotted((SECTION_KEY, 'policy', *self.path))}: {self.message}. {self.hint}"
 
 
 def faults(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
@@ -226,7 +242,10 @@ def idle_patterns(settings: PolicySettings, catalog: Catalog) -> Iterator[Fault]
         ):
             near = nearest_names(wanted, [tool.tool_name for tool in server.callable], 1)
             hint = did_you_mean(near, "Take it out, or correct it.")
-            yield Fault(place, (*path, *where), f"{server_id} has no such tool", hint, at_key)
+            # A pattern with a star may be meant for tools to come.
+            slip_at = "" if "*" in wanted and not pattern.startswith(EXACTLY) else server_id
+            message = f"{server_id} has no tool {wanted!r}"
+            yield Fault(place, (*path, *where), message, hint, at_key, slip_at)
 
 
 def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:

@@ -39,7 +39,7 @@ PROBE_SECONDS: Final = 0.8
 before 2026-07-28 answer nothing else first."""
 
 LATE_SECONDS: Final = 10.0
-"""Sets how long the answer to `server/discover` is waited for when `initialize` was refused beside it."""
+"""Sets how long the answer to one of `server/discover` and `initialize` is waited for when the other is answered."""
 
 
 class ProbeEnded(Exception):
@@ -60,7 +60,12 @@ async def _agree(session: ClientSession, *, handshake: bool) -> None:
             greeting = asyncio.create_task(session.initialize())
             await asyncio.wait([probe, greeting], return_when=asyncio.FIRST_COMPLETED)
         if probe.done() and probe.result():
-            return
+            # A server that begins late has heard both, and keeps to `initialize` where it takes that.
+            if greeting is None:
+                return
+            answered, _ = await asyncio.wait([greeting], timeout=LATE_SECONDS)
+            if not answered or greeting.exception() is not None:
+                return
         try:
             await (greeting or session.initialize())
         except ConnectionLost as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain
 from typing import Final, NamedTuple
 
 from tree_sitter import Node
@@ -44,13 +43,6 @@ _COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="
 _JOINED: Final = frozenset(["||", "&&"])
 _ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
 """Names nodes in which a text is no value of what is around them."""
-_GIVING: Final = (
-    "variable_declarator",
-    "assignment_expression",
-    "augmented_assignment_expression",
-    "assignment_pattern",
-    "object_assignment_pattern",
-)
 
 
 class Foreign(NamedTuple):
@@ -177,11 +169,10 @@ def _bare(node: Node) -> Node:
 
 def _assigned_texts(nodes: Nodes) -> Iterator[bytes]:
     """Gives the names of variables and members that the script gives texts of its own, or types."""
-    for node in chain.from_iterable(map(nodes.__getitem__, _GIVING)):
-        name = field(node, "name") or field(node, "left")
-        value = field(node, "value") or field(node, "right")
-        gives = node.type == "variable_declarator" and field(node, "type") is not None
-        if name is not None and (gives or (value is not None and any(True for _ in _texts_in(value)))):
+    for name in nodes["given"]:
+        around = name.parent
+        value = field(around, "value") or field(around, "right")
+        if field(around, "type") is not None or (value is not None and any(True for _ in _texts_in(value))):
             yield _text(field(name, "property") or name)
 
 

@@ -29,13 +29,13 @@ from cellblock.types.check.hints import (
     takes_any_key,
     wants_a_list,
 )
+from cellblock.types.check.parsed import ITS_CHARACTERS
 from cellblock.types.check.verdict import (
     ARGUMENT,
     ASKED_OF_ANY,
     BRACKETS,
     CHARACTERS,
     EXPORT,
-    ITS_CHARACTERS,
     JSON_TEXT,
     KEY,
     MAX_NAMED_CHARS,

@@ -17,7 +17,7 @@ from tree_sitter import Node
 
 from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
-from cellblock.script.trees import arguments_of, captured, field, operator_of
+from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.misuse import COMPLAINED, QUERY, STARTS, WRITTEN
 from cellblock.types.check.parsed import ParsedScript, TextKind, Tool, literal_around, text_of
@@ -60,8 +60,6 @@ MISUSES: Final = frozenset({2365, 7052})
 CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
 """Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
 (`typescript.modules`)."""
-
-ITS_CHARACTERS: Final = "its single characters are read"
 
 KEY: Final = frozenset({2353, 2561})
 """Name the finding of a key of a literal that its type does not have."""
@@ -214,7 +212,7 @@ def judge(
     wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED | OPERANDS | MISUSES
     found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
     source = ParsedScript(code, typescript)
-    comparisons = Comparisons(source.nodes, declarations)
+    comparisons = Comparisons(source.found, declarations)
     numbered = [_numbered(*place, source) for place in source.json_texts.misused(texts)]
     at = {complaint.position for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
@@ -225,8 +223,9 @@ def judge(
 
 def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
     """Tells of what is written as no script means it."""
-    nodes = chain.from_iterable(source.nodes[kind][:MAX_JUDGED] for kind in STARTS)
-    for name, node in captured(nodes, QUERY, typescript=typescript):
+    nodes = nodes_of(source.root, STARTS, typescript=typescript).values()
+    starts = chain.from_iterable(some[:MAX_JUDGED] for some in nodes)
+    for name, node in captured(starts, QUERY, typescript=typescript):
         if name in WRITTEN:
             (line, column), text = source.position(node), source.text(node)
             said, hint, described = WRITTEN[name]
@@ -235,42 +234,37 @@ def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
             yield replace(made, hint=hint.format(text), described=described)
 
 
-def _numbered(around: Node, read: Node, kind: TextKind, source: ParsedScript) -> Complaint:
+def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> Complaint:
     """Makes the complaint about a text that is read by its characters, or is taken for an array or object."""
-    line, column = source.position(around)
-    at = source.places.place(line + 1, column + 1)
+    line, column = source.position(read)
+    at = CompilerPlaces(source.code).place(line + 1, column + 1)
     subject, tool = _short(read, source), source.json_texts.tool(read)
-    kinds = {"call_expression": "is no array", "binary_expression": "is no object"}
-    said = kinds.get(around.type, ITS_CHARACTERS)
-    if around.type == "member_expression":
-        said = "its characters are counted"
     # Of one that an object holds, there is nothing to find out after the run.
     receiver = {"json": JSON_TEXT, "plain": "string"}.get(kind, "")
-    return Complaint(NUMBERED, said, *at, subject, receiver, (line, column), subject=subject, tool=tool)
+    return Complaint(NUMBERED, wrong, *at, subject, receiver, (line, column), subject=subject, tool=tool)
 
 
 def _by_number(source: ParsedScript) -> Iterator[Complaint]:
     """Tells of `for (const line in text.split("\\n"))`, where nothing is read by the number that `line` is."""
-    named = {
-        text_of(field(one, "name")) for one in source.nodes["variable_declarator"] if _splits(one, "value")
-    }
-    numbers = {text_of(field(one, "index")) for one in source.nodes["subscript_expression"]}
-    for around in source.nodes["for_in_statement"]:
-        name, lines = field(around, "left"), field(around, "right")
-        is_list = text_of(lines) in named or _splits(around, "right")
-        if lines is None or not is_list or operator_of(around) != "in" or text_of(name) in numbers:
+    found = source.found
+    named = {text_of(name) for name in found["given"] if _splits(field(name.parent, "value"))}
+    numbers = {text_of(index) for index in found["index"]}
+    for lines in found["numbered"]:
+        name = field(lines.parent, "left")
+        is_list = _splits(lines) or text_of(lines) in named
+        if name is None or not is_list or text_of(name) in numbers:
             continue
         line, column = source.position(lines)
         said, hint = (
             "`for … in` gives the numbers of the lines.",
             "Take the lines themselves: `for (const … of …)`.",
         )
-        at = source.places.place(line + 1, column + 1)
+        at = CompilerPlaces(source.code).place(line + 1, column + 1)
         yield Complaint(MISUSED, said, *at, source.text(lines), position=(line, column), hint=hint)
 
 
-def _splits(node: Node, of: str) -> bool:
-    return text_of(field(node, of, "function", "property")) == b"split"
+def _splits(node: Node | None) -> bool:
+    return text_of(field(node, "function", "property")) == b"split"
 
 
 def _complaint(
@@ -293,7 +287,7 @@ def _complaint(
         if index is None or index.type not in ("string", "number"):
             return None
         node, (line, column) = index, source.position(index)
-    at = source.places.place(line + 1, column + 1)
+    at = CompilerPlaces(source.code).place(line + 1, column + 1)
     made = Complaint(number, message, *at, name, position=(line, column))
     if number in MEMBER:
         return _of_member(made, node, source, declarations)

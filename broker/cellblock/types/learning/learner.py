@@ -27,7 +27,7 @@ from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
-from cellblock.types.learning.sample import GivenOutput, observe, part_of
+from cellblock.types.learning.sample import GivenOutput, observe
 from cellblock.types.learning.shape import LOCAL, SEVERAL
 from cellblock.types.learning.store import Memory
 
@@ -79,7 +79,7 @@ class Learner:
 
     def __init__(self, settings: SchemaSettings, store: Store | None) -> None:
         self._settings = settings
-        self._paces = Paces(STABLE_AFTER, SAMPLE_EVERY)
+        self._paces = Paces()
         self._memory = Memory(store, lambda key: self._paces.changed(key.server, key.tool))
         self._offers = Offers()
         self._validators = ValidatorCache()
@@ -211,15 +211,19 @@ class Learner:
         merged = self._memory.add(key, seen)
         if merged.disagreements and key not in self._disagreed:
             self._disagreed.add(key)
-            text = "a result of %s.%r does not fit what is declared (told once): %s"
-            logger.warning(text, server, name, merged.disagreement)
+            logger.warning(
+                "a result of %s.%r does not fit what is declared (told once): %s",
+                *(server, name, merged.disagreement),
+            )
         if held is None or held.shape != merged.shape:
             self._paces.changed(server, name)
             if held is not None and held.samples:
-                changed = "; ".join(held.changes_to(merged))
-                text = "what %s.%r returns has changed (version %d): %s"
-                logger.info(text, server, name, merged.version, changed)
-        elif merged.shape.refreshed(merged.fading.recent) == merged.shape:
+                changed = "; ".join(held.shape.changes_to(merged.shape))
+                logger.info(
+                    "what %s.%r returns has changed (version %d): %s",
+                    *(server, name, merged.version, changed),
+                )
+        elif merged.fading.recent is None or merged.shape.refreshed(merged.fading.recent) == merged.shape:
             # One that was not looked at has confirmed nothing.
             self._paces.unchanged(server, name, seen.samples * (1 + len(offer.body) // BYTES_OF_ONE_SAMPLE))
         else:
@@ -227,23 +231,15 @@ class Learner:
             self._paces.changed(server, name)
 
     def _observed(self, offer: Offer) -> Observation:
-        declared, given = offer.tool.output_schema, offer.tool.given
-        now, body = time.time(), part_of(offer.kind, offer.body)
-        if body is None:
-            return Observation(skipped=1, first_seen=now, last_seen=now, by=offer.by)
-        # A part need not fit what the whole fits.
-        is_whole = body is offer.body
-        if not is_whole and offer.kind == "value":
-            declared = None
-        output = None
-        if is_whole and given is not None and given.output_schema is not None:
+        declared, given, output = offer.tool.output_schema, offer.tool.given, None
+        if given is not None and given.output_schema is not None:
             of = fingerprint(given.output_schema, given.json_text)
             validator = self._validator(offer, given.output_schema, "given output")
             output = GivenOutput(of, validator, given.json_text)
         return observe(
             offer.kind,
-            body,
-            now,
+            offer.body,
+            time.time(),
             declared=None if declared is None else self._validator(offer, declared, "output"),
             given=output,
             keep_sample=self._settings.keeps_samples(offer.server),
@@ -360,26 +356,19 @@ class Turns:
 
 
 class Paces:
-    """Chooses which results of each tool are looked at.
+    """Chooses which results of each tool are looked at."""
 
-    Args:
-        stable_after: Results in a row that show nothing new before a tool counts as stable.
-        sample_every: Results of a stable tool of which one is looked at.
-    """
-
-    def __init__(self, stable_after: int, sample_every: int) -> None:
-        self._stable_after = stable_after
-        self._sample_every = sample_every
+    def __init__(self) -> None:
         self._unchanged: Counter[tuple[str, str]] = Counter()
         self._passed: Counter[tuple[str, str]] = Counter()
 
     def wants(self, server: str, tool: str) -> bool:
         """Says whether the next result of a tool is to be looked at, and counts it."""
-        if self._unchanged[server, tool] < self._stable_after:
+        if self._unchanged[server, tool] < STABLE_AFTER:
             return True
-        turn, place = divmod(self._passed[server, tool], self._sample_every)
+        turn, place = divmod(self._passed[server, tool], SAMPLE_EVERY)
         self._passed[server, tool] += 1
-        return place == int(turn * GOLDEN_RATIO % 1 * self._sample_every)
+        return place == int(turn * GOLDEN_RATIO % 1 * SAMPLE_EVERY)
 
     def unchanged(self, server: str, tool: str, results: int) -> None:
         """Counts results of a tool that showed nothing new."""

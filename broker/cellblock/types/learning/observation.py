@@ -1,12 +1,14 @@
-"""An observation is what has been observed of one tool: the record that is merged, stored and shown."""
+"""An observation is what has been observed of one tool: the record that is merged, stored as it is, and shown."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from cellblock.types.learning.render import changes
 from cellblock.types.learning.shape import NOTHING, Shape, bounded, join, of_all, refreshed, shared
@@ -28,8 +30,7 @@ class ToolKey(NamedTuple):
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True)
-class GivenCheck:
+class GivenCheck(Struct, frozen=True, omit_defaults=True):
     """Counts how results fit the output schema that the user gives.
 
     Attributes:
@@ -56,8 +57,7 @@ class GivenCheck:
 NOT_GIVEN: Final = GivenCheck()
 
 
-@dataclass(frozen=True, slots=True)
-class Forms:
+class Forms(Struct, frozen=True, omit_defaults=True):
     """Holds what results of one tool looked like, by the way in which scripts got them.
 
     Attributes:
@@ -108,28 +108,28 @@ class Forms:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Fading:
+class Fading(Struct, frozen=True, omit_defaults=True):
     """Holds how far the fading of one tool has come: a type says what results are like now.
 
     Results are looked at in windows, and what a whole window does not show goes. The next window is twice as long, so
     that shapes that take turns settle on a type that has all of them.
 
     Attributes:
-        recent: What the results of this window looked like.
+        recent: What the results of this window looked like; None where that is what is known.
         count: Their number.
         window: After how many it ends.
     """
 
-    recent: Forms = Forms()
-    count: int = 0
-    window: int = WINDOW
+    recent: Forms | None = Forms()
+    count: Annotated[int, Meta(ge=0)] = 0
+    window: Annotated[int, Meta(ge=1)] = WINDOW
 
     def after(self, known: Forms, seen: Forms, samples: int) -> tuple[Forms, Fading]:
         """Gives what is known after some results, and how far the fading then has come."""
-        joined, recent, count = known.joined(seen), self.recent.joined(seen), self.count + samples
+        joined, count = known.joined(seen), self.count + samples
+        recent = joined if self.recent is None else self.recent.joined(seen)
         if count < self.window:
-            return joined, Fading(recent, count, self.window)
+            return joined, Fading(None if recent == joined else recent, count, self.window)
         left = joined.refreshed(recent)
         return left, Fading(window=self.window if left == joined else min(2 * self.window, MAX_WINDOW))
 
@@ -139,11 +139,11 @@ NOT_FADING: Final = Fading()
 _NOT_SHARED: Final = "another client's, which is not shown"
 
 
-@dataclass(frozen=True, slots=True)
-class Observation(Forms):
+class Observation(Struct, frozen=True, omit_defaults=True):
     """Holds the shape of one or many results of a tool, and their number.
 
     Attributes:
+        shape: What they looked like; other shapes make another version.
         samples: Results looked at.
         skipped: Results that were too large or too deep to look at.
         first_seen: Seconds since the epoch.
@@ -157,6 +157,7 @@ class Observation(Forms):
         by: Whose the results are, as `shape.of_all` says.
     """
 
+    shape: Forms = Forms()
     samples: int = 0
     skipped: int = 0
     first_seen: float = 0.0
@@ -169,51 +170,11 @@ class Observation(Forms):
     fading: Fading = NOT_FADING
     by: str = ""
 
-    @property
-    def shape(self) -> Forms:
-        """Gives the shapes that make a version."""
-        return Forms(self.value, self.document, self.texts, self.results)
-
     def together(self, newer: Observation) -> Observation:
         """Joins two observations of results that come after each other and have not been merged with what is known."""
-        return self._counted(newer)._formed(self.shape.joined(newer.shape))
-
-    def begun(self) -> Observation:
-        """Makes the observation the first that is known of a tool."""
-        return replace(self, fading=Fading(self.shape, self.samples))
-
-    def merged(self, newer: Observation) -> Observation:
-        """Gives what is known after newer results: old shapes fade. Versions count its changes."""
-        if not self.samples:
-            return self.together(newer).begun()
-        if not newer.samples:
-            return self.together(newer)
-        forms, fading = self.fading.after(self.shape, newer.shape, newer.samples)
-        made = replace(self._counted(newer)._formed(forms), fading=fading)
-        return replace(made, version=self.version + 1) if forms != self.shape else made
-
-    def shared(self, own: Collection[str]) -> Observation:
-        """Gives what may be shown of it, as `shape.shared`: all of it where all results are of `own`."""
-        if self.by in own:
-            return self
-        given = replace(self.given, newest=_NOT_SHARED) if self.given.newest else self.given
-        forms = Forms(shared(self.value, own), shared(self.document, own), self.texts, self.results)
-        return replace(
-            self._formed(forms),
-            disagreement=_NOT_SHARED if self.disagreement else "",
-            sample=None,
-            given=given,
-            fading=NOT_FADING,
-        )
-
-    def _formed(self, forms: Forms) -> Observation:
-        return replace(
-            self, value=forms.value, document=forms.document, texts=forms.texts, results=forms.results
-        )
-
-    def _counted(self, newer: Observation) -> Observation:
         return replace(
             self,
+            shape=self.shape.joined(newer.shape),
             samples=self.samples + newer.samples,
             by=of_all(self.by, newer.by),
             skipped=self.skipped + newer.skipped,
@@ -223,6 +184,35 @@ class Observation(Forms):
             disagreement=newer.disagreement or self.disagreement,
             sample=newer.sample if newer.sample is not None else self.sample,
             given=self.given.merged(newer.given),
+        )
+
+    def begun(self) -> Observation:
+        """Makes the observation the first that is known of a tool."""
+        return replace(self, fading=Fading(None, self.samples))
+
+    def merged(self, newer: Observation) -> Observation:
+        """Gives what is known after newer results: old shapes fade. Versions count its changes."""
+        made = self.together(newer)
+        if not self.samples:
+            return made.begun()
+        if not newer.samples:
+            return made
+        shape, fading = self.fading.after(self.shape, newer.shape, newer.samples)
+        return replace(made, shape=shape, fading=fading, version=self.version + (shape != self.shape))
+
+    def shared(self, own: Collection[str]) -> Observation:
+        """Gives what may be shown of it, as `shape.shared`: all of it where all results are of `own`."""
+        if self.by in own:
+            return self
+        given = replace(self.given, newest=_NOT_SHARED) if self.given.newest else self.given
+        shape = self.shape
+        return replace(
+            self,
+            shape=replace(shape, value=shared(shape.value, own), document=shared(shape.document, own)),
+            disagreement=_NOT_SHARED if self.disagreement else "",
+            sample=None,
+            given=given,
+            fading=NOT_FADING,
         )
 
 

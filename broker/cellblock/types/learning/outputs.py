@@ -167,16 +167,16 @@ def _is_list(schema: object) -> bool:
 def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:
     if not seen.samples:
         return None
-    value = join(seen.value, seen.document) if tool.parse_text else seen.value
-    has_document = seen.document != NOTHING and not tool.parse_text and not seen.texts
+    value = join(seen.shape.value, seen.shape.document) if tool.parse_text else seen.shape.value
+    has_document = seen.shape.document != NOTHING and not tool.parse_text and not seen.shape.texts
     declared = "" if tool.output_schema is not None else "; not declared by the server"
     made = ToolOutput(
         source="observed",
         note=f"{_observed_from(seen)}{declared}.",
         schema=None if value == NOTHING else to_schema(value),
-        document=to_schema(seen.document) if has_document else None,
-        text=seen.texts,
-        result=seen.results,
+        document=to_schema(seen.shape.document) if has_document else None,
+        text=seen.shape.texts,
+        result=seen.shape.results,
     )
     return _with_counts(made, seen)
 
@@ -212,18 +212,18 @@ def _really_text(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> Tool
     """Gives what scripts really get of a tool that declares an object or an array and has always answered with a
     text."""
     kind = _structured_kind(stated.schema) if stated.source == "declared" else None
-    parsed = tool.parse_text and seen.document != NOTHING
-    in_text = seen.texts or seen.document != NOTHING
-    if kind is None or parsed or seen.results or seen.value != NOTHING or not in_text:
+    parsed = tool.parse_text and seen.shape.document != NOTHING
+    in_text = seen.shape.texts or seen.shape.document != NOTHING
+    if kind is None or parsed or seen.shape.results or seen.shape.value != NOTHING or not in_text:
         return None
-    what = "a text" if seen.texts else "JSON text, of which JSON.parse makes a value"
+    what = "a text" if seen.shape.texts else "JSON text, of which JSON.parse makes a value"
     results = "its one result" if seen.samples == 1 else f"each of {seen.samples} results"
     said = f"Declared by the server as an {kind}, but {results} was {what}"
     made = ToolOutput(
         source="observed",
         note=f"{said}. {_observed_from(seen)}.",
-        document=None if seen.texts else to_schema(seen.document),
-        text=seen.texts,
+        document=None if seen.shape.texts else to_schema(seen.shape.document),
+        text=seen.shape.texts,
         disagreement=f"{seen.samples} of {seen.samples} results were texts",
     )
     return _with_counts(made, seen)

@@ -16,12 +16,14 @@ from typing import Annotated, Any, Final
 import jsonschema_rs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError
 
+from cellblock.base.errors import shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import FlowLabel
 from cellblock.base.settings.problems import ConfigProblems, Problem, Source, of_validation
 from cellblock.base.settings.syntax import Position, SyntaxFault, parse
 from cellblock.base.visible import visible
-from cellblock.tools.catalog.model import Effect, Example, Given
+from cellblock.tools.catalog.model import Effect, Example, Given, ToolEntry
+from cellblock.tools.catalog.outputs import ToolOutput
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """Sets the largest overlay file; a mistake such as a log in its place is told at once."""
@@ -79,17 +81,6 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     tools: dict[str, _Tool] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class ToolNotes:
-    """Holds what a new overlay file says in comments of one tool."""
-
-    name: str
-    description: str | None
-    input_schema: Any
-    output_schema: Any
-    note: str
 
 
 def overlay_file(folder: Path, server: str) -> Path:
@@ -151,8 +142,9 @@ class OverlayFile:
         return positions and positions.find(("tools", tool, *keys), key=True)
 
 
-def new_overlay(server: str, tools: Iterable[ToolNotes]) -> str:
-    """Gives the text of a new overlay file, all of it comments but the tables' headers."""
+def new_overlay(server: str, tools: Iterable[tuple[ToolEntry, ToolOutput | None]]) -> str:
+    """Gives the text of a new overlay file, all of it comments but the tables' headers: of tools, and of what is known
+    of their outputs."""
     parts = [
         f"# What you know of the tools of {_comment(server)}. Uncomment and fill in.",
         '#   class     = "read", "write" or "destructive"',
@@ -164,30 +156,31 @@ def new_overlay(server: str, tools: Iterable[ToolNotes]) -> str:
         "",
     ]
     named = set[str]()
-    for tool in tools:
-        key = json.dumps(tool.name, ensure_ascii=False).replace("\x7f", "\\u007f")
-        if not key.isprintable() or tool.name in named:
+    for tool, known in tools:
+        key = json.dumps(tool.tool_name, ensure_ascii=False).replace("\x7f", "\\u007f")
+        if not key.isprintable() or key in named:
             continue
-        named.add(tool.name)
+        named.add(key)
         parts += [f"[tools.{key}]"]
         if tool.description:
             parts += [f"# {_comment(line)}" for line in tool.description.splitlines()[:5]]
-        parts += [f"# input: {_shown(tool.input_schema)}", f"# {_comment(tool.note)}", '# class = "read"']
-        parts += ["# output = '''", *_schema_lines(tool.output_schema), "# '''"]
+        note = "Nothing is known of its output." if known is None else _comment(known.note)
+        parts += [f"# input: {_shown(tool.input_schema)}", f"# {note}", '# class = "read"']
+        parts += ["# output = '''", *_schema_lines(known), "# '''"]
         parts += ["# examples = '''", '# [{"input": {}, "output": null}]', "# '''", ""]
     return "\n".join(parts)
 
 
-def _schema_lines(schema: Any) -> Sequence[str]:
-    text = json.dumps(schema if schema is not None else {"type": "object"}, indent=2, ensure_ascii=True)
-    if len(text) > MAX_SHOWN_CHARS or "'''" in text:
+def _schema_lines(known: ToolOutput | None) -> Sequence[str]:
+    schema = known and (known.schema if known.document is None else known.document)
+    text = json.dumps(schema, indent=2)
+    if schema is None or len(text) > MAX_SHOWN_CHARS or "'''" in text:
         text = '{"type": "object"}'
     return [f"# {line}" for line in text.splitlines()]
 
 
 def _shown(schema: Any) -> str:
-    text = json.dumps(schema, ensure_ascii=True)
-    return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + "…"
+    return shorten(json.dumps(schema), MAX_SHOWN_CHARS)
 
 
 def _comment(text: str) -> str:

@@ -32,7 +32,6 @@ def to_schema(shape: Shape) -> dict[str, Any]:
     """
     if shape.anything or shape == NOTHING:
         return {}
-    plain: list[str] = []
     members: list[dict[str, Any]] = []
     if shape.objects is not None:
         members.append(_fields(shape.objects))
@@ -41,24 +40,16 @@ def to_schema(shape: Shape) -> dict[str, Any]:
         members.append({"type": "array", "items": inside} if inside else {"type": "array"})
     if shape.formats:
         members.append({"type": "string", "format": min(shape.formats)})
-    elif shape.formats is not None:
-        plain.append("string")
-    if shape.number:
-        plain.append(shape.number)
-    if shape.boolean:
-        plain.append("boolean")
-    if shape.null:
-        plain.append("null")
+    plain = [kind for kind in _scalars(shape) if kind != "string" or not shape.formats]
     if plain:
         members.append({"type": plain if len(plain) > 1 else plain[0]})
     return members[0] if len(members) == 1 else {"anyOf": members}
 
 
 def _fields(fields: Fields) -> dict[str, Any]:
-    if fields.is_map or _is_map_like(fields):
-        return _open_object(fields.values())
-    if not fields.properties:
-        return _open_object(fields.other)
+    if fields.is_map or not fields.properties or _is_map_like(fields):
+        inside = to_schema(fields.values())
+        return {"type": "object", "additionalProperties": inside} if inside else {"type": "object"}
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {name: to_schema(held.shape) for name, held in fields.properties.items()},
@@ -70,9 +61,10 @@ def _fields(fields: Fields) -> dict[str, Any]:
     return schema
 
 
-def _open_object(rest: Shape) -> dict[str, Any]:
-    inside = {} if rest == NOTHING else to_schema(rest)
-    return {"type": "object", "additionalProperties": inside} if inside else {"type": "object"}
+def _scalars(shape: Shape) -> list[str]:
+    """Gives the kinds of values that have no others inside, by their names in JSON Schema."""
+    string = "string" * (shape.formats is not None)
+    return [*filter(None, [string, shape.number, "boolean" * shape.boolean, "null" * shape.null])]
 
 
 def _is_map_like(fields: Fields) -> bool:
@@ -93,9 +85,8 @@ def _is_map_like(fields: Fields) -> bool:
 
 def _kind(shape: Shape) -> tuple[object, ...]:
     """Gives what alike shapes have in common: their kinds of values, and the required names of objects."""
-    names: frozenset[str] | None = None
-    if shape.objects is not None:
-        names = frozenset(name for name, held in shape.objects.properties.items() if held.required)
+    inside = None if shape.objects is None else shape.objects.properties.items()
+    names = None if inside is None else frozenset(name for name, held in inside if held.required)
     return (
         shape.anything,
         shape.boolean,
@@ -127,7 +118,9 @@ def _places(path: str, shape: Shape, mark: str = "") -> Iterator[tuple[str, str]
     """Gives each place in a shape, and what is there."""
     formats = f" ({', '.join(sorted(shape.formats))})" if shape.formats else ""
     is_map = shape.objects is not None and shape.objects.is_map
-    yield path, f"{mark}{kinds(shape)}{formats}{' with any names' * is_map}"
+    inside = "object" * (shape.objects is not None), "array" * (shape.items is not None)
+    kinds = " or ".join(filter(None, ["anything" * shape.anything, *inside, *_scalars(shape)])) or "nothing"
+    yield path, f"{mark}{kinds}{formats}{' with any names' * is_map}"
     if shape.items is not None:
         yield from _places(f"{path}/*", shape.items)
     if shape.objects is not None:
@@ -135,21 +128,3 @@ def _places(path: str, shape: Shape, mark: str = "") -> Iterator[tuple[str, str]
             yield from _places(f"{path}/{name}", held.shape, "" if held.required else "optional ")
         if shape.objects.other != NOTHING:
             yield from _places(f"{path}/(other names)", shape.objects.other)
-
-
-def kinds(shape: Shape) -> str:
-    """Gives the kinds of values of a shape, as text."""
-    names = [
-        name
-        for name, there in (
-            ("anything", shape.anything),
-            ("object", shape.objects is not None),
-            ("array", shape.items is not None),
-            ("string", shape.formats is not None),
-            (shape.number, bool(shape.number)),
-            ("boolean", shape.boolean),
-            ("null", shape.null),
-        )
-        if there
-    ]
-    return " or ".join(names) or "nothing"

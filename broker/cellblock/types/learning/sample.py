@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -14,7 +13,13 @@ from pydantic_core import from_json
 
 from cellblock.tools.catalog.outputs import ResultKind
 from cellblock.tools.schemas.validation import InputValidator
-from cellblock.types.learning.observation import MAX_DISAGREEMENT_CHARS, NOT_GIVEN, GivenCheck, Observation
+from cellblock.types.learning.observation import (
+    MAX_DISAGREEMENT_CHARS,
+    NOT_GIVEN,
+    Forms,
+    GivenCheck,
+    Observation,
+)
 from cellblock.types.learning.shape import NAME, shape_of
 
 MAX_DOCUMENT_DEPTH: Final = 512
@@ -38,7 +43,7 @@ _items: Final = msgspec.json.Decoder(list[Raw])
 _fields: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
-class TooDeep(ValueError):
+class TooDeep(Exception):
     """Tells that a text seems to be JSON, and nests too deeply to be parsed."""
 
 
@@ -51,12 +56,12 @@ class GivenOutput(NamedTuple):
     json_text: bool
 
 
-def too_deep(text: str) -> bool:
-    """Says whether JSON text nests deeper than `MAX_DOCUMENT_DEPTH`, without parsing it."""
-    if text.count("[") + text.count("{") <= MAX_DOCUMENT_DEPTH:
+def too_deep(text: str, most: int = MAX_DOCUMENT_DEPTH) -> bool:
+    """Says whether JSON text nests deeper than `most` levels, without parsing it."""
+    if text.count("[") + text.count("{") <= most:
         return False
     brackets = _NOT_BRACKET.sub("", _STRING.sub("", text))
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DOCUMENT_DEPTH
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > most
 
 
 def parse_document(text: str) -> Any | None:
@@ -71,8 +76,6 @@ def parse_document(text: str) -> Any | None:
         return None
     try:
         return _parsed(text)
-    except TooDeep:
-        raise
     except ValueError:
         return None
 
@@ -107,46 +110,49 @@ def observe(
 
     Args:
         kind: What the script got; `text` is searched for JSON here.
-        body: The JSON that it got.
+        body: The JSON that it got; of a large one, a part is looked at.
         now: Seconds since the epoch.
         declared: The validator of the declared output schema.
         given: What the user gives.
         keep_sample: Whether a small result is kept with it.
         by: Whose it is, as in `shape.Property`.
     """
-    skipped = Observation(skipped=1, first_seen=now, last_seen=now, by=by)
+    part = part_of(kind, body) or b""
     try:
-        value = _parsed(body.decode())
+        value = _parsed(part.decode())
         document = parse_document(value) if kind == "text" else value
-    except ValueError:
-        return skipped
-    # Content of a tool that declares an output is a disagreement.
-    misfit = "the result has no structured content"
-    if declared is None:
-        misfit = ""
-    elif kind == "value":
+    except (ValueError, TooDeep):
+        return Observation(skipped=1, first_seen=now, last_seen=now, by=by)
+    is_whole = part is body
+    misfit = ""
+    if declared is not None and kind != "value":
+        misfit = "the result has no structured content"
+    elif declared is not None and is_whole:
+        # A part need not fit what the whole fits.
         misfit = _misfit(value, declared, "declared")
-    seen = partial(
-        Observation,
+    sample = part.decode() if keep_sample and len(part) <= MAX_SAMPLE_CHARS else None
+    match kind:
+        case "result":
+            # Its type is known from the protocol.
+            shape, sample = Forms(results=True), None
+        case "value":
+            shape = Forms(shape_of([value], by=by))
+        case _ if document is None:
+            shape = Forms(texts=True)
+        case _:
+            shape = Forms(document=shape_of([document], by=by))
+            sample = value if kind == "text" and sample is not None else sample
+    return Observation(
+        shape,
         samples=1,
         by=by,
         first_seen=now,
         last_seen=now,
         disagreements=int(bool(misfit)),
         disagreement=misfit,
-        given=NOT_GIVEN if given is None else _held_against(given, kind, value, document),
+        sample=sample,
+        given=_held_against(given, kind, value, document) if given is not None and is_whole else NOT_GIVEN,
     )
-    if kind == "result":
-        # Its type is known from the protocol.
-        return seen(results=True)
-    sample = body.decode() if keep_sample and len(body) <= MAX_SAMPLE_CHARS else None
-    if kind == "value":
-        return seen(value=shape_of([value], by=by), sample=sample)
-    if document is None:
-        return seen(texts=True, sample=sample)
-    if sample is not None and kind == "text":
-        sample = value
-    return seen(document=shape_of([document], by=by), sample=sample)
 
 
 def _held_against(given: GivenOutput, kind: ResultKind, value: Any, document: Any) -> GivenCheck:
@@ -207,11 +213,8 @@ def part_of(kind: ResultKind, body: bytes) -> bytes | None:
     if len(body) <= LEARNT_BYTES:
         return body
     try:
-        if kind != "text":
-            return bounded_part(body)
         # Of a text it is the JSON in it, if any.
-        text: str = msgspec.json.decode(body)
-        inner = text.strip().encode()
+        inner: bytes = msgspec.json.decode(body).strip().encode() if kind == "text" else b""
         if inner[:1] not in (b"[", b"{"):
             return bounded_part(body)
         part = bounded_part(inner)

@@ -5,18 +5,21 @@ values past a budget) leaves it wider, never wrong. Only `refreshed` takes somet
 No value is kept; only kinds, formats, and names of properties, each with who has shown it. That is no part of what a
 shape says: equal ones may differ in it.
 `join` is associative, commutative and idempotent, with `NOTHING` as its neutral element.
+
+Shapes are stored as they are, under the short names that stand behind `rename`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import reduce
 from itertools import chain
-from operator import itemgetter
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 MAX_DEPTH: Final = 24
 """Bounds the levels described; what is deeper is `ANYTHING`. The declaration generator goes to 32."""
@@ -32,6 +35,7 @@ NAME: Final = re.compile(r"(?!__proto__\Z)[A-Za-z_$][A-Za-z0-9_$]{0,63}\Z")
 shown to an agent: a name that is no identifier can be a sentence. `__proto__` is a key that JavaScript gives its own
 meaning."""
 
+Name = Annotated[str, Meta(pattern=rf"\A{NAME.pattern}")]
 Number = Literal["", "integer", "number"]
 
 MAX_VALUES: Final = 250_000
@@ -56,36 +60,54 @@ _ENVIRONMENT: Final = frozenset({"PATH", "HOME", "USER", "SHELL", "LANG", "PWD"}
 _KNOWN: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(Struct, frozen=True, array_like=True):
     """Holds one key of objects; `required` when every object had it."""
 
     shape: Shape
     required: bool
-    by: str = field(default="", compare=False)
+    by: str = ""
     """Says who has shown the name, as `of_any` does: marks of principals, or `SEVERAL`."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Property) and (self.shape, self.required) == (other.shape, other.required)
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+
+_FIELDS: Final = {"properties": "p", "other": "x", "is_map": "m", "by": "b"}
+
+
+class Fields(Struct, frozen=True, omit_defaults=True, rename=_FIELDS):
     """Holds what objects held: kept names, and under `other` all values whose names are not kept.
 
     `is_map`: the names were too many to be fields; all values are under `other`.
     """
 
-    properties: Mapping[str, Property]
+    properties: Annotated[dict[Name, Property], Meta(max_length=MAX_NAMES)]
     other: Shape
     is_map: bool = False
-    by: str = field(default="", compare=False)
+    by: str = ""
     """Says whose all these objects were, as `of_all` does."""
+
+    def __eq__(self, other: object) -> bool:
+        said = self.properties, self.other, self.is_map
+        return isinstance(other, Fields) and said == (other.properties, other.other, other.is_map)
 
     def values(self) -> Shape:
         """Gives the shape of all values, whatever their names."""
         return reduce(join, [held.shape for held in self.properties.values()], self.other)
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+_SHAPE: Final = {
+    "anything": "a",
+    "null": "z",
+    "boolean": "b",
+    "number": "n",
+    "formats": "s",
+    "items": "i",
+    "objects": "o",
+}
+
+
+class Shape(Struct, frozen=True, omit_defaults=True, rename=_SHAPE):
     """Holds what values looked like. Equal shapes say the same; the order of names does not count.
 
     Attributes:
@@ -141,7 +163,6 @@ def of_all(one: str, other: str) -> str:
 
 
 _T = TypeVar("_T")
-_RANKS: dict[Number, int] = {"": 0, "integer": 1, "number": 2}
 
 
 def join(one: Shape, other: Shape) -> Shape:
@@ -155,7 +176,8 @@ def join(one: Shape, other: Shape) -> Shape:
     return Shape(
         null=one.null or other.null,
         boolean=one.boolean or other.boolean,
-        number=one.number if _RANKS[one.number] >= _RANKS[other.number] else other.number,
+        # They are in the order of the alphabet.
+        number=max(one.number, other.number),
         formats=_either(one.formats, other.formats, frozenset[str].intersection),
         items=_either(one.items, other.items, join),
         objects=_either(one.objects, other.objects, join_fields),
@@ -295,60 +317,39 @@ class _Reader:
         self._left = left
         self._by = by
 
-    def column(self, values: Sequence[Any], depth: int) -> Shape:
+    def column(self, values: Sequence[object], depth: int) -> Shape:
         """Gives the shape of all values of one place."""
-        if not values:
-            return NOTHING
         self._left -= len(values)
-        kinds = set(map(type, values))
-        if self._left < 0 or not kinds <= _KNOWN:
+        kinds: dict[type, list[Any]] = {
+            kind: [value for value in values if type(value) is kind] for kind in set(map(type, values))
+        }
+        lists, dicts, floats = kinds.get(list), kinds.get(dict), kinds.get(float, [])
+        if self._left < 0 or not kinds.keys() <= _KNOWN or (depth >= MAX_DEPTH and (lists or dicts)):
             return ANYTHING
-        floats = _only(float, values, kinds)
-        finite = all(map(math.isfinite, floats))
-        integers = int in kinds
-        strings = _only(str, values, kinds)
-        lists = cast("list[list[Any]]", _only(list, values, kinds))
-        dicts = cast("list[dict[str, Any]]", _only(dict, values, kinds))
-        if depth >= MAX_DEPTH and (lists or dicts):
-            return ANYTHING
-        if not finite:
-            # Scripts get null for what is no JSON number.
-            floats = [number for number in floats if math.isfinite(number)]
+        # Scripts get null for what is no JSON number.
+        finite = [number for number in floats if math.isfinite(number)]
         return Shape(
-            null=type(None) in kinds or not finite,
+            null=type(None) in kinds or len(finite) < len(floats),
             boolean=bool in kinds,
-            number="number" if floats else "integer" if integers else "",
-            formats=_formats(strings) if strings else None,
+            number="number" if finite else "integer" if int in kinds else "",
+            formats=_formats(kinds[str]) if str in kinds else None,
             items=self.column(list(chain.from_iterable(lists)), depth + 1) if lists else None,
             objects=self._fields(dicts, depth) if dicts else None,
         )
 
     def _fields(self, rows: Sequence[dict[str, Any]], depth: int) -> Fields:
         names = dict.fromkeys(chain.from_iterable(rows))
-        kept = [name for name in names if type(name) is str and NAME.match(name)]
+        kept = dict.fromkeys(name for name in names if type(name) is str and NAME.match(name))
         if len(kept) > MAX_NAMES or (_ENVIRONMENT.intersection(kept) and all(map(str.isupper, kept))):
             everything = list(chain.from_iterable(row.values() for row in rows))
             return Fields({}, self.column(everything, depth + 1), is_map=True, by=self._by)
-        other = NOTHING
-        if len(kept) < len(names):
-            known = frozenset(kept)
-            other = self.column(
-                [value for row in rows for name, value in row.items() if name not in known], depth + 1
-            )
+        others = [value for row in rows for name, value in row.items() if name not in kept]
+        other = self.column(others, depth + 1)
         properties: dict[str, Property] = {}
         for name in kept:
-            try:
-                column = list(map(itemgetter(name), rows))
-            except KeyError:
-                column = [row[name] for row in rows if name in row]
+            column = [row[name] for row in rows if name in row]
             properties[name] = Property(self.column(column, depth + 1), len(column) == len(rows), self._by)
         return Fields(properties, other, by=self._by)
-
-
-def _only(kind: type, values: Sequence[Any], kinds: set[type]) -> Sequence[Any]:
-    if kind not in kinds:
-        return ()
-    return values if len(kinds) == 1 else [value for value in values if type(value) is kind]
 
 
 def _formats(strings: Sequence[str]) -> frozenset[str]:

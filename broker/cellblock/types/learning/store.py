@@ -2,8 +2,7 @@
 
 An `Observations` belongs to the thread that opened it. Any failure is a `StoreError`: who learns goes on without.
 Several brokers can use one database; each write merges with what the others have written. Of the JSON in a row nothing
-is believed when it is read back. Its keys are only ever added: a row of an older Cellblock lacks the newer ones, and an
-older Cellblock passes them by.
+is believed when it is read back. It is an `Observation` as it is; that of 0.1.0 is read too.
 """
 
 from __future__ import annotations
@@ -13,39 +12,19 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from cellblock.base.database import Away, Database, StoreError
 from cellblock.base.settings.sections import OF_PERSON
 from cellblock.base.state_dir import DATABASE
 from cellblock.base.store import Store, Tables
-from cellblock.types.learning.observation import (
-    MAX_WINDOW,
-    NOT_FADING,
-    NOT_GIVEN,
-    WINDOW,
-    Fading,
-    Forms,
-    GivenCheck,
-    Observation,
-    ToolKey,
-)
-from cellblock.types.learning.shape import (
-    ANYTHING,
-    MAX_DEPTH,
-    MAX_NAMES,
-    NAME,
-    NOTHING,
-    Fields,
-    Number,
-    Property,
-    Shape,
-    join_fields,
-)
+from cellblock.types.learning.observation import NOT_FADING, Forms, GivenCheck, Observation, ToolKey
+from cellblock.types.learning.sample import too_deep
+from cellblock.types.learning.shape import Fields, Number, Property, Shape, join_fields
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -89,8 +68,11 @@ TABLES: Final = Tables(
     "observed", DATABASE, "observed schemas", logger, _MIGRATIONS, _MIGRATIONS, counted=True
 )
 
-_UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
+_UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError)
 """Lists what reading a body raises that something else has written."""
+
+_MAX_NESTING: Final = 160
+"""Bounds the levels of JSON in a body: a shape has at most 24, of six in rows of 0.1.0."""
 
 _COLUMNS: Final = "server, tool, fingerprint, version, samples, first_seen, last_seen, body"
 _CHANGING: Final = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[3:])
@@ -378,168 +360,64 @@ class Memory:
 
 # ---- rows ------------------------------------------------------------------------------------------------
 
-_MAX_KINDS: Final = 12
-_NUMBERS: Final[dict[str, Number]] = {"i": "integer", "n": "number"}
-
-
-class StoredShape(msgspec.Struct, omit_defaults=True):
-    """Is a shape in a row: anything, null, boolean, the kind of numbers, formats of strings, items, objects."""
-
-    a: int = 0
-    z: int = 0
-    b: int = 0
-    n: str = ""
-    s: list[str] | None = None
-    i: StoredShape | None = None
-    o: _Objects | None = None
-
-
-class _Objects(msgspec.Struct):
-    # Older ones kept objects of several kinds, by a tag.
-    v: dict[str, _Fields]
-    t: str | None = None
-
-
-class _Fields(msgspec.Struct, omit_defaults=True):
-    p: dict[str, tuple[StoredShape, int]]
-    x: StoredShape | None = None
-    m: int = 0
-    b: str = ""
-    w: dict[str, str] = {}
-
-
-class _Forms(msgspec.Struct, omit_defaults=True):
-    value: StoredShape = msgspec.field(default_factory=StoredShape)
-    json: StoredShape = msgspec.field(default_factory=StoredShape)
-    texts: bool = False
-    results: bool = False
-
-
-class _Fading(msgspec.Struct):
-    recent: int | _Forms = msgspec.field(default_factory=_Forms)
-    count: int = 0
-    window: int = WINDOW
-
-
-class _Body(_Forms):
-    skipped: int = 0
-    disagreements: int = 0
-    disagreement: str = ""
-    by: str = ""
-    given: tuple[str, int, int, str] | None = None
-    sample: str | None = None
-    fading: _Fading | None = None
+_NUMBERS: Final[dict[str, Number]] = {"": "", "i": "integer", "n": "number"}
 
 
 def encoded(seen: Observation) -> str:
-    """Writes the whole of an observation as JSON, but for the columns of the store."""
-    given, fading = seen.given, seen.fading
-    # Most often what is known.
-    recent = 1 if fading.recent == seen.shape else _Forms(*_stored(fading.recent))
-    body = _Body(
-        *_stored(seen),
-        seen.skipped,
-        seen.disagreements,
-        seen.disagreement,
-        seen.by,
-        (given.of, given.checked, given.misfits, given.newest) if given.of else None,
-        seen.sample,
-        _Fading(recent, fading.count, fading.window) if fading != NOT_FADING else None,
-    )
-    return json.dumps(msgspec.to_builtins(body), separators=(",", ":"))
+    """Writes the whole of an observation as JSON."""
+    return json.dumps(msgspec.to_builtins(seen), separators=(",", ":"))
 
 
 def decoded(body: str) -> Observation:
-    """Reads the observation, without what is in the columns of the store.
+    """Reads an observation.
 
     Raises:
         ValueError: It is no such data: the store was changed by something else.
     """
-    data = msgspec.convert(json.loads(body), _Body)
-    forms = _formed(data)
+    if too_deep(body, _MAX_NESTING):
+        raise ValueError("nested too deeply")
+    data = json.loads(body)
+    if "value" in data:
+        data = msgspec.to_builtins(_older(data))
+    return msgspec.convert(data, Observation)
+
+
+def _older(data: dict[str, Any]) -> Observation:
+    """Reads an observation of 0.1.0, and of what was between; as if nothing of it had begun to fade."""
     return Observation(
-        value=forms.value,
-        document=forms.document,
-        texts=forms.texts,
-        results=forms.results,
-        skipped=data.skipped,
-        disagreements=data.disagreements,
-        disagreement=data.disagreement,
-        by=data.by,
-        sample=data.sample,
-        given=NOT_GIVEN if data.given is None else GivenCheck(*data.given),
-        fading=_fading(data.fading, forms),
+        Forms(
+            _older_shape(data["value"]),
+            _older_shape(data["json"]),
+            data.get("texts", False),
+            data.get("results", False),
+        ),
+        skipped=data.get("skipped", 0),
+        disagreements=data.get("disagreements", 0),
+        disagreement=data.get("disagreement", ""),
+        sample=data.get("sample"),
+        given=GivenCheck(*data.get("given") or ()),
+        by=data.get("by", ""),
     )
 
 
-def _stored(forms: Forms) -> tuple[StoredShape, StoredShape, bool, bool]:
-    return encode_shape(forms.value), encode_shape(forms.document), forms.texts, forms.results
-
-
-def _formed(data: _Forms) -> Forms:
-    return Forms(decode_shape(data.value), decode_shape(data.json), data.texts, data.results)
-
-
-def _fading(data: _Fading | None, known: Forms) -> Fading:
-    if data is None:
-        return NOT_FADING
-    recent = known if isinstance(data.recent, int) else _formed(data.recent)
-    return Fading(recent, min(max(data.count, 0), MAX_WINDOW), min(max(data.window, WINDOW), MAX_WINDOW))
-
-
-def encode_shape(shape: Shape) -> StoredShape:
-    """Gives the shape as it stands in a row."""
-    if shape.anything:
-        return StoredShape(a=1)
-    return StoredShape(
-        z=int(shape.null),
-        b=int(shape.boolean),
-        n=shape.number[:1],
-        s=None if shape.formats is None else sorted(shape.formats),
-        i=None if shape.items is None else encode_shape(shape.items),
-        o=None if shape.objects is None else _Objects({"": _encode_fields(shape.objects)}),
-    )
-
-
-def _encode_fields(fields: Fields) -> _Fields:
-    return _Fields(
-        {name: (encode_shape(held.shape), int(held.required)) for name, held in fields.properties.items()},
-        None if fields.other == NOTHING else encode_shape(fields.other),
-        int(fields.is_map),
-        fields.by,
-        # Most often whose all is.
-        {name: held.by for name, held in fields.properties.items() if held.by != fields.by},
-    )
-
-
-def decode_shape(stored: StoredShape, depth: int = 0) -> Shape:
-    """Gives the shape that stands in a row.
-
-    Raises:
-        ValueError: It cannot be: the store was changed by something else.
-    """
-    kinds = [] if stored.o is None else [*stored.o.v.values()]
-    if depth > MAX_DEPTH + 1 or len(kinds) > _MAX_KINDS or (stored.o is not None and not kinds):
-        raise ValueError("nested too deeply, or no kinds of objects")
-    if stored.a:
-        return ANYTHING
+def _older_shape(data: dict[str, Any]) -> Shape:
     return Shape(
-        null=bool(stored.z),
-        boolean=bool(stored.b),
-        number=_NUMBERS.get(stored.n, ""),
-        formats=None if stored.s is None else frozenset(stored.s),
-        items=None if stored.i is None else decode_shape(stored.i, depth + 1),
-        objects=reduce(join_fields, [_decode_fields(one, depth) for one in kinds]) if kinds else None,
+        anything="a" in data,
+        null="z" in data,
+        boolean="b" in data,
+        number=_NUMBERS[data.get("n", "")],
+        formats=frozenset(data["s"]) if "s" in data else None,
+        items=_older_shape(data["i"]) if "i" in data else None,
+        # 0.1.0 kept several kinds of objects apart, by a tag.
+        objects=reduce(join_fields, map(_older_fields, data["o"]["v"].values())) if "o" in data else None,
     )
 
 
-def _decode_fields(stored: _Fields, depth: int) -> Fields:
-    # Names go into generated text: what reads the store checks them again.
-    if len(stored.p) > MAX_NAMES or not all(map(NAME.match, stored.p)):
-        raise ValueError("properties that cannot be")
+def _older_fields(data: dict[str, Any]) -> Fields:
+    # Whose they are was not known to 0.1.0.
+    by, others = data.get("b", ""), data.get("w", {})
     properties = {
-        name: Property(decode_shape(shape, depth + 1), bool(required), stored.w.get(name, stored.b))
-        for name, (shape, required) in stored.p.items()
+        name: Property(_older_shape(shape), bool(required), others.get(name, by))
+        for name, (shape, required) in data["p"].items()
     }
-    rest = NOTHING if stored.x is None else decode_shape(stored.x, depth + 1)
-    return Fields(properties, rest, bool(stored.m), stored.b)
+    return Fields(properties, _older_shape(data.get("x", {})), "m" in data, by)

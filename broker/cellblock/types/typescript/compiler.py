@@ -44,14 +44,11 @@ from cellblock.types.typescript.limits import (
 )
 from cellblock.types.typescript.shapes import (
     ANY_ARRAY,
-    INHERITED,
     NEVER,
     OPEN_OBJECT,
     UNKNOWN,
     Array,
-    Definition,
     Definitions,
-    Index,
     Keyword,
     Literal,
     Never,
@@ -84,6 +81,7 @@ class Compiler:
         document: The schema.
         definitions: Holds everything a `Ref` can mean, of all schemas of one text.
         shared: Holds the `Ref` of each shape that is not recursive.
+        recursive: Holds the others.
         name: Hints at a name of the whole.
         reading: Whether agents read the text: an object that may have any other key does not say so.
         exact: Whether integers that numbers cannot have are bigints.
@@ -94,6 +92,7 @@ class Compiler:
         document: Document,
         definitions: Definitions,
         shared: dict[Shape, Ref],
+        recursive: set[Ref],
         name: str,
         *,
         reading: bool,
@@ -102,25 +101,15 @@ class Compiler:
         self.budget = Budget()
         self.docs = Docs(document)
         self.reading = reading
-        self._definitions, self._shared, self._name = definitions, shared, name
+        self._definitions, self._shared, self._recursive, self._name = definitions, shared, recursive, name
         self._number: Shape = _EXACT if exact else Keyword("number")
         self._document = document
         self._alternatives = Alternatives(document, self.budget.spend, self.budget.warn)
         self._known: dict[tuple[object, ...], Shape] = {}
         self._open: dict[tuple[object, ...], Ref] = {}
-        self._recursive: set[Ref] = set()
-        self._same_value: set[tuple[object, ...]] = set()
-        self._depth = 0
 
-    def compile(self, locations: Sequence[Location]) -> Shape:
-        """Gives the shape of the values that all `locations` allow."""
-        outer, self._same_value = self._same_value, set()
-        try:
-            return self._compile(locations)
-        finally:
-            self._same_value = outer
-
-    def _compile(self, locations: Sequence[Location]) -> Shape:
+    def compile(self, locations: Sequence[Location], unions: tuple[object, ...] = ()) -> Shape:
+        """Gives the shape of the values that all `locations` allow, as a branch of `unions`, by their keys."""
         distinct: dict[tuple[object, ...], Location] = {}
         for location in locations:
             plain = self._unwrapped(location)
@@ -131,7 +120,7 @@ class Compiler:
         if not distinct:
             return UNKNOWN
         key = tuple(distinct)
-        if key in self._same_value:
+        if key in unions:
             # A union that contains itself with nothing in between: no alias can say that, so it says nothing.
             return UNKNOWN
         if key in self._open:
@@ -139,7 +128,7 @@ class Compiler:
             return self._open[key]
         if key in self._known:
             return self._known[key]
-        if self._depth >= MAX_DEPTH:
+        if len(self._open) >= MAX_DEPTH:
             self.budget.warn(
                 "The schema is nested too deeply; the type is unknown from here on.", locations[0]
             )
@@ -148,21 +137,15 @@ class Compiler:
             self.budget.warn("The schema is too large; the rest of it is unknown.")
             return UNKNOWN
         chosen = list(distinct.values())
-        ref = self._open[key] = Ref(len(self._definitions))
-        self._definitions[ref.key] = Definition(UNKNOWN, _name_hint(chosen) or self._name)
-        self._same_value.add(key)
-        self._depth += 1
-        try:
-            branches = self._plain_union(chosen)
-            if branches is None:
-                members = [self._alternative(one, chosen[0]) for one in self._alternatives.expand(chosen)]
-            else:
-                members = [self._compile([branch]) for branch in branches]
-        finally:
-            self._depth -= 1
-            del self._open[key]
-        shape = union(members)
-        self._definitions[ref.key].shape = shape
+        ref = self._open[key] = Ref(len(self._definitions), _name_hint(chosen) or self._name)
+        self._definitions[ref.key] = UNKNOWN
+        branches = self._branches(chosen[0]) if len(chosen) == 1 else []
+        if branches:
+            members = [self.compile([branch], (*unions, key)) for branch in branches]
+        else:
+            members = [self._alternative(one, chosen[0]) for one in self._alternatives.expand(chosen)]
+        del self._open[key]
+        shape = self._definitions[ref.key] = union(members)
         if ref in self._recursive:
             shape = ref
         elif isinstance(shape, Object | Array | Union):
@@ -173,41 +156,30 @@ class Compiler:
     def resolved(self, shape: Shape) -> Shape:
         """Gives the shape itself where a `Ref` stands; else the argument."""
         while isinstance(shape, Ref):
-            shape = self._definitions[shape.key].shape
+            shape = self._definitions[shape.key]
         return shape
 
-    def _unwrapped(self, location: Location) -> Location:
+    def _unwrapped(self, location: Location, hops: int = _MAX_HOPS) -> Location:
         """Gives the location behind a bare `$ref` or a one-member allOf: equal meanings share a definition."""
-        for _ in range(_MAX_HOPS):
-            schema = as_object(location.value)
-            if schema is None:
-                return location
-            words = schema.keys() - _WRAPPER_WORDS
-            reference, parts = schema.get("$ref"), as_list(schema.get("allOf"))
-            if words == {"$ref"} and isinstance(reference, str):
-                found = self._alternatives.target(reference, location)
-                if found is None:
-                    return location
-                location = found
-            elif words == {"allOf"} and len(parts) == 1:
-                location = self._document.child(location, parts[0], "allOf", "0")
-            else:
-                return location
-        return location
+        schema = as_object(location.value) or {}
+        words = schema.keys() - _WRAPPER_WORDS if hops else set[str]()
+        reference, parts = schema.get("$ref"), as_list(schema.get("allOf"))
+        inner: Location | None = None
+        if words == {"$ref"} and isinstance(reference, str):
+            inner = self._alternatives.target(reference, location)
+        elif words == {"allOf"} and len(parts) == 1:
+            inner = self._document.child(location, parts[0], "allOf", "0")
+        return location if inner is None else self._unwrapped(inner, hops - 1)
 
-    def _plain_union(self, locations: list[Location]) -> list[Location] | None:
+    def _branches(self, here: Location) -> list[Location]:
         """Gives the branches of a schema that is one anyOf or oneOf and no more: each keeps its definition."""
-        schema = as_object(locations[0].value)
-        if len(locations) > 1 or schema is None:
-            return None
+        schema = as_object(here.value) or {}
         words = schema.keys() - _WRAPPER_WORDS
         for word in ("anyOf", "oneOf"):
-            branches = as_list(schema.get(word))
-            if words == {word} and branches:
-                return [
-                    self._document.child(locations[0], one, word, str(at)) for at, one in enumerate(branches)
-                ]
-        return None
+            if words == {word}:
+                parts = enumerate(as_list(schema[word]))
+                return [self._document.child(here, part, word, str(at)) for at, part in parts]
+        return []
 
     def _alternative(self, rules: Alternative, where: Location) -> Shape:
         literals = literals_of(rules)
@@ -249,12 +221,7 @@ class Compiler:
 
     def _widened(self, value: object) -> Shape:
         """Gives the kind of a JSON value alone."""
-        kind = kind_of(value)
-        if kind == "object":
-            return OPEN_OBJECT
-        if kind == "number":
-            return self._number
-        return ANY_ARRAY if kind == "array" else Keyword(kind)
+        return self._of_kind(kind_of(value), (), set())
 
     def _literal(self, value: Any, left: Iterator[int], depth: int = 0) -> Shape:
         """Gives the shape of exactly one JSON value; `left` counts down the values that may be in it."""
@@ -313,17 +280,15 @@ def object_shape(groups: list[ObjectRules], compiler: Compiler) -> Shape:
         return Object(tuple(one for one in properties if not isinstance(one.shape, Never)))
     if compiler.reading and isinstance(others, Unknown):
         return Object(tuple(properties)) if properties else OPEN_OBJECT
-    also = () if isinstance(others, Unknown) else tuple(properties)
-    unsaid = () if compiler.reading else tuple(key for key in INHERITED if key not in declared)
-    return Object(tuple(properties), Index(others, also, unsaid))
+    return Object(tuple(properties), others)
 
 
 def _property(key: str, required: bool, groups: list[ObjectRules], compiler: Compiler) -> Property:
     locations = at_key(groups, key)
     shape = compiler.compile(locations)
     prose, facts = compiler.docs.of_property(key, locations)
-    doc = (*prose, *facts, *_warnings(compiler.budget))
-    return Property(key, shape, required, doc, len(prose))
+    warnings = (f"Warning: {sentence}" for sentence in compiler.budget.take_unplaced())
+    return Property(key, shape, required, (*prose, *facts, *warnings), len(prose))
 
 
 def _others(groups: list[ObjectRules], compiler: Compiler) -> Shape:
@@ -337,10 +302,6 @@ def _others(groups: list[ObjectRules], compiler: Compiler) -> Shape:
         else:
             choices = [additional, *group.patterns]
     return union([compiler.compile([*certain, one]) for one in choices])
-
-
-def _warnings(budget: Budget) -> list[str]:
-    return [f"Warning: {sentence}" for sentence in budget.take_unplaced()]
 
 
 def array_shape(groups: list[ArrayRules], compiler: Compiler) -> Shape:

@@ -34,16 +34,13 @@ class Docs:
         """Gives lines safe for a comment about the value at `locations`: its description, and the facts that its type
         does not say; empty when the budget is spent."""
         sources = self._sources(locations) if self._left > 0 else []
-        if not sources:
-            return [], []
         prose, facts = _description(sources, key), _facts(sources)
         self._left -= sum(map(len, prose)) + sum(map(len, facts))
         return prose, facts
 
     def of_root(self, location: Location) -> tuple[str, ...]:
         """Gives the constraints of a whole schema as lines safe for a comment, without its description."""
-        sources = self._sources([location])
-        return tuple(_facts(sources)) if sources else ()
+        return tuple(_facts(self._sources([location])))
 
     def _sources(self, locations: Sequence[Location]) -> list[dict[str, Any]]:
         """Gives the schemas that describe one value: as written, then behind `$ref`, allOf and a nullable union."""
@@ -107,12 +104,11 @@ def _facts(sources: list[dict[str, Any]]) -> list[str]:
 def _constraints(schema: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns the keywords that a type does not say, with their values as text behind a blank (none behind a plain
     `true`)."""
-    found: list[tuple[str, str]] = []
-    for word in _CONSTRAINTS:
-        value = schema.get(word)
-        if isinstance(value, str | int | float) and value is not False:
-            found.append((word, "" if value is True else f" {_shown(value)}"))
-    return found
+    return [
+        (word, "" if schema[word] is True else f" {_shown(schema[word])}")
+        for word in _CONSTRAINTS
+        if isinstance(schema.get(word), str | int | float) and schema[word] is not False
+    ]
 
 
 def _shown(value: Any) -> str:

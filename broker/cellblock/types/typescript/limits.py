@@ -61,7 +61,7 @@ class Budget:
     """Counts compiled locations and collects warnings for one schema."""
 
     def __init__(self) -> None:
-        self.warnings: list[str] = []
+        self._warnings: list[str] = []
         self._unplaced: list[str] = []
         self._nodes = 0
 
@@ -76,10 +76,10 @@ class Budget:
         if len(place) > _MAX_PLACE:
             place = "…" + place[-_MAX_PLACE:]
         sentence = one_line(f"At {place}: {message}" if at is not None else message, 300)
-        if sentence not in self.warnings and len(self.warnings) >= MAX_WARNINGS:
+        if sentence not in self._warnings and len(self._warnings) >= MAX_WARNINGS:
             sentence = "There are more warnings; they are left out."
-        if sentence not in self.warnings:
-            self.warnings.append(sentence)
+        if sentence not in self._warnings:
+            self._warnings.append(sentence)
             self._unplaced.append(sentence)
 
     def take_unplaced(self) -> list[str]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
+from cellblock.base.errors import shorten
 from cellblock.tools.catalog.model import Catalog, Example, ServerEntry, ToolEntry
 from cellblock.tools.catalog.naming import is_identifier
 from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
@@ -49,7 +50,6 @@ _MAX_ANNOTATIONS: Final = 20
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
 _COMMENT: Final = re.compile(r"/\*\*.*?(?:\*/|\Z)", re.S)
 _STATEMENT: Final = re.compile(r"\n(?=(?:type|function) )")
-_NO_TYPE: Final = TypeText("")
 
 
 META_TYPE: Final = (
@@ -192,8 +192,7 @@ def bare(tool: ToolEntry, output: ToolOutput | None) -> list[str]:
 
 def signature(tool: ToolEntry, output: ToolOutput | None, room: int) -> str:
     """Returns a tool's function in one line of at most `room` characters, without the types that it names."""
-    line = bare(tool, output)[-1]
-    return line if len(line) <= room else line[: room - 1] + "…"
+    return shorten(bare(tool, output)[-1], room)
 
 
 def takes(tool: ToolEntry, room: int) -> str:
@@ -201,8 +200,7 @@ def takes(tool: ToolEntry, room: int) -> str:
     characters."""
     *types, function = bare(tool, None)
     given = function.partition("(")[2].partition("): Promise<")[0]
-    call = "; ".join([f"{tool.export_name}({given})", *types])
-    return call if len(call) <= room else call[: room - 1] + "…"
+    return shorten("; ".join([f"{tool.export_name}({given})", *types]), room)
 
 
 class ServerText:
@@ -294,6 +292,10 @@ def module_start(server: ServerEntry, facts: Iterable[str] = (), *, about: bool 
     return f"{short_comment(lines if about else [], [*facts])}declare module {name} {{\n"
 
 
+def _no_type() -> TypeText:
+    return TypeText("")
+
+
 def _planned(
     tool: ToolEntry,
     number: int,
@@ -308,15 +310,14 @@ def _planned(
     schema = tool.input_schema
     # By section 5.3.1, a tool without an input schema takes nothing or an empty object.
     later_given = (
-        None
+        _no_type
         if schema in (None, True, {})
         else types.add(schema, f"{base}Input", argument=True, exact=tool.exact)
     )
-    later_result = None if output is None else _output(output, f"{base}Output", types, exact=tool.exact)
+    later_result = _no_type if output is None else _output(output, f"{base}Output", types, exact=tool.exact)
 
     def text() -> str:
-        given = _NO_TYPE if later_given is None else later_given()
-        result = _NO_TYPE if later_result is None else later_result()
+        given, result = later_given(), later_result()
         facts = _facts(tool, given, result, output, elsewhere)
         doc = short_comment(comment_lines(tool.description or "", MAX_TOOL_DESCRIPTION), facts)
         aliases = "".join(f"{alias}\n" for alias in (*given.aliases, *result.aliases))
@@ -355,12 +356,11 @@ def _function(tool: ToolEntry, number: int, signature: str, export: str) -> str:
 
 def _output(output: ToolOutput, name: str, types: Types, *, exact: bool) -> Later:
     """Gives the union of all that a script can get."""
-    plain = None if output.schema is None else types.add(output.schema, name, exact=exact)
-    document = None if output.document is None else types.add(output.document, f"{name}Json")
+    plain = _no_type if output.schema is None else types.add(output.schema, name, exact=exact)
+    document = _no_type if output.document is None else types.add(output.document, f"{name}Json")
 
     def text() -> TypeText:
-        value = _NO_TYPE if plain is None else plain()
-        parsed = _NO_TYPE if document is None else document()
+        value, parsed = plain(), document()
         in_text = f"{JSON_TEXT}<{parsed.text}>" if parsed.text else ""
         texts = [*filter(None, [value.text, in_text, "string" * output.text, RESULT * output.result])]
         return TypeText(
@@ -399,13 +399,13 @@ def _facts(
 
 
 def annotations_of(tool: ToolEntry) -> list[str]:
-    """Gives a tool's annotations as agents read them: `readOnlyHint`, `!openWorldHint`, `key: value`; no title that
-    only says the tool's name again."""
+    """Gives a tool's annotations as agents read them, safe for a comment: `readOnlyHint`, `!openWorldHint`,
+    `key: value`; no title that only says the tool's name again."""
     found: list[str] = []
-    for key, value in _annotations(tool.annotations):
-        if key == "title" and letters(value) in letters(tool.tool_name):
-            continue
-        found.append({"true": key, "false": f"!{key}"}.get(value, f"{key}: {value}"))
+    for name, value in list((tool.annotations or {}).items())[:_MAX_ANNOTATIONS]:
+        key, shown = one_line(str(name), MAX_DOC_VALUE), json_line(value, MAX_DOC_VALUE)
+        if value is not None and not (key == "title" and letters(shown) in letters(tool.tool_name)):
+            found.append({"true": key, "false": f"!{key}"}.get(shown, f"{key}: {shown}"))
     return found
 
 
@@ -421,15 +421,6 @@ def common_annotations(tools: Iterable[ToolEntry]) -> list[str]:
         if len(each) > 1 and having[one.removeprefix("!")] == len(each)
         # Of as many with as without, those with.
         if 2 * count > len(each) - (not one.startswith("!"))
-    ]
-
-
-def _annotations(annotations: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Gives keys and values, both safe for a comment."""
-    return [
-        (one_line(str(key), MAX_DOC_VALUE), json_line(value, MAX_DOC_VALUE))
-        for key, value in list((annotations or {}).items())[:_MAX_ANNOTATIONS]
-        if value is not None
     ]
 
 

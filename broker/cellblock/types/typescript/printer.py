@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Set
 
 from cellblock.types.typescript.limits import MAX_TEXT
@@ -10,7 +11,6 @@ from cellblock.types.typescript.shapes import (
     OPEN_OBJECT,
     Array,
     Definitions,
-    Index,
     Keyword,
     Literal,
     Never,
@@ -45,18 +45,21 @@ class Printer:
 
     Args:
         definitions: What a `Ref` means.
+        recursive: Those that are within what they mean.
         taken: The type names in use; new aliases are added to it.
         reading: Whether agents read the text: comments are short, and no property is described twice in a row.
     """
 
-    def __init__(self, definitions: Definitions, taken: set[str], *, reading: bool = False) -> None:
+    def __init__(
+        self, definitions: Definitions, recursive: Set[Ref], taken: set[str], *, reading: bool = False
+    ) -> None:
         self._definitions = definitions
+        self._recursive = recursive
         self._taken = taken
         self._reading = reading
         self._described: dict[str, tuple[str, ...]] = {}
         self._inherited_declared = False
-        self._uses: dict[int, int] = {}
-        self._recursive: set[int] = set()
+        self._uses = Counter[int]()
         # By keys of references, and of texts that are no definition.
         self._names: dict[Hashable, str] = {}
         self._bodies: dict[Hashable, str] = {}
@@ -74,22 +77,18 @@ class Printer:
         """
         self._length = self._nesting = 0
         self._aliases = []
-        held = len(self._bodies)
         aliases: list[str] = []
         try:
             text = self._text(shape)
             # Printing an alias may need further aliases: the list grows while it is read.
             for key in self._aliases:
                 if isinstance(key, int) and key not in self._bodies:
-                    self._bodies[key] = self._text(self._definitions[key].shape)
+                    self._bodies[key] = self._text(self._definitions[key])
                 aliases.append(f"type {self._names[key]} = {self._bodies[key]};")
         except TooLong:
-            for key in self._aliases:
-                del self._names[key]
-            # They may hold those names, and what was described in them is not to be read.
-            for key in list(self._bodies)[held:]:
-                del self._bodies[key]
-            self._described.clear()
+            # Later texts cannot refer to what is not to be read.
+            for held in (self._names, self._bodies, self._described):
+                held.clear()
             raise
         return text, aliases
 
@@ -100,32 +99,22 @@ class Printer:
         return text
 
     def count(self, root: Shape) -> None:
-        """Counts the uses of each definition and marks one on every cycle, without recursion of its own; before any
-        shape is printed."""
-        path: set[int] = set()
-        stack: list[Shape | int] = [root]
+        """Counts the uses of each definition, without recursion of its own; before any shape is printed."""
+        stack = [root]
         while stack:
             shape = stack.pop()
-            if isinstance(shape, int):
-                path.discard(shape)
-            elif not isinstance(shape, Ref):
-                stack.extend(parts_of(shape))
-                if isinstance(shape, Object):
-                    self._inherited_declared |= any(one.key in INHERITED for one in shape.properties)
-            elif shape.key in path:
+            if isinstance(shape, Ref):
                 self._uses[shape.key] += 1
-                self._recursive.add(shape.key)
-            else:
-                self._uses[shape.key] = self._uses.get(shape.key, 0) + 1
                 if self._uses[shape.key] == 1:
-                    path.add(shape.key)
-                    stack.append(shape.key)
-                    stack.append(self._definitions[shape.key].shape)
+                    stack.append(self._definitions[shape.key])
+            elif isinstance(shape, Object):
+                self._inherited_declared |= any(one.key in INHERITED for one in shape.properties)
+            stack.extend(parts_of(shape))
 
     def _text(self, shape: Shape) -> str:
         match shape:
             case Ref():
-                return self._ref(shape.key)
+                return self._ref(shape)
             case Unknown():
                 return "unknown"
             case Never():
@@ -141,18 +130,19 @@ class Printer:
             case Object():
                 return self._object(shape)
 
-    def _ref(self, key: int) -> str:
+    def _ref(self, shape: Ref) -> str:
+        key = shape.key
         if key in self._names:
             return self._names[key]
-        if key not in self._recursive and self._nesting < _MAX_NESTING:
+        if shape not in self._recursive and self._nesting < _MAX_NESTING:
             body = self._bodies.get(key)
             if body is None:
                 self._nesting += 1
-                body = self._bodies[key] = self._text(self._definitions[key].shape)
+                body = self._bodies[key] = self._text(self._definitions[key])
                 self._nesting -= 1
-            if self._uses.get(key, 0) <= 1 or len(body) <= _INLINE:
+            if self._uses[key] <= 1 or len(body) <= _INLINE:
                 return body
-        return self._name(key, self._definitions[key].name_hint)
+        return self._name(key, shape.name_hint)
 
     def _name(self, key: Hashable, hint: str) -> str:
         base = hint or "Shape"
@@ -199,16 +189,17 @@ class Printer:
     def _object(self, shape: Object, described: Set[tuple[str, tuple[str, ...]]] = frozenset()) -> str:
         if shape == OPEN_OBJECT and self._reading:
             return "object"
-        index = shape.index
-        if not shape.properties and index is None:
+        inherited = ""
+        if not shape.properties and shape.rest is None:
             return "{}" if self._reading else "{ [key: string]: never }"
         members = [
             ("" if (one.key, one.doc) in described else self._doc(one), self._property(one))
             for one in shape.properties
         ]
-        members += [("", self._index(index))] if index is not None else []
+        if shape.rest is not None:
+            signature, inherited = self._index(shape, shape.rest)
+            members.append(("", signature))
         line = "{ " + "; ".join(text for _, text in members) + " }"
-        inherited = self._inherited_member(index) if index is not None else ""
         if not any(doc for doc, _ in members) and "\n" not in line and len(line) <= _LINE:
             return line + inherited
         body = "".join(f"{doc}  {_indented(text)};\n" for doc, text in members)
@@ -218,69 +209,39 @@ class Printer:
         prose, facts = one.doc[: one.prose], one.doc[one.prose :]
         if not self._reading:
             return short_comment(prose, facts, "  ")
-        shape = self._definitions[one.shape.key].shape if isinstance(one.shape, Ref) else one.shape
+        shape = self._definitions[one.shape.key] if isinstance(one.shape, Ref) else one.shape
         if isinstance(shape, Array):
             # A tuple says it itself.
             facts = [fact for fact in facts if fact != f"@minItems {shape.required}"]
-        if prose and self._described.get(one.key) == prose:
-            prose = ()
-        elif prose:
+        is_said = self._described.get(one.key) == prose
+        if prose:
             self._described[one.key] = prose
-        return short_comment(prose, facts, "  ")
+        return short_comment(() if is_said else prose, facts, "  ")
 
     def _property(self, one: Property) -> str:
-        mark = "" if one.required else "?"
-        return f"{self._spent(property_key(one.key))}{mark}: {self._property_type(one)}"
+        key, text = self._spent(property_key(one.key)), self._text(one.shape)
+        if one.required:
+            return f"{key}: {text}"
+        return f"{key}?: {text if self._reading else _joined([text, *_inherited([one])])}"
 
-    def _property_type(self, one: Property) -> str:
-        text = self._text(one.shape)
-        if one.required or self._reading or text == "unknown":
-            return text
-        return _joined([text, *_inherited([one])])
-
-    def _inherited_member(self, index: Index) -> str:
-        """Prints what the index signature holds for inherited keys, as a further member of an intersection."""
-        shape = _values_of(index)
-        keys = self._inherited_keys(index, shape)
-        if not keys:
-            return ""
-        text = self._named(index, shape)
-        if len(keys) < len(INHERITED):
-            names = " | ".join(string_literal(key) for key in keys)
-        else:
-            names = self._alias(("inherited",), "Inherited", " | ".join(map(string_literal, INHERITED)))
-        return f" & {{ [K in {names}]?: {_joined([text, 'Object[K]'])} }}"
-
-    def _inherited_keys(self, index: Index, shape: Shape) -> tuple[str, ...]:
-        """Gives the inherited keys that stand beside `index`, whose values are of `shape`."""
+    def _index(self, shape: Object, rest: Shape) -> tuple[str, str]:
+        """Prints an index signature, and what it holds for inherited keys, as a further member of an intersection."""
+        every = union([rest, *(one.shape for one in shape.covered)])
+        text, member = self._text(every), ""
+        declared = {one.key for one in shape.properties}
+        names = [string_literal(key) for key in INHERITED if key not in declared and not self._reading]
         # A sibling in a union that declares such a key would be preferred for every object that has it. All keys stand
         # together or none: in an intersection, TypeScript lets what `Object` declares win over a signature.
-        needed = self._inherited_declared or any(map(_is_sensitive, inline(shape)))
-        return index.inherited if needed else ()
-
-    def _named(self, index: Index, shape: Shape) -> str:
-        """Gives the text of `shape`; a name for it where it is long, as it stands in the signature too."""
-        text = self._text(shape)
-        if len(text) <= _INLINE:
-            return text
-        return self._alias(("values of", id(index)), "Value", text)
-
-    def _alias(self, key: Hashable, hint: str, body: str) -> str:
-        """Gives the name of a text that is not a definition of the schema's own."""
-        self._bodies[key] = body
-        return self._names.get(key) or self._name(key, hint)
-
-    def _index(self, index: Index) -> str:
-        shape = _values_of(index)
-        keys = self._inherited_keys(index, shape)
-        texts = [self._named(index, shape) if keys else self._text(shape), *_inherited(index.also)]
-        if any(not one.required for one in index.also):
+        if names and (self._inherited_declared or any(map(_is_sensitive, inline(every)))):
+            if len(text) > _INLINE:
+                key = ("values of", id(shape))
+                self._bodies[key] = text
+                text = self._names.get(key) or self._name(key, "Value")
+            member = f" & {{ [K in {' | '.join(names)}]?: {_joined([text, 'Object[K]'])} }}"
+        texts = [text, *_inherited(shape.covered)]
+        if any(not one.required for one in shape.covered):
             texts.append("undefined")
-        return f"[key: string]: {_joined(texts)}"
-
-
-def _values_of(index: Index) -> Shape:
-    return union([index.shape, *(one.shape for one in index.also)])
+        return f"[key: string]: {_joined(texts)}", member
 
 
 def _inherited(properties: Iterable[Property]) -> list[str]:
@@ -309,8 +270,8 @@ def _grouped(text: str) -> str:
     return f"({text})" if "| " in text or "& " in text else text
 
 
-def _indented(text: str, by: str = "  ") -> str:
-    return text.replace("\n", f"\n{by}") if "\n" in text else text
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ")
 
 
 def _is_sensitive(shape: Shape) -> bool:

@@ -77,50 +77,36 @@ INHERITED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
-    """Stands for an index signature, for every key.
-
-    `also` holds the properties that the signature covers: TypeScript wants their types inside it. `inherited` holds
-    the keys of `INHERITED` that only the signature covers.
-    """
-
-    shape: Shape
-    also: tuple[Property, ...] = ()
-    inherited: tuple[str, ...] = INHERITED
-
-
-@dataclass(frozen=True, slots=True)
 class Object:
-    """Stands for an object; without an index it is closed."""
+    """Stands for an object; `rest` is of the keys that are no property, None where there are none of these."""
 
     properties: tuple[Property, ...] = ()
-    index: Index | None = None
+    rest: Shape | None = None
+
+    @property
+    def covered(self) -> tuple[Property, ...]:
+        """Gives the properties whose types TypeScript wants inside that of the index signature."""
+        return () if self.rest is None or isinstance(self.rest, Unknown) else self.properties
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Refers to a shape that `Definitions` holds under `key`: shared or recursive."""
+    """Refers to a shape that `Definitions` holds under `key`: shared or recursive. `name_hint` is ASCII or empty."""
 
     key: int
+    name_hint: str
 
 
 Shape: TypeAlias = Unknown | Never | Keyword | Literal | Union | Array | Object | Ref
 
 UNKNOWN = Unknown()
 NEVER = Never()
-OPEN_OBJECT = Object(index=Index(UNKNOWN))
+OPEN_OBJECT = Object(rest=UNKNOWN)
 ANY_ARRAY = Array(rest=UNKNOWN)
 
 
-@dataclass(slots=True)
-class Definition:
-    """Holds what a `Ref` means; `name_hint` is ASCII or empty."""
-
-    shape: Shape
-    name_hint: str
-
-
-Definitions: TypeAlias = dict[int, Definition]
+Definitions: TypeAlias = dict[int, Shape]
+"""Holds what each `Ref` means, by its key."""
 
 
 def union(members: list[Shape]) -> Shape:
@@ -149,10 +135,8 @@ def parts_of(shape: Shape) -> Iterable[Shape]:
         case Array():
             return shape.prefix if shape.rest is None else (*shape.prefix, shape.rest)
         case Object():
-            inside = [one.shape for one in shape.properties]
-            if shape.index is not None:
-                inside += [shape.index.shape, *(one.shape for one in shape.index.also)]
-            return inside
+            rest = () if shape.rest is None else (shape.rest,)
+            return (*(one.shape for one in (*shape.properties, *shape.covered)), *rest)
         case _:
             return ()
 

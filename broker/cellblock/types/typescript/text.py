@@ -50,10 +50,8 @@ def comment_lines(value: str, budget: int) -> list[str]:
     with `@` in front cannot pose as a JSDoc tag or a compiler directive.
     """
     left_out = len(value) - budget
-    if left_out > 0:
-        value = value[:budget]
     lines: list[str] = []
-    for raw in _LINE_BREAKS.split(value):
+    for raw in _LINE_BREAKS.split(value[:budget]):
         line = visible(raw, keep="\t").replace("\t", "  ").rstrip()
         line = _TAG_AT.sub(r"\\@", line).replace("*/", "*\\/")
         if line or (lines and lines[-1]):

@@ -40,14 +40,13 @@ class TypeText:
     """Holds a TypeScript type for a JSON Schema (Code Mode specification, section 6.2).
 
     `text` is a type expression. `aliases` are `type NAME = …;` declarations that have to stand in its scope:
-    recursive and repeated definitions. `warnings` are plain sentences about what is wider than the schema,
-    safe inside a comment; `root_warnings` are those that no property's doc comment carries. `notes` are doc
-    lines with the root's own constraints. `accepts_empty` says whether `{}` fits the type.
+    recursive and repeated definitions. `root_warnings` are plain sentences about what is wider than the schema,
+    safe inside a comment, that no property's doc comment carries. `notes` are doc lines with the root's own
+    constraints. `accepts_empty` says whether `{}` fits the type.
     """
 
     text: str
     aliases: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
     root_warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     accepts_empty: bool = True
@@ -68,7 +67,8 @@ class Types:
         self.reading = reading
         self._definitions: Definitions = {}
         self._shared: dict[Shape, Ref] = {}
-        self._printer = Printer(self._definitions, set(TAKEN), reading=reading)
+        self._recursive: set[Ref] = set()
+        self._printer = Printer(self._definitions, self._recursive, set(TAKEN), reading=reading)
 
     def add(self, schema: JsonSchema, name: str, *, argument: bool = False, exact: bool = False) -> Later:
         """Adds the type of a schema: never narrower than the schema, and as narrow as TypeScript can say.
@@ -84,7 +84,13 @@ class Types:
         """
         document = Document(dict(schema) if isinstance(schema, Mapping) else schema)
         compiler = Compiler(
-            document, self._definitions, self._shared, name, reading=self.reading, exact=exact
+            document,
+            self._definitions,
+            self._shared,
+            self._recursive,
+            name,
+            reading=self.reading,
+            exact=exact,
         )
         shape = compiler.compile([document.root])
         if argument:
@@ -100,10 +106,7 @@ class Types:
             except TooLong:
                 budget.warn(f"The type would be longer than {MAX_TEXT} characters, so it is unknown.")
                 text, aliases = "unknown", list[str]()
-            warnings = tuple(budget.warnings)
-            return TypeText(
-                text, tuple(aliases), warnings, tuple(budget.take_unplaced()), notes, accepts_empty
-            )
+            return TypeText(text, tuple(aliases), tuple(budget.take_unplaced()), notes, accepts_empty)
 
         return printed
 
@@ -121,9 +124,8 @@ def _objects_only(whole: Shape, shape: Shape) -> Shape:
     if not isinstance(whole, Union):
         return shape
     objects = [member for member in whole.members if isinstance(member, Object)]
-    described = [member for member in objects if member != OPEN_OBJECT]
     # MCP sends arguments as one object: other kinds stay only where the schema describes no object.
-    return union([*objects]) if described else shape
+    return union([*objects]) if any(member != OPEN_OBJECT for member in objects) else shape
 
 
 def _accepts_empty(shape: Shape, compiler: Compiler) -> bool:

@@ -41,7 +41,8 @@ SETTINGS = CellblockSettings()
 def test_a_whole_request() -> None:
     raw = {"code": "1", "limits": {"timeoutMs": 5, "new": []}, "requestedCapabilities": ["a", "b"]}
     request = read_request(raw, SETTINGS)
-    assert (request.code, request.requested, request.warnings) == ("1", ("a", "b"), ())
+    assert (request.code, request.requested) == ("1", ("a", "b"))
+    assert [warning.message for warning in request.warnings] == ["limits.new is ignored."]
     assert request.limits.timeout_ms == 5
     assert request.limits.max_tool_calls == SETTINGS.limits.max_tool_calls.default
 

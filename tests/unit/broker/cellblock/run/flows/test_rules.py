@@ -12,7 +12,7 @@ from cellblock.base.settings.policy import FlowLabel, PolicySettings
 from cellblock.base.settings.server import ServerConfig
 from cellblock.run.flows.labels import NOTHING, STRICTEST, Label, Stated
 from cellblock.run.flows.rules import FlowRules, receivers_in, rule_for
-from cellblock.run.policy.policy import faults, idle_patterns
+from cellblock.run.policy.policy import Policy, faults, idle_patterns
 from cellblock.tools.catalog.model import READ, SCRIPTS, Catalog, Given, ServerEntry, ToolEntry, Withheld
 
 MAIL = ServerConfig(command="npx", args=["-y", "@gongrzhe/server-gmail-autoauth-mcp@1.2.3"])
@@ -292,7 +292,8 @@ def test_servers_that_are_not_there_and_schemas_that_cannot_be_used_are_errors()
 def test_patterns_of_tools_that_a_connected_server_lacks_are_told() -> None:
     policy = PolicySettings.model_validate(
         {
-            "default": {"approve": ["mail.sendd", "=mail.send", "mail.*", "away.x"]},
+            "default": {"approve": ["mail.sendd", "=mail.send", "mail.*", "away.x", "mail.later_*"]},
+            "clients": {"cli": {"budgets": {"mail.snd": 1}}},
             "quotas": {"cli": {"mail.s*d": {"calls": 1, "per_ms": 1000}}},
             "labels": {"mail.raed": {"trust": "trusted"}, "mail.held": {}},
             "flows": [{"to": "*.nothing", "then": "deny"}, {"to": "=mail.Send", "then": "deny"}],
@@ -301,9 +302,19 @@ def test_patterns_of_tools_that_a_connected_server_lacks_are_told() -> None:
     )
     tools = (tool("send"), tool("read"))
     mail = ServerEntry("mail", "mail", "mail", tools=tools, withheld=(Withheld("held", "held", "new", ""),))
-    found = [(one.path, one.hint) for one in idle_patterns(policy, Catalog(servers={"mail": mail}))]
+    catalog = Catalog(servers={"mail": mail})
+    found = [(one.path, one.message, one.hint, one.slip_at) for one in idle_patterns(policy, catalog)]
     assert found == [
-        (("default", "approve", 0), "Did you mean send?"),
-        (("labels", "mail.raed"), "Did you mean read?"),
-        (("flows", 1, "to"), "Did you mean send?"),
+        (("default", "approve", 0), "mail has no tool 'sendd'", "Did you mean send?", "mail"),
+        (("default", "approve", 4), "mail has no tool 'later_*'", "Take it out, or correct it.", ""),
+        (("clients", "cli", "budgets", "mail.snd"), "mail has no tool 'snd'", "Did you mean send?", "mail"),
+        (("labels", "mail.raed"), "mail has no tool 'raed'", "Did you mean read?", "mail"),
+        (("flows", 1, "to"), "mail has no tool 'Send'", "Did you mean send?", "mail"),
     ]
+    slips = {
+        client: [one.path[0] for one in Policy(policy).slips(client, catalog)]
+        for client in ("cli", "oauth:a")
+    }
+    assert slips == {"cli": ["clients", "labels", "flows"], "oauth:a": ["default", "labels", "flows"]}, (
+        "nobody is told of the policy of another"
+    )

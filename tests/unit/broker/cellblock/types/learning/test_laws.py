@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.types.learning.render import changes, to_schema
-from cellblock.types.learning.shape import ANYTHING, NOTHING, bounded, join, refreshed, shape_of
-from cellblock.types.learning.store import StoredShape, decode_shape, encode_shape
+from cellblock.types.learning.shape import ANYTHING, NOTHING, Shape, bounded, join, refreshed, shape_of
 
 KEYS = st.sampled_from(
     [
@@ -90,8 +89,8 @@ def test_joining_is_a_semilattice(one: list[Any], two: list[Any], three: list[An
 @given(SAMPLES)
 def test_a_stored_shape_comes_back_the_same(samples: list[Any]) -> None:
     shape = shape_of(samples)
-    row = json.dumps(msgspec.to_builtins(encode_shape(shape)))
-    assert decode_shape(msgspec.convert(json.loads(row), StoredShape)) == shape
+    row = json.dumps(msgspec.to_builtins(shape))
+    assert msgspec.convert(json.loads(row), Shape) == shape
     assert changes(shape, shape) == []
     wider = join(shape, shape_of([{"new_one": [1]}]))
     assert bool(changes(shape, wider)) == (shape != wider)

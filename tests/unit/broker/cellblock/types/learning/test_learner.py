@@ -76,12 +76,16 @@ async def seen(made: Learner, value: Any, kind: ResultKind = "value", tool: Tool
 async def test_texts_and_json_in_texts_are_learnt_apart(tmp_path: Path) -> None:
     async with learning(None) as made:
         found = await seen(made, '{"id": 1}', "text")
-        assert (found.value, found.texts, to_schema(found.document)["required"]) == (NOTHING, False, ["id"])
+        assert (found.shape.value, found.shape.texts, to_schema(found.shape.document)["required"]) == (
+            NOTHING,
+            False,
+            ["id"],
+        )
         found = await seen(made, "3", "text")
-        assert (found.texts, to_schema(found.document)["required"]) == (True, ["id"])
+        assert (found.shape.texts, to_schema(found.shape.document)["required"]) == (True, ["id"])
         found = await seen(made, {"id": 2}, "json")
         assert found.samples == 3
-        assert (await seen(made, {"content": []}, "result")).results
+        assert (await seen(made, {"content": []}, "result")).shape.results
 
 
 async def test_a_stable_tool_is_looked_at_now_and_then_until_it_changes(
@@ -121,7 +125,7 @@ async def test_old_shapes_fade_and_the_type_outlives_the_process(path: Path) -> 
         before = made.revision
         found = await offered(made, [newer] * 700)
         assert made.revision > before, "who has asked for the type asks again"
-        assert found.value == shape_of([newer]) and found.version == 3
+        assert found.shape.value == shape_of([newer]) and found.version == 3
     async with learning(path) as made:
         assert made.known("files", TOOL) == found
     store = Observations(opened_file(path, TABLES))
@@ -136,7 +140,7 @@ async def test_shapes_that_take_turns_do_not_fade_while_few_are_looked_at(
     paced(monkeypatch, 4, 4)
     async with learning(None) as made:
         found = await offered(made, turns * (3_200 // len(turns)))
-    assert (found.version, found.value) == (2, shape_of(turns))
+    assert (found.version, found.shape.value) == (2, shape_of(turns))
     assert found.samples < 3_200
 
 
@@ -235,7 +239,9 @@ def test_guards_before_parsing() -> None:
         parse_document(deeper)
     for kind, body in (("text", json.dumps(deeper)), ("json", deeper)):
         found = observe(kind, body.encode(), 1.0)
-        assert (found.samples, found.skipped, found.texts) == (0, 1, False), "it says nothing of the type"
+        assert (found.samples, found.skipped, found.shape.texts) == (0, 1, False), (
+            "it says nothing of the type"
+        )
     sample = observe("text", json.dumps(deep).encode(), 1.0, keep_sample=True).sample
     assert sample == deep
     assert parse_document(json.dumps(["[{" * 500, '"\\' * 99])) == ["[{" * 500, '"\\' * 99]
@@ -299,14 +305,17 @@ async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_see
             made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode())
         await made.wait_for_writes(BOUND)
         same = made.known("files", TOOL)
-        assert same is not None and (same.value, same.document) == (first.value, first.value)
+        assert same is not None and (same.shape.value, same.shape.document) == (
+            first.shape.value,
+            first.shape.value,
+        )
         assert (same.samples, same.version) == (5, 2), "JSON in a text is another shape, once"
         made.offer("files", TOOL, "value", json.dumps(changed).encode())
         await made.wait_for_writes(BOUND)
     async with learning(path) as made:
         found = made.known("files", TOOL)
     assert found is not None and (found.samples, found.version) == (6, 3)
-    assert to_schema(found.value)["items"]["properties"]["name"] == {"type": ["string", "null"]}
+    assert to_schema(found.shape.value)["items"]["properties"]["name"] == {"type": ["string", "null"]}
 
 
 async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +357,7 @@ async def test_changes_that_are_written_together_are_versions_of_their_own(path:
     older = store.versions("files", "read")
     store.close()
     assert (found.samples, found.version) == (5, 3)
-    assert [(version, seen.changes_to(found)) for version, _, seen in older] == [
+    assert [(version, seen.shape.changes_to(found.shape)) for version, _, seen in older] == [
         (1, ["/id: was integer, is string or integer", "/due: new"]),
         (2, ["/due: new"]),
     ]

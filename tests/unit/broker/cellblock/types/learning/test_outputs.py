@@ -17,11 +17,12 @@ from cellblock.base.store import LocalStore
 from cellblock.serve.mcp.context import declarations_in_budget
 from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
 from cellblock.tools.catalog.outputs import ResultKind as Kind
+from cellblock.tools.catalog.outputs import ToolOutput
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner, Offer, mark_of
 from cellblock.types.learning.outputs import KnownOutputs, load_overlays, refined
-from cellblock.types.learning.overlay import ToolNotes, new_overlay, overlay_file, read_overlay
+from cellblock.types.learning.overlay import new_overlay, overlay_file, read_overlay
 from cellblock.types.typescript import declare_server
 
 BOUND = 30.0
@@ -227,10 +228,16 @@ def test_a_new_file_is_valid_says_nothing_and_can_be_filled_in(file: Path) -> No
     text = new_overlay(
         "files",
         [
-            ToolNotes("read-file", "Reads.\n" + hostile, schema, schema, "Observed from 2 results."),
-            ToolNotes(hostile, hostile, {"description": hostile}, {"description": hostile}, hostile),
-            ToolNotes('quote " and \\', None, None, None, ""),
-            ToolNotes("\ud800", None, None, None, ""),
+            (
+                ToolEntry("read-file", "read", "Reads.\n" + hostile, input_schema=schema),
+                ToolOutput("observed", "Observed from 2 results.", schema=schema),
+            ),
+            (
+                ToolEntry(hostile, "x", hostile, input_schema={"description": hostile}),
+                ToolOutput("observed", hostile, document={"description": hostile}),
+            ),
+            (ToolEntry('quote " and \\', "quote"), None),
+            (ToolEntry("\ud800", "y"), None),
         ],
     )
     assert set(tomllib.loads(text)["tools"]) == {"read-file", 'quote " and \\'}

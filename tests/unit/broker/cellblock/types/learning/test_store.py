@@ -18,7 +18,7 @@ from cellblock.base.store import LocalStore
 from cellblock.fleet import postgresql
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.fleet.shared_state import SharedState
-from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key
+from cellblock.types.learning.observation import Forms, Observation, ToolKey, fingerprint, tool_key
 from cellblock.types.learning.render import to_schema
 from cellblock.types.learning.shape import shape_of
 from cellblock.types.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, TABLES, Memory, Observations
@@ -30,8 +30,10 @@ from support.shared_rows import AnyStore
 KEY = ToolKey("files", "read", "0" * 16)
 
 
-def seen(value: Any, at: float = 1.0, **fields: Any) -> Observation:
-    return Observation(value=shape_of([value]), samples=1, first_seen=at, last_seen=at, **fields)
+def seen(value: Any, at: float = 1.0, texts: bool = False, **fields: Any) -> Observation:
+    return Observation(
+        Forms(shape_of([value]), texts=texts), samples=1, first_seen=at, last_seen=at, **fields
+    )
 
 
 @pytest.fixture
@@ -59,8 +61,8 @@ def test_what_was_merged_is_there_after_opening_again(
     again = observations(store_of_broker())
     assert again.load() == {KEY: merged}
     assert (merged.samples, merged.first_seen, merged.last_seen, merged.version) == (2, 3.0, 5.0, 2)
-    assert to_schema(merged.value)["properties"]["id"] == {"type": ["string", "integer"]}
-    assert [(version, old.value) for version, _, old in again.versions("files", "read")] == [
+    assert to_schema(merged.shape.value)["properties"]["id"] == {"type": ["string", "integer"]}
+    assert [(version, old.shape.value) for version, _, old in again.versions("files", "read")] == [
         (1, shape_of([{"id": 1}]))
     ]
     again.close()
@@ -100,7 +102,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from cellblock.types.learning.shape import shape_of
-from cellblock.types.learning.observation import Observation, ToolKey
+from cellblock.types.learning.observation import Forms, Observation, ToolKey
 from cellblock.base.store import opened_file
 from cellblock.types.learning.store import TABLES, Observations
 
@@ -108,7 +110,7 @@ store, key, number = Observations(opened_file(Path(sys.argv[1]), TABLES)), ToolK
 while True:
     # Its shape grows for a while, so that versions are written, too.
     value = {"id": number, f"key_{number % 676}": "x"}
-    seen = Observation(value=shape_of([value]), samples=1, first_seen=1.0, last_seen=1.0)
+    seen = Observation(Forms(shape_of([value])), samples=1, first_seen=1.0, last_seen=1.0)
     print(store.merge({key: seen})[key].samples, flush=True)
     number += 1
 """
@@ -187,7 +189,7 @@ def test_two_brokers_write_one_store(store_of_broker: Callable[[], AnyStore], st
         assert len([*threads.map(broker, ("left", "right"))]) == 2
     merged = store.load()[KEY]
     assert merged.samples == 80
-    assert set(to_schema(merged.value)["properties"]) == {"left", "right"}
+    assert set(to_schema(merged.shape.value)["properties"]) == {"left", "right"}
 
 
 def test_a_fingerprint_is_of_the_definition() -> None:
@@ -241,7 +243,7 @@ def test_a_memory_writes_all_once_when_postgresql_is_back(
     assert memory.write()
     store = observations(shared_state)
     found = store.load()[KEY]
-    assert found.samples == 4 and set(to_schema(found.value)["properties"]) == {"a", "b", "c"}
+    assert found.samples == 4 and set(to_schema(found.shape.value)["properties"]) == {"a", "b", "c"}
     assert memory.known[KEY] == found
     store.close()
     memory.close()

@@ -103,21 +103,20 @@ def test_a_network_reference_is_unknown_with_a_warning_in_the_doc_comment() -> N
     made = schema_to_type({"type": "object", "properties": {"a": {"$ref": "https://schemas.invalid/x.json"}}})
     assert "a?: unknown;" in made.text
     assert "/** Warning: At /properties/a: The reference" in made.text
-    assert len(made.warnings) == 1
+    assert made.text.count("Warning: ") == 1
     assert made.root_warnings == ()
 
 
 def test_a_reference_that_leads_nowhere_is_unknown_with_a_warning() -> None:
     made = schema_to_type({"$ref": "#/$defs/missing"})
     assert made.text == "unknown"
-    assert made.warnings == made.root_warnings
-    assert "leads nowhere" in made.warnings[0]
+    assert "leads nowhere" in made.root_warnings[0]
 
 
 def test_a_reference_by_a_name_is_followed() -> None:
     named = {"$anchor": "name", "type": "string"}
     made = schema_to_type({"$ref": "#name", "$defs": {"a": named}})
-    assert (made.text, made.warnings) == ("string", ())
+    assert (made.text, made.root_warnings) == ("string", ())
     foreign = {"$id": "https://schemas.invalid/x.json", "$defs": {"b": named}}
     assert schema_to_type({"$ref": "#name", "$defs": {"a": foreign}}).text == "unknown"
 
@@ -144,7 +143,7 @@ def around(schema: dict[str, Any]) -> dict[str, Any]:
 def test_a_deep_schema_is_unknown_from_a_depth_on() -> None:
     made = schema_to_type(nested(200, around, {"type": "string"}))
     assert "a: unknown" in made.text
-    assert any("nested too deeply" in warning for warning in made.warnings)
+    assert "nested too deeply" in made.text
 
 
 def linked(count: int, step: Any) -> dict[str, Any]:
@@ -185,7 +184,7 @@ def test_a_huge_schema_ends_soon_within_its_budget(schema: Any) -> None:
     made = schema_to_type(schema)
     assert time.process_time() - start < 6
     assert len(made.text) + sum(map(len, made.aliases)) < 3 * MAX_TEXT
-    assert len(made.warnings) <= MAX_WARNINGS + 1
+    assert made.text.count("Warning: ") + len(made.root_warnings) <= MAX_WARNINGS + 1
 
 
 def test_the_same_schema_gives_the_same_bytes() -> None:

@@ -212,7 +212,7 @@ class Asked(set[str]):
 
 def test_names_of_very_many_types_that_are_called_alike_are_tried_once_each() -> None:
     taken = Asked(["Item_3"])
-    printer = Printer({}, taken, reading=True)
+    printer = Printer({}, set(), taken, reading=True)
     names = [printer._name(key, "Item") for key in range(500)]  # pyright: ignore[reportPrivateUsage]
     assert names[:3] == ["Item", "Item_2", "Item_4"] and names[-1] == "Item_501"
     assert taken.times < 3 * len(names)
