@@ -9,7 +9,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
-from cellblock.base.errors import shorten
+from cellblock.base.errors import first_few, shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.response import Diagnostic, error_diagnostic
@@ -48,17 +48,13 @@ CORRECT_IT: Final = (
 )
 """Give hints for exceptions of which nothing is known, without a place and with one."""
 
-_PARSED: Final = (
-    (
-        r'"\[object Object\]" is not valid JSON',
-        "What JSON.parse was given is a value already: use it as it is.",
-    ),
-    (
-        r"is not valid JSON|JSON at position|end of JSON",
-        "What JSON.parse was given is no JSON: take the text itself.",
-    ),
+ALREADY_PARSED: Final = "What JSON.parse was given is a value already: use it as it is."
+
+NO_JSON: Final = (
+    "JSON has double quotes, no comma before a closing bracket, and true, false and null for Python's True, False and "
+    "None. Use a text that is not meant to be JSON as it is."
 )
-"""Holds what the engine says of what `JSON.parse` was given, and what to do."""
+_NO_JSON: Final = re.compile(r"(?:is not valid JSON|in JSON at position \d+(?: \(line \d+ column \d+\))?)\Z")
 
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
 """Holds names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
@@ -198,7 +194,8 @@ def diagnose(
         or _function_hint(name, text, exports, withheld, script)
         or _name_hint(name, text, catalog or Catalog(), _line(script, path))
         or _narrowed_hint(name, _line(script, path))
-        or next((hint for said, hint in _PARSED if name == "SyntaxError" and re.search(said, text)), "")
+        or (ALREADY_PARSED if '"[object Object]" is not valid JSON' in text else "")
+        or (NO_JSON if name == "SyntaxError" and _NO_JSON.search(text) else "")
         or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
     )
     # Whether nobody caught what `plan.refusal` made of an `import(…)`.
@@ -348,8 +345,9 @@ def _export_hint(missing: str, specifier: str | None, exports: Sequence[str], ca
     if missing == "default":
         return "There is no default export: import the names, or `import * as`."
     otherwise = "Use the names in the server's __meta__.tools, or `import * as`."
-    if specifier is not None and 0 < len(exports) <= MAX_NAMED:
-        otherwise = f"It exports {', '.join(exports)}."
+    if specifier is not None and exports:
+        more = ": see __meta__.tools, or `import * as`" if len(exports) > MAX_NAMED else ""
+        otherwise = f"It exports {first_few(exports, MAX_NAMED)}{more}."
     return did_you_mean(nearest_names(missing, exports), import_hint(missing, catalog) or otherwise)
 
 
