@@ -563,7 +563,11 @@ def is_json_text(receiver: str) -> bool:
 
 def _is_known(receiver: str, declarations: str) -> bool:
     """Says whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
-    if _MODULE.fullmatch(receiver) or receiver.startswith("Promise<") or _PLAIN.fullmatch(receiver):
+    if (
+        _MODULE.fullmatch(receiver)
+        or receiver.startswith(("Promise<", "Map<", "Set<"))
+        or _PLAIN.fullmatch(receiver)
+    ):
         return True
     base = receiver.removesuffix("[]")
     if is_json_text(base.removeprefix("(").removesuffix(")")):
