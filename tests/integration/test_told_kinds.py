@@ -166,7 +166,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
             "const { rows } = await p.invoices({}); const s = {}; for (const r of rows) s.a = (s.a || 0) + r.amount;",
             "Number(…)",
         ),
-        ("JSON.parse(await p.tree({}));", "no JSON: take the text itself"),
+        ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
 )
 async def test_what_is_wrong_is_told(broker: Broker, code: str, hint: str) -> None:

@@ -448,12 +448,11 @@ def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> 
     while call is not None and call.type not in ("call_expression", "statement_block"):
         call = call.parent
     texts = [source.text(one) for one in (field(call, "function"), around, node) if one is not None]
-    if around is not None and operator_of(around) == "||":
-        return None
+    is_either = around is not None and operator_of(around) == "||"
     for pattern, code, wrong, hint, described in COMPLAINED:
         found = re.search(pattern, message)
         written = next(filter(None, (re.fullmatch(code, text, re.DOTALL) for text in texts)), None)
-        if found is not None and written is not None:
+        if found is not None and written is not None and not is_either:
             names = {**found.groupdict(), **written.groupdict(), "text": source.text(node), "short": short}
             made = replace(made, message=wrong.format(**names), hint=hint.format(**names))
             at = source.position(field(node, "property") or node)
