@@ -84,7 +84,8 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Has brokers fork their hosts, where a test is not of hosts."""
-    fork_hosts("integration" in item.path.parts and item.get_closest_marker("real_host") is None)
+    forks = item.nodeid.startswith(("tests/integration/", "tests/unit/broker/"))
+    fork_hosts(forks and item.get_closest_marker("real_host") is None)
 
 
 # A loaded machine must not turn a slow example into a failure; pytest's own timeout still holds.

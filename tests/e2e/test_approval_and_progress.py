@@ -100,7 +100,7 @@ async def test_what_the_user_says_is_done(fronts: Fronts, connection: tuple[str,
         denied = response["result"]
         assert (denied["code"], denied["fault"], denied["certainty"]) == (code, "caller", "not_started")
         assert denied["hint"] and denied["known"] is True
-        assert response["toolTrace"][0]["error"] == "denied by the policy"
+        assert response["toolTrace"][0]["error"] == "refused by a person"
     assert fronts.recorded(front, tool="give") == before + 1
     assert len(asked.questions) == 3
 

@@ -67,12 +67,12 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a path that is not there": (
         (*RUN, "absent.json"),
         USAGE,
-        "Cannot read the configuration absent.json: No such file or directory. Check --config.",
+        "Cannot read the configuration absent.json: No such file or directory. Check its path.",
     ),
     "a folder": (
         (*RUN, "folder"),
         USAGE,
-        "Cannot read the configuration folder: Is a directory. Check --config.",
+        "Cannot read the configuration folder: Is a directory. Check its path.",
     ),
     "a missing comma": (
         (*RUN, "comma.json"),

@@ -15,6 +15,7 @@ import pytest
 import support.local_tools
 from cellblock import Broker, Grantee, InvalidRequest, Question, RunResponse, Verdict, tool
 from cellblock.base.budget import CLIENT_BYTES
+from cellblock.base.questions import Given
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.record import going_on, journal
@@ -68,6 +69,38 @@ globalThis.__codemode_result__ = got.map((one) => one.value?.result ?? one.reaso
     assert MADE == {"write 1": 1}
     with pytest.raises(InvalidRequest, match="No run 0000000000000000 waits"):
         await broker.resume("0" * 16, "accepted")
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+async def test_what_is_allowed_is_made_though_what_is_refused_beside_it_ends_the_script(
+    broker: Broker, refused: int
+) -> None:
+    code = """
+await read({ n: 1 });
+await Promise.all([1, 2].map((n) => write({ n })));
+"""
+    run_id = await parked(broker, code)
+    (waiting,) = await broker.parked()
+    before = await broker.keeper.run(run_id)
+    answers: dict[int, Given] = {
+        question.call: "declined" if n == refused else "accepted"
+        for n, question in enumerate(waiting.questions, 1)
+    }
+    response = await within(broker.resume(run_id, answers))
+    assert [entry.code for entry in response.diagnostics] == ["UNCAUGHT_EXCEPTION"], response
+    said = ["ok", "ok", "ok"]
+    said[refused] = "refused by a person"
+    assert [entry.error or "ok" for entry in response.tool_trace] == said
+    assert {"read 1": 1, f"write {3 - refused}": 1} == MADE
+    # It is kept with all of its calls, of both of its processes, and is still the same run.
+    kept = await broker.keeper.run(run_id)
+    assert before is not None and kept is not None
+    assert [(step["tool"], step["error"] or "ok") for step in kept["timeline"]] == list(
+        zip(("read", "write", "write"), said, strict=True)
+    )
+    assert [head["calls"] for head in await broker.keeper.recent()] == [3]
+    for name in ("client", "acceptedAt"):
+        assert before[name] == kept[name]
 
 
 async def test_budgets_calls_and_logs_count_once_over_parks(broker: Broker) -> None:

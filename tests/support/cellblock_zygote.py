@@ -9,10 +9,10 @@ below it start the console script, `entries.CELLBLOCK`; `git grep CELLBLOCK test
 tested in test_cellblock_zygote.py.
 
 Servers that tests write with the MCP SDK take as long to import it; they are forked, too. So are the worker hosts of
-forked commands and, in tests/integration, of brokers in this process, but for tests marked `real_host`: a host's
-imports are half of what its start costs. A forked host is no child of its broker's; the lifeline alone ends it. It
-takes over what the zygote has found out about bubblewrap and makes no self-test: those of tests/conformance,
-tests/security and tests/unit make theirs.
+forked commands and, in tests/integration and tests/unit/broker, of brokers in this process, but for tests marked
+`real_host`: a host's imports are half of what its start costs. A forked host is no child of its broker's; the lifeline
+alone ends it. It takes over what the zygote has found out about bubblewrap and makes no self-test: those of
+tests/conformance, tests/security and tests/unit/worker_runtime make theirs.
 
     forked_cellblock()                     is the program for tests: a caller of this process's own zygote
     forked_python()                        is the same for `-I FILE`, `-m MODULE` and `-c CODE`, with the SDK imported
@@ -463,7 +463,7 @@ def run_python(option: str, program: str, *arguments: str) -> int:
 
 
 def trust_machine() -> None:
-    """Has a host make no trial of bubblewrap where it finds the one that was tried here, and no self-test."""
+    """Has a host make no trial of bubblewrap where it finds the program that was tried here, and no self-test."""
     bubblewrap, host_process = map(
         importlib.import_module,
         ("cellblock_worker.confinement.bubblewrap", "cellblock_worker.host.host_process"),
@@ -471,8 +471,7 @@ def trust_machine() -> None:
     try_out = bubblewrap.try_out
 
     def tried(deno: str, bundle: str) -> Any:
-        found = bubblewrap.find(deno, bundle)
-        return found if found == _tried else try_out(deno, bundle)
+        return _tried if bubblewrap.find_binary() == _tried.path else try_out(deno, bundle)
 
     async def tested(*_: object, **__: object) -> None:
         pass

@@ -182,13 +182,29 @@ class CallDenied(ToolCallError):
         hint: One corrective action.
         code: Which rule it was; see docs/howto-policy.md.
         fault: Who has to act.
+        summary: What the trace says; None: that the policy denied it.
     """
 
     fault = Fault.SCRIPT
     summary = "denied by the policy"
 
-    def __init__(self, message: str, *, hint: str, code: str, fault: Fault = Fault.SCRIPT) -> None:
-        super().__init__(message, hint=hint, certainty=Certainty.NOT_STARTED, code=code, fault=fault.value)
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str,
+        code: str,
+        fault: Fault = Fault.SCRIPT,
+        summary: str | None = None,
+    ) -> None:
+        super().__init__(
+            message,
+            hint=hint,
+            certainty=Certainty.NOT_STARTED,
+            summary=summary,
+            code=code,
+            fault=fault.value,
+        )
 
 
 class NeededLogin(Protocol):

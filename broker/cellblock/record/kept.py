@@ -97,6 +97,8 @@ class Kept(KeptRun):
         self.run_id = run.id
         if self._head is None:
             self._head = Head(run.id, self.principal, run.accepted_at, state="running")
+        # Of one that goes on: when it was first accepted.
+        run.accepted_at = self._head.began
 
     def run_started(self, run: RunFacts) -> None:
         # Of one that is written down already, others are told before its next call that they cannot go on with it.

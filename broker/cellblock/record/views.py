@@ -10,7 +10,7 @@ from typing import Final, Literal, cast
 
 from cellblock.base.questions import ParkedQuestion, QuestionId
 from cellblock.record.recording import RecordedCall, UnreadableRecording
-from cellblock.record.rows import Head, Piece, open_questions, parked_questions, recording_in, waiting_in
+from cellblock.record.rows import Head, Piece, open_questions, recording_in, waiting_in
 from cellblock.run.board import Data
 from cellblock.run.hook import Parked
 from cellblock.run.outcome import run_parked
@@ -151,13 +151,15 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     recording = recording_in(kept)
     calls = [] if recording is None else [call for call in recording.calls if call.kind == "call"]
     state = head.state if head.state == "parked" else head.outcome or NO_END
-    waits = list[Data]()
+    waits, client = list[Data](), ""
     if head.state == "parked":
-        waits = [question_data(one) for one in parked_questions(head, kept)]
+        parked, answers = waiting_in(kept)
+        client = parked.client
+        waits = [question_data(one) for one in open_questions(head, parked, answers)]
     return {
         **head_data(head),
         "kept": True,
-        "client": head.principal,
+        "client": client or head.principal,
         "state": state,
         "outcome": state,
         "waitsFor": waits,

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -169,6 +169,7 @@ class ToolCalls:
         call.ok, call.error, call.certainty = ok, facts.error, facts.certainty
         call.over = True
         self.calls.append(call)
+        self._context.watch.call_recorded(call)
         self._earlier_inner += facts.inner
         rules, server = self._context.rules, self._context.catalog.servers.get(server_id)
         if rules is None or call.certainty is Certainty.NOT_STARTED:
@@ -200,12 +201,12 @@ class ToolCalls:
         """Gives the trace, in the order in which the calls were made."""
         return [call.entry() for call in self.calls]
 
-    def abandon(self) -> None:
-        """Cancels what is in flight, without waiting; upstreams get the MCP cancel notification."""
+    def abandon(self, but: Collection[int] = ()) -> None:
+        """Cancels what is in flight but the given calls, without waiting; upstreams get the MCP cancel notification."""
         self._abandoned = True
-        for task in self._tasks.values():
+        for call_id, task in self._tasks.items():
             # A second cancellation would cut off the SDK while it sends that notification.
-            if not task.cancelling():
+            if call_id not in but and not task.cancelling():
                 task.cancel()
 
     def leave(

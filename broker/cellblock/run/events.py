@@ -225,9 +225,13 @@ class RunWatch:
 
     def call_begun(self, call: CallFacts) -> None:
         """Tells that a tool call begins."""
+        self.call_recorded(call)
+        self._tell("call_begun", call)
+
+    def call_recorded(self, call: CallFacts) -> None:
+        """Counts a call; of one that is only recorded, nobody is told."""
         self.facts.calls.append(call)
         call.number = len(self.facts.calls)
-        self._tell("call_begun", call)
 
     def call_sent(self, call: CallFacts) -> None:
         """Tells that a call goes to its tool."""

@@ -9,7 +9,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
-from cellblock.base.errors import shorten
+from cellblock.base.errors import first_few, shorten
 from cellblock.base.json import is_array, is_object
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.run.response import Diagnostic, error_diagnostic
@@ -49,6 +49,12 @@ CORRECT_IT: Final = (
 """Give hints for exceptions of which nothing is known, without a place and with one."""
 
 ALREADY_PARSED: Final = "What JSON.parse was given is a value already: use it as it is."
+
+NO_JSON: Final = (
+    "JSON has double quotes, no comma before a closing bracket, and true, false and null for Python's True, False and "
+    "None. Use a text that is not meant to be JSON as it is."
+)
+_NO_JSON: Final = re.compile(r"(?:is not valid JSON|in JSON at position \d+(?: \(line \d+ column \d+\))?)\Z")
 
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
 """Holds names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
@@ -189,6 +195,7 @@ def diagnose(
         or _name_hint(name, text, catalog or Catalog(), _line(script, path))
         or _narrowed_hint(name, _line(script, path))
         or (ALREADY_PARSED if '"[object Object]" is not valid JSON' in text else "")
+        or (NO_JSON if name == "SyntaxError" and _NO_JSON.search(text) else "")
         or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
     )
     # Whether nobody caught what `plan.refusal` made of an `import(…)`.
@@ -336,8 +343,9 @@ def _export_hint(missing: str, specifier: str | None, exports: Sequence[str]) ->
     if missing == "default":
         return "There is no default export: import the names, or `import * as`."
     otherwise = "Use the names in the server's __meta__.tools, or `import * as`."
-    if specifier is not None and not specifier.startswith(SERVERS_PREFIX) and exports:
-        otherwise = f"It exports {', '.join(exports[:MAX_NAMED])}."
+    if specifier is not None and exports:
+        more = ": see __meta__.tools, or `import * as`" if len(exports) > MAX_NAMED else ""
+        otherwise = f"It exports {first_few(exports, MAX_NAMED)}{more}."
     return did_you_mean(nearest_names(missing, exports), otherwise)
 
 

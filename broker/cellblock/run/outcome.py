@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from cellblock.base.errors import Certainty, shorten
@@ -29,6 +31,9 @@ CHECK: Final = "Check what these calls did before you run the script again."
 PARKED: Final = (
     " The run is written down and goes on from here when the answer is there; its process has ended."
 )
+
+_LOOP: Final = re.compile(r"\b(?:for(?:\s+await)?|while)\s*\(")
+_ENDLESS: Final = re.compile(r"\bwhile\s*\(\s*(?:true|1)\s*\)|\bfor\s*\(\s*;\s*;")
 
 MAX_SAID_CHARS: Final = 500
 """Bounds what a diagnostic says of a login that is needed."""
@@ -295,6 +300,19 @@ def with_calls(diagnostic: Diagnostic, calls: Sequence[CallFacts], *, own: bool 
         )
     hint = hint.replace(SEND_AGAIN, CHECK)
     return diagnostic.model_copy(update={"message": " ".join([diagnostic.message, *said]), "hint": hint})
+
+
+def with_loops(diagnostic: Diagnostic, script: Script) -> Diagnostic:
+    """Gives the diagnostic of a limit with the script's loops before a larger limit: one without end uses up that,
+    too."""
+    hint, code = diagnostic.hint or "", script.code
+    found = [*islice(_ENDLESS.finditer(code), 2)] or [*islice(_LOOP.finditer(code), 2)]
+    if not found or "ask for a larger" not in hint:
+        return diagnostic
+    lines = {code.count("\n", 0, loop.start()) + 1 for loop in found}
+    which = f"the loop in line {lines.pop()} ends" if len(lines) == 1 else "its loops end"
+    hint = f"Look whether {which}. If so, {hint[0].lower()}{hint[1:]}"
+    return diagnostic.model_copy(update={"hint": hint})
 
 
 def end_not_written(run_id: str) -> Diagnostic:

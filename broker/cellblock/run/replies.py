@@ -78,9 +78,10 @@ class Replies:
         return True
 
     def close(self) -> None:
-        """Drops the answers that wait, unsent."""
+        """Drops the answers that wait, unsent: nothing waits for room any more."""
         self._waiting.clear()
         self._held = 0
+        self._room.set()
 
     def _send_what_fits(self) -> None:
         while self._waiting and self._unread + len(self._waiting[0][2]) <= self._window:

@@ -38,6 +38,7 @@ from cellblock.run.outcome import (
     run_parked,
     with_calls,
     with_certainty,
+    with_loops,
     with_unawaited,
 )
 from cellblock.run.parking import Parking
@@ -150,6 +151,11 @@ class Run:
         if self._life.cause is Cause.LEFT:
             # What is answered now is not to be asked again.
             await self._calls.finish(LEAVE_BOUND_SECONDS)
+        if self._settled.is_so and (allowed := self._allowed):
+            # Whoever has allowed a call expects it made, also where the script has not waited for it.
+            self._calls.abandon(but=allowed)
+            self._replies.close()
+            await self._calls.finish(self._clock.left)
         await self._calls.cancel()
         await self._settled.is_read()
         response = self._response(queue_ms)
@@ -177,7 +183,7 @@ class Run:
         kept = self._context.kept
         if self.park():
             return
-        if kept is None or not kept.is_durable or not self._life.had_worker:
+        if kept is None or not kept.is_durable or not self._life.had_worker or self._life.is_over:
             self.abort()
         elif self._kill(self._ending(protocol.Ended(reason="cancelled")), Cause.LEFT):
             kept.is_left = True
@@ -284,7 +290,6 @@ class Run:
             if self._questions is not None:
                 self._questions.parking.close()
             self._queries.close()
-            self._replies.close()
             self._deadline.cancel()
             self._over.set()
 
@@ -292,6 +297,13 @@ class Run:
         # The pool replaces the host and tells every run it had, this one included, through `host_lost`.
         self._lease.host_failed(why)
         self.host_lost(why)
+
+    @property
+    def _allowed(self) -> set[int]:
+        """Gives the calls that somebody has allowed or answered, in this process of the run or before it."""
+        rules, kept = self._context.rules, self._context.kept
+        allowed = set[int]() if rules is None else rules.allowed
+        return allowed if kept is None or kept.earlier is None else allowed | kept.earlier.waited
 
     def _let_go(self) -> None:
         """Lets go of the run's parts, which know the run: else what they hold, such as large inputs, would stay until
@@ -456,7 +468,7 @@ class Run:
         if final is not None:
             if self._calls.calls and not is_parked:
                 final = with_calls(with_certainty(final, self._calls.counts()), self._calls.calls)
-            diagnostics.insert(0, final)
+            diagnostics.insert(0, with_loops(final, self._script))
         trace, rules = self._calls.trace(), self._context.rules
         response = RunResponse(
             logs=self._log.entries,

@@ -18,7 +18,8 @@ import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
 _EXACT: Final = 1024
-"""Bounds the end of a source that is given to the parser at once, in bytes: no character lies across a border there."""
+"""Bounds what is read at once of the end of a source, and of the text of a node, in bytes: no character lies across a
+border there."""
 
 _SIZES: Final = (*range(_EXACT), *(_EXACT << power for power in range(7)))
 
@@ -91,7 +92,7 @@ class _Reader:
 
     def __call__(self, offset: int, _point: object) -> bytes | memoryview:
         if self._buffer is None:
-            return self._source[offset : offset + _SIZES[-1]]
+            return self._source[offset : offset + _EXACT]
         return self._buffer.filled(self._source, offset)
 
     def end(self) -> None:
@@ -116,7 +117,7 @@ def parse(source: bytes, *, typescript: bool, is_late: Callable[[], bool]) -> No
 
 
 Nodes = dict[str, list[Node]]
-"""Holds the nodes of a tree by their types, in the order of the text."""
+"""Holds nodes of a tree by their types, or by what they are used for."""
 
 
 def nodes_of(root: Node, types: tuple[str, ...], *, typescript: bool) -> Nodes:

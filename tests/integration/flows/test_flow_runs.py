@@ -161,6 +161,10 @@ async def test_doctor_is_told_what_servers_can_do_together(tmp_path: Path) -> No
     async with ready(made) as broker:
         *servers, together = overview(made.cellblock.policy, made.servers, broker.catalog)
         assert [line.partition(":")[0] for line in servers] == ["mail (unlabelled)", "out (policy)"]
+        assert all("; everybody may see calls of announce, deep, die, echo, " in line for line in servers)
+        closed = settings(tmp_path / "s", entries(tmp_path), policy={"labels": {"*.*": {"sink": "private"}}})
+        for line in overview(closed.cellblock.policy, made.servers, broker.catalog):
+            assert line.endswith("; not everybody may see its calls")
         assert "mail" in together and "policy.flows is off" in together
         response = await within(broker.run("globalThis.__codemode_result__ = 1"))
         assert response.label is None and NOTHING.within(STRICTEST)

@@ -104,7 +104,7 @@ def read_source(path: str | os.PathLike[str]) -> Source:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or "it is no UTF-8 text"
-        raise ConfigError(f"Cannot read the configuration {file}: {why}.", hint="Check --config.") from None
+        raise ConfigError(f"Cannot read the configuration {file}: {why}.", hint="Check its path.") from None
     return Source(str(file), text, toml=file.suffix.lower() == TOML_SUFFIX)
 
 

@@ -32,7 +32,11 @@ def overview(settings: PolicySettings, servers: Mapping[str, ServerConfig], cata
         if told:
             sends.append(server_id)
         results = first_few(sorted({str(flow.result()) for _, flow in flows}), MAX_NAMED)
-        tells = f"everybody may see calls of {first_few(told, MAX_NAMED)}" if told else "tells not everybody"
+        tells = (
+            f"everybody may see calls of {first_few(told, MAX_NAMED)}"
+            if told
+            else "not everybody may see its calls"
+        )
         lines.append(f"{server_id} ({', '.join(sources)}): results are {results}; {tells}")
     if untrusted and private and sends:
         on = "policy.flows is on" if settings.flows != "off" else "nothing stops it: policy.flows is off"

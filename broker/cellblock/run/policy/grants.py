@@ -114,6 +114,9 @@ _OF_CLIENT: Final = "Do without it, or let whoever runs Cellblock grant it in ce
 _OF_REQUEST: Final = "Widen `grants` in the request, if the script needs it."
 
 
+_DOES: Final = {"write": "write", "destructive": "destroy data"}
+
+
 class Layer:
     """A layer is one grant, ready to be asked.
 
@@ -128,7 +131,11 @@ class Layer:
     def __init__(self, grant: Grant, *, of_request: bool) -> None:
         until = time.thread_time() + PREPARE_SECONDS if of_request else math.inf
         self.grant = grant
-        self._whose = "the request's own grants do" if of_request else "the policy for this client does"
+        self._whose, self._allows = (
+            ("the request's own grants do", "the request's own grants allow")
+            if of_request
+            else ("the policy for this client does", "the policy for this client allows")
+        )
         self.hint = _OF_REQUEST if of_request else _OF_CLIENT
         self._schemas: list[tuple[str, InputValidator]] = []
         for pattern, schema in grant.arguments.items():
@@ -162,10 +169,10 @@ class Layer:
             return Refusal(f"{self._whose} not grant it", self.hint)
         effect = effect_of(tool)
         if grant.read_only and effect != "read":
-            what = "it is not known to be one" if effect is None else f"it is known as {effect}"
-            return Refusal(f"{self._whose} grant read-only tools alone, and {what}", self.hint)
+            what = "not known to be one" if effect is None else f"known to {_DOES[effect]}"
+            return Refusal(f"{self._allows} only read-only tools, and this one is {what}", self.hint)
         if grant.destructive == "deny" and effect == "destructive":
-            return Refusal(f"{self._whose} not grant tools that destroy", self.hint)
+            return Refusal(f"{self._whose} not grant tools that destroy data", self.hint)
         return None
 
     def asks_about(self, server_id: str, tool: ToolEntry) -> bool:

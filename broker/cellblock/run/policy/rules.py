@@ -44,6 +44,7 @@ _UNAVAILABLE: Final = (
     "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)",
     "Do without this call; or make the run durable (`durable: true`, `cellblock run --durable`), so that it waits for "
     "`cellblock runs approve`; or use a client with elicitation; or change {where}.",
+    "the user cannot be asked",
 )
 
 _IN_A_CHILD: Final = (
@@ -57,11 +58,13 @@ _NOT_APPROVED: Final = {
         "APPROVAL_DECLINED",
         "the user has said no",
         "Do without this call; do not ask again for the same.",
+        "refused by a person",
     ),
     Verdict.CANCELLED: (
         "APPROVAL_CANCELLED",
         "the user has not chosen",
         "Ask the user in the conversation what is wanted.",
+        "the user has not chosen",
     ),
     Verdict.CANNOT_ASK: _UNAVAILABLE,
     Verdict.LATER: _UNAVAILABLE,
@@ -69,9 +72,11 @@ _NOT_APPROVED: Final = {
         "APPROVAL_TIMEOUT",
         "the user has not answered within {bound:g} s",
         "Run the script again when the user is there.",
+        "the user has not answered in time",
     ),
 }
-"""Maps what came of a question, None for no answer in time, to code, reason and hint of the refusal."""
+"""Maps what came of a question, None for no answer in time, to code, reason and hint of the refusal, and its name in
+the trace."""
 
 
 class RunRules:
@@ -331,13 +336,13 @@ class RunRules:
     def _not_approved(
         self, tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0, judged: Judged | None = None
     ) -> CallDenied:
-        code, why, hint = _NOT_APPROVED[verdict]
+        code, why, hint, summary = _NOT_APPROVED[verdict]
         # Who reads it knows no other reason to ask.
         why = why.format(bound=bound) + (f"; {judged.why}" if judged is not None and judged.why else "")
         if self._within is not None and code == _UNAVAILABLE[0]:
             hint = _IN_A_CHILD
         where = "askTools and autoApprove in the server's entry" if tool.asked else "cellblock.policy"
-        return _denied(code, tool, why, hint.format(where=where), Fault.CALLER)
+        return _denied(code, tool, why, hint.format(where=where), Fault.CALLER, summary)
 
 
 async def asked_now(approver: Approver, question: Question, parking: Parking | None) -> Verdict | None:
@@ -357,5 +362,13 @@ async def asked_now(approver: Approver, question: Question, parking: Parking | N
             parking.goes_on(question.id)
 
 
-def _denied(code: str, tool: ToolEntry, why: str, hint: str, fault: Fault = Fault.SCRIPT) -> CallDenied:
-    return CallDenied(f"{tool.export_name} was not called: {why}.", hint=hint, code=code, fault=fault)
+def _denied(
+    code: str,
+    tool: ToolEntry,
+    why: str,
+    hint: str,
+    fault: Fault = Fault.SCRIPT,
+    summary: str | None = None,
+) -> CallDenied:
+    message = f"{tool.export_name} was not called: {why}."
+    return CallDenied(message, hint=hint, code=code, fault=fault, summary=summary)

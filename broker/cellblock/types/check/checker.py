@@ -23,7 +23,7 @@ from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.types.check.compiler import CompilerSession, SessionLost
 from cellblock.types.check.faults import Checked, Script, TypeFault, find_faults
 from cellblock.types.check.parsed import TextKind, Tool
-from cellblock.types.check.verdict import CHARACTERS, MEMBER, judge
+from cellblock.types.check.verdict import judge
 
 logger = logging.getLogger("cellblock.typecheck")
 
@@ -196,7 +196,7 @@ class TypeChecker:
                 texts=self._texts(script),
             )
             counted = judged() if len(code) < INLINE_CHARS else await asyncio.to_thread(judged)
-            about_output = any(complaint.code in MEMBER | CHARACTERS for complaint in counted)
+            about_output = any(complaint.receiver for complaint in counted)
             observed = (
                 self.declarations.observed(script.catalog, script.names, script.principal)
                 if about_output

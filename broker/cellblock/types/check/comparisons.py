@@ -9,24 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 from tree_sitter import Node
 
 from cellblock.base.suggest import nearest_names
 from cellblock.script.trees import Nodes, field, operator_of
-from cellblock.types.check.parsed import AROUND, EQUALITIES
+from cellblock.types.check.parsed import AROUND, EQUALITIES, text_of
 
 COMPARISON: Final = frozenset({2367, 2678})
 """Lists the codes of comparisons with operators, and in a `switch`."""
 
 _OF_ARGUMENT: Final = 2345
 
-_SAID: Final = (
-    ("This comparison appears to be unintentional because the types '", "' and '", "' have no overlap."),
-    ("Type '", "' is not comparable to type '", "'."),
-    ("Argument of type '", "' is not assignable to parameter of type '", "'."),
+_SAID: Final = re.compile(
+    r"(?:This comparison appears to be unintentional because the types|Type|Argument of type) '(.*?)' "
+    r"(?:and|is not comparable to type|is not assignable to parameter of type) '(.*)'(?: have no overlap)?\.",
+    re.DOTALL,
 )
 _SEEKING: Final = frozenset([b"includes", b"indexOf", b"lastIndexOf"])
 _QUOTED: Final = r'"(?:[^"\\\n]|\\.)*+"'
@@ -36,7 +35,7 @@ _LITERAL: Final = rf"(?:{_QUOTED}|{_OTHERS})"
 # A text or a comment without an end is taken to the end, so that no other search begins within it.
 _ENDED: Final = rf"(?:{_QUOTED}?|{_OTHERS})"
 _UNION: Final = re.compile(rf"/\*(?:[^*]|\*(?!/))*+(?:\*/)?|{_ENDED}(?:\s*+\|\s*+{_ENDED})*+", re.DOTALL)
-_PRINTED: Final = re.compile(rf"{_LITERAL}(?: \| |$)")
+_PRINTED: Final = re.compile(rf"{_LITERAL}(?: \| {_LITERAL})*+")
 
 _COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="""
 """Matches a comparison with a text, on either side."""
@@ -45,22 +44,6 @@ _SCALARS: Final = frozenset(["string", "number"])
 _JOINED: Final = frozenset(["||", "&&"])
 _ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
 """Names nodes in which a text is no value of what is around them."""
-_GIVING: Final = (
-    "variable_declarator",
-    "assignment_expression",
-    "augmented_assignment_expression",
-    "assignment_pattern",
-    "object_assignment_pattern",
-)
-
-
-class Foreign(NamedTuple):
-    """Describes a text that is compared with, and the texts of the enum, all as they are declared; `of` is what
-    has it."""
-
-    value: str
-    choices: tuple[str, ...]
-    of: Node
 
 
 def may_compare(number: int, node: Node) -> bool:
@@ -81,31 +64,32 @@ class Comparisons:
         self._nodes = nodes
         self._declarations = declarations
 
-    def foreign(self, message: str, node: Node) -> Foreign | None:
-        """Gives what a comparison is with, and what there is; None unless the enum, and not the value, is declared.
+    def foreign(self, message: str, node: Node) -> tuple[str, tuple[str, ...], Node] | None:
+        """Gives the text that a comparison is with, the texts of the enum, all as they are declared, and what has it;
+        None unless the enum, and not the value, is declared.
 
         Args:
             message: The compiler's.
             node: What it is about.
         """
-        one, other = next(filter(None, (_types_in(message, *said) for said in _SAID)), ("", ""))
-        operands = _operands(node)
-        if operands is None:
+        said, operands = _SAID.fullmatch(message), _operands(node)
+        if said is None or operands is None:
             return None
+        one, other = said.groups()
         for value, union, of in ((one, other, operands[1]), (other, one, operands[0])):
             printed = _literals(union)
             if printed and _TEXT.fullmatch(value) is not None:
                 choices = self._choices(value, printed)
                 if choices and not self._is_own(of) and not _is_covered(node, value, choices):
-                    return Foreign(value, choices, of)
+                    return value, choices, of
         return None
 
     def list_compared(self, message: str, node: Node) -> Node | None:
         """Gives the list that a strict comparison with a text or a number is of: it never is one."""
-        types, operands = _types_in(message, *_SAID[0]), _operands(node)
-        if types is None or operands is None or operator_of(node) not in ("===", "!=="):
+        said, operands = _SAID.fullmatch(message), _operands(node)
+        if said is None or operands is None or operator_of(node) not in ("===", "!=="):
             return None
-        compared = zip(operands, types, reversed(types), strict=True)
+        compared = zip(operands, said.groups(), reversed(said.groups()), strict=True)
         return next((of for of, one, other in compared if one.endswith("[]") and other in _SCALARS), None)
 
     @cached_property
@@ -132,26 +116,13 @@ class Comparisons:
     def _is_own(self, of: Node) -> bool:
         """Says whether what is compared may have a value that the script itself has given."""
         if of.type in ("member_expression", "identifier"):
-            return _text(field(of, "property") or of) in self._assigned
+            return text_of(field(of, "property") or of) in self._assigned
         return any(True for _ in _texts_in(of))
-
-
-def _types_in(message: str, start: str, between: str, end: str) -> tuple[str, str] | None:
-    if not (message.startswith(start) and message.endswith(end)):
-        return None
-    one, found, other = message[len(start) : -len(end)].partition(between)
-    return (one, other) if found else None
 
 
 def _literals(union: str) -> frozenset[str]:
     """Gives the literals of a union that has nothing else, as the compiler prints it; of any other, none."""
-    at = 0
-    while at < len(union):
-        part = _PRINTED.match(union, at)
-        if part is None:
-            return frozenset()
-        at = part.end()
-    return frozenset(_each(union))
+    return frozenset(_each(union) if _PRINTED.fullmatch(union) else ())
 
 
 def _each(union: str) -> list[str]:
@@ -172,7 +143,7 @@ def _operands(node: Node) -> tuple[Node, Node] | None:
         other = field(switch, "value")
     elif parent is not None and parent.type == "arguments":
         function = field(parent.parent, "function")
-        if _text(field(function, "property")) in _SEEKING:
+        if text_of(field(function, "property")) in _SEEKING:
             other = field(function, "object")
     return (_bare(one), _bare(other)) if one is not None and other is not None else None
 
@@ -185,12 +156,11 @@ def _bare(node: Node) -> Node:
 
 def _assigned_texts(nodes: Nodes) -> Iterator[bytes]:
     """Gives the names of variables and members that the script gives texts of its own, or types."""
-    for node in chain.from_iterable(map(nodes.__getitem__, _GIVING)):
-        name = field(node, "name") or field(node, "left")
-        value = field(node, "value") or field(node, "right")
-        gives = node.type == "variable_declarator" and field(node, "type") is not None
-        if name is not None and (gives or (value is not None and any(True for _ in _texts_in(value)))):
-            yield _text(field(name, "property") or name)
+    for name in nodes["given"]:
+        around = name.parent
+        value = field(around, "value") or field(around, "right")
+        if field(around, "type") is not None or (value is not None and any(True for _ in _texts_in(value))):
+            yield text_of(field(name, "property") or name)
 
 
 def _texts_in(value: Node) -> Iterator[Node]:
@@ -231,15 +201,11 @@ def _alternatives(node: Node) -> bytes:
             parent.type in AROUND or operator_of(parent) in _JOINED
         ):
             top = parent
-        return _text(top)
+        return top.text or b""
     first = last = case
     while (before := first.prev_named_sibling) is not None and field(before, "body") is None:
         first = before
     while field(last, "body") is None and (after := last.next_named_sibling) is not None:
         last = after
     start = case.parent.start_byte
-    return _text(case.parent)[first.start_byte - start : last.end_byte - start]
-
-
-def _text(node: Node | None) -> bytes:
-    return (node.text if node is not None else None) or b""
+    return (case.parent.text or b"")[first.start_byte - start : last.end_byte - start]

@@ -2,67 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cellblock.base.errors import counted, shorten
+from cellblock.base.json import is_object
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.script.lines import line_of
-from cellblock.tools.catalog.model import Catalog
+from cellblock.script.lines import CompilerPlaces, line_of
+from cellblock.tools.catalog.model import Catalog, ToolEntry
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
 from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.schemas.keywords import subschemas
 from cellblock.types.absent_globals import absent_hint, import_hint
 from cellblock.types.check.ambient import Got, imported_servers
 from cellblock.types.check.compiler import CompilerSession
 from cellblock.types.check.hints import (
     MAX_NAMED,
     WRAPPERS,
-    argument_hint,
     is_slip,
     likely_member,
     likely_members,
     likely_of_language,
     listed,
-    takes_any_key,
-    wants_a_list,
 )
 from cellblock.types.check.verdict import (
-    ARGUMENT,
     ASKED_OF_ANY,
-    BRACKETS,
-    CHARACTERS,
-    DATED,
-    EXPORT,
-    ITS_CHARACTERS,
-    JSON_TEXT,
-    KEY,
-    MAX_NAMED_CHARS,
-    MEMBER,
-    MISUSED,
-    NAME,
-    NUMBERED,
-    SPREAD,
+    MAX_MESSAGE_CHARS,
     Complaint,
     at_key,
     is_json_text,
-    is_of_object,
 )
+from cellblock.types.typescript import takes
 from cellblock.types.typescript.text import letters
 
 MAX_SHOWN: Final = 10
 """Bounds the type errors of one response; they end up in a model's context, and the first ones are what matters."""
 
-MAX_MESSAGE_CHARS: Final = 500
-
-MAX_RECEIVER_CHARS: Final = 100
-"""Bounds the characters of the type that lacks a member: the hint names what it has."""
-
-_SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
-_OF_DATE: Final = '@format — "date'
-"""Stands in the compiler's description of a member that is the text of a date."""
+MAX_DECLARED_CHARS: Final = 300
+"""Bounds the declaration of a function in a hint."""
 
 _OF_LISTS: Final = frozenset(
     ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
@@ -72,7 +51,7 @@ _IF_JSON: Final = "if it holds JSON, use JSON.parse first"
 _ONLY_MEMBER: Final = re.compile(r"\{ ([\w$]++)\??: [^{};]*+(?:\{[^{}]*+\}[^{};]*+)?; \}")
 """Fits a printed type of one member."""
 
-_BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
+_LINE_END: Final = re.compile(r"(?<!\s)\s*\n\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,51 +114,51 @@ async def find_faults(
         warm: The compiler that has just checked it. Raises SessionLost.
     """
     faults: list[TypeFault] = []
+    places = CompilerPlaces(script.code)
     counted = [
         each
         for complaint in counted
         for each in (complaint, *await _also_undeclared(complaint, script, warm))
     ]
-    for complaint, places in _distinct(counted):
+    for complaint, times in _distinct(counted):
         if len(faults) >= MAX_SHOWN:
             break
-        if not script.closed and complaint.code in MEMBER | CHARACTERS and _of_few(script, observed):
+        is_uncertain = complaint.kind in ("misused", "subtracted") or (
+            complaint.receiver and _of_few(script, observed)
+        )
+        if is_uncertain and not script.closed:
             continue
-        if complaint.code in (MISUSED, DATED) and not script.closed:
+        described = complaint.described
+        if described and described not in await warm.described_at(complaint.asked_at, script.typescript):
             continue
-        if complaint.code == DATED and _OF_DATE not in await warm.described_at(
-            complaint.position, script.typescript
-        ):
-            continue
-        if complaint.code == SPREAD and not await _spreads_json_text(complaint, script, warm):
-            continue
-        asked = complaint.code in MEMBER | KEY and not complaint.name.isdigit()
-        names = await warm.names_at(complaint.position, script.typescript) if asked else []
+        asked = complaint.kind in ("member", "key") and not complaint.name.isdigit()
+        names = await warm.names_at(complaint.asked_at, script.typescript) if asked else []
         members = [name for name in names if name != complaint.name]
         if complaint.guard and not (script.closed and _asks_in_vain(complaint, members)):
             continue
-        if complaint.name.isdigit() and (only := _ONLY_MEMBER.fullmatch(complaint.receiver or "")):
+        if complaint.name.isdigit() and (only := _ONLY_MEMBER.fullmatch(complaint.receiver)):
             members = [only[1]]
-        slip = complaint.code in KEY and is_slip(complaint.name, members)
-        if (
-            script.closed
-            and complaint.code in KEY
-            and not slip
-            and takes_any_key(complaint, script.catalog, members)
-        ):
+        slip = complaint.kind == "key" and is_slip(complaint.name, members)
+        is_open = script.closed and complaint.kind == "key" and not slip
+        if is_open and takes_any_key(complaint, script.catalog, members):
             continue
-        message = message_of(complaint) + (f" (In {places} places.)" if places > 1 else "")
-        line = line_of(script.code, complaint.line)
-        hint = hint_of(complaint, members, script.catalog, script.names, declarations, line)
-        if complaint.code in MEMBER and hint is not None:
+        said = shorten(_LINE_END.sub(" ", complaint.message), MAX_MESSAGE_CHARS)
+        message = f"{said} (In {times} places.)" if times > 1 else said
+        line, column = places.place(complaint.start[0] + 1, complaint.start[1] + 1)
+        text = line_of(script.code, line)
+        hint = hint_of(complaint, members, script.catalog, script.names, declarations, text)
+        tool = _tool(script.catalog, *complaint.tool) if complaint.tool is not None else None
+        named = (
+            (complaint.tool[0], tool.tool_name) if complaint.tool is not None and tool is not None else None
+        )
+        if complaint.kind == "member":
             hint += of_observed(complaint, script.code, observed)
             seen = observed.get(complaint.tool[1]) if complaint.tool is not None else None
             if seen is not None and seen.document is None:
                 hint = hint.replace(_IF_JSON, "no result was JSON")
-        at = complaint.line, complaint.column
-        is_text = is_json_text(complaint.receiver or "") or complaint.code == NUMBERED
-        tool = _tool_of(complaint, script.catalog)
-        faults.append(TypeFault(message, hint, *at, _absent(complaint), is_text, tool, slip))
+        faults.append(
+            TypeFault(message, hint, line, column, complaint.absent, complaint.is_text, named, slip)
+        )
     return tuple(faults)
 
 
@@ -192,7 +171,7 @@ def _of_few(script: Script, observed: Mapping[str, ToolOutput]) -> bool:
 def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     """Says whether a script that asks for a member means one that is there: it is written the same but for case and
     `_`, or the script takes a default for it and reads nothing that is there."""
-    if complaint.name in ASKED_OF_ANY or complaint.read is None or not is_of_object(complaint):
+    if complaint.name in ASKED_OF_ANY or complaint.read is None or not complaint.absent:
         return False
     meant = {*members}
     if complaint.guard != "defaulted" or not members:
@@ -200,78 +179,31 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     return bool(meant) and complaint.read.isdisjoint(meant)
 
 
-def _absent(complaint: Complaint) -> str:
-    if complaint.choices:
-        try:
-            return str(json.loads(complaint.name))
-        except ValueError:
-            return ""
-    return complaint.name if is_of_object(complaint) else ""
+def _tool(catalog: Catalog, server_id: str, export: str) -> ToolEntry | None:
+    server = catalog.servers.get(server_id)
+    tools = server.tools if server is not None else ()
+    return next((tool for tool in tools if tool.export_name == export), None)
 
 
-def _tool_of(complaint: Complaint, catalog: Catalog) -> tuple[str, str] | None:
-    server = catalog.servers.get(complaint.tool[0]) if complaint.tool is not None else None
-    tool = (
-        server.by_export.get(complaint.tool[1]) if server is not None and complaint.tool is not None else None
-    )
-    return (server.server_id, tool.tool_name) if server is not None and tool is not None else None
+def _called_tool(complaint: Complaint, catalog: Catalog) -> ToolEntry | None:
+    return _tool(catalog, complaint.module.removeprefix(SERVERS_PREFIX), complaint.called)
 
 
 async def _also_undeclared(complaint: Complaint, script: Script, warm: CompilerSession) -> list[Complaint]:
     """Gives the other keys of a literal with an undeclared key that are not declared either."""
-    if wants_a_list(complaint):
-        return []
     return [
-        at_key(complaint, name, line, column, script.code)
+        at_key(complaint, name, line, column)
         for name, line, column in complaint.other_keys
         if name not in await warm.names_at((line, column), script.typescript)
     ]
 
 
-async def _spreads_json_text(complaint: Complaint, script: Script, warm: CompilerSession) -> bool:
-    """Says whether what is spread is a name for a text that holds JSON."""
-    line, column = complaint.position
-    described = await warm.described_at((line, column + len("...")), script.typescript)
-    return JSON_TEXT in described
-
-
 def _distinct(complaints: list[Complaint]) -> list[tuple[Complaint, int]]:
     """Gives each complaint once, at its first place, with the number of its places."""
-    groups: dict[tuple[int, str, str], list[Complaint]] = {}
+    groups: dict[tuple[str, str, str], list[Complaint]] = {}
     for complaint in complaints:
-        groups.setdefault((complaint.code, complaint.message, complaint.guard), []).append(complaint)
+        groups.setdefault((complaint.kind, complaint.message, complaint.guard), []).append(complaint)
     return [(group[0], len(group)) for group in groups.values()]
-
-
-def message_of(complaint: Complaint) -> str:
-    """Gives the compiler's message without its advice, which is about projects, not about scripts."""
-    text = _BOILERPLATE.sub("", complaint.message.strip())
-    if complaint.choices:
-        of = f" of `{complaint.subject}`" if complaint.subject else ""
-        said = f"The comparison with {complaint.name} is in vain: the declared values{of} have no such one."
-        return shorten(said, MAX_MESSAGE_CHARS)
-    if complaint.code in NAME:
-        text = f"Cannot find name '{complaint.name}'."
-    if complaint.code in ARGUMENT and text.startswith("Type ") and len(complaint.name) < MAX_NAMED_CHARS:
-        text = f"`{complaint.name}`: {text}"
-    if complaint.code in KEY:
-        where = f"`{complaint.owner}` in the input" if complaint.owner else "The input"
-        text = f"{where} of `{complaint.called}` declares no '{complaint.name}'."
-    if complaint.code == BRACKETS:
-        text = text[text.rfind("Property '") :]
-    if complaint.code in MEMBER and is_json_text(complaint.receiver or ""):
-        # However the compiler writes it out.
-        text = f"Property '{complaint.name}' does not exist on JSON text."
-    elif complaint.code in MEMBER and len(complaint.receiver or "") > MAX_RECEIVER_CHARS:
-        text = text.replace(
-            f"'{complaint.receiver}'", f"'{(complaint.receiver or '')[:MAX_RECEIVER_CHARS]}…'"
-        )
-    if complaint.code in CHARACTERS:
-        what = complaint.subject or complaint.name
-        wrong = complaint.message if complaint.code == NUMBERED else ITS_CHARACTERS
-        kind = "JSON text" if is_json_text(complaint.receiver or "") else "text"
-        text = f"{f'`{what}`' if what else 'It'} is {kind}, and {wrong}."
-    return shorten(re.sub(r"(?<!\s)\s*\n\s*", " ", text), MAX_MESSAGE_CHARS)
 
 
 def hint_of(
@@ -281,7 +213,7 @@ def hint_of(
     imports: Iterable[str],
     declarations: str = "",
     line: str = "",
-) -> str | None:
+) -> str:
     """Gives one corrective action for a complaint.
 
     Args:
@@ -292,36 +224,17 @@ def hint_of(
         declarations: What the script was checked against.
         line: The script's line that it is about.
     """
-    found = _SUGGESTED.search(complaint.message)
-    suggested = found[1] if found else None
-    if complaint.choices:
-        return _comparison_hint(complaint)
-    if complaint.hint:
-        return complaint.hint
-    if is_json_text(complaint.receiver or ""):
-        return _json_text_hint(complaint)
-    if complaint.code == NUMBERED:
-        return f'Take its lines: `{complaint.subject or "…"}.split("\\n")`.'
-    if complaint.code in MEMBER:
-        return _member_hint(complaint, members, suggested)
-    if complaint.code in EXPORT:
-        return _export_hint(complaint, catalog, imports, suggested)
-    if complaint.code in NAME:
-        return _name_hint(complaint, catalog, imports, suggested, line)
-    assert complaint.code in ARGUMENT
-    return argument_hint(complaint, suggested, declarations, catalog, members)
-
-
-def _comparison_hint(complaint: Complaint) -> str:
-    near = nearest_names(complaint.name, complaint.choices, limit=1)
-    return shorten(f"{did_you_mean(near)} Declared: {listed(complaint.choices)}.".lstrip(), MAX_MESSAGE_CHARS)
-
-
-def _json_text_hint(complaint: Complaint) -> str:
-    value = f"JSON.parse({complaint.subject or '…'})"
-    if complaint.code in MEMBER:
-        return f"It is JSON text, not yet a value: read `{value}.{complaint.name}`."
-    return f"It is JSON text, not yet a value: use `{value}` first."
+    match complaint.kind:
+        case _ if complaint.hint:
+            return complaint.hint
+        case "name":
+            return _name_hint(complaint, catalog, imports, line)
+        case "export":
+            return _export_hint(complaint, catalog, imports)
+        case "member":
+            return _member_hint(complaint, members)
+        case _:
+            return argument_hint(complaint, declarations, catalog, members)
 
 
 def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutput]) -> str:
@@ -332,7 +245,7 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
         code: The script.
         observed: The functions whose output was observed.
     """
-    receiver = complaint.receiver or ""
+    receiver = complaint.receiver
     if is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
         return ""
     if receiver == "string" or receiver.endswith("[]"):
@@ -349,8 +262,8 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
     return f" (Observed, not declared: {seen}. `?? null` reads a member that may be there.)"
 
 
-def _member_hint(complaint: Complaint, members: Sequence[str], suggested: str | None) -> str:
-    receiver, wanted = complaint.receiver or "", complaint.name
+def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:
+    receiver, wanted, suggested = complaint.receiver, complaint.name, complaint.suggested
     if receiver.startswith("Promise<"):
         return f"Await the call first: `(await …).{wanted}`."
     if receiver == "string" or receiver.endswith("[]"):
@@ -381,19 +294,15 @@ def _hint_of_language(receiver: str, wanted: str, members: Sequence[str]) -> str
     return f"{start} It is text: {_IF_JSON}.".strip()
 
 
-def _export_hint(
-    complaint: Complaint, catalog: Catalog, imports: Iterable[str], suggested: str | None
-) -> str:
-    if complaint.code == 1192:
+def _export_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str]) -> str:
+    if complaint.message.endswith("has no default export."):
         return "Import the functions by name, or the module as `* as server`."
     exports = [export for _, export in _exports(catalog, imports)]
-    likely = suggested or likely_member(complaint.name.strip("\"'"), exports)
+    likely = complaint.suggested or likely_member(complaint.name.strip("\"'"), exports)
     return f"Did you mean `{likely}`?" if likely else "listTools of @codemode/discovery names the functions."
 
 
-def _name_hint(
-    complaint: Complaint, catalog: Catalog, imports: Iterable[str], suggested: str | None, line: str
-) -> str:
+def _name_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str], line: str) -> str:
     name = complaint.name
     absent = absent_hint(name, complaint.module, catalog)
     if absent is not None:
@@ -401,7 +310,7 @@ def _name_hint(
     for server_id, export in _exports(catalog, imports):
         if export == name:
             return f'Import it: `import {{ {name} }} from "{SERVERS_PREFIX}{server_id}"`.'
-    meant = [f"`{suggested}`"] if suggested else []
+    meant = [f"`{complaint.suggested}`"] if complaint.suggested else []
     otherwise = did_you_mean(meant, f"Declare `{name}`, or correct its spelling.")
     return import_hint(name, catalog, line) or otherwise
 
@@ -409,3 +318,54 @@ def _name_hint(
 def _exports(catalog: Catalog, imports: Iterable[str]) -> list[tuple[str, str]]:
     servers = imported_servers(catalog, imports)
     return [(server.server_id, tool.export_name) for server in servers for tool in server.tools]
+
+
+def argument_hint(
+    complaint: Complaint,
+    declarations: str,
+    catalog: Catalog,
+    members: Sequence[str] = (),
+) -> str:
+    """Gives one corrective action for a complaint about a call's arguments: what was likely meant, and how the function
+    is declared.
+
+    Args:
+        complaint: What counts.
+        declarations: What the script was checked against.
+        catalog: The run's snapshot.
+        members: Of a key that is not declared: those that are, and that the call does not give.
+    """
+    likely = complaint.suggested if complaint.suggested != complaint.name else None
+    if members and likely not in members and not complaint.wants_list:
+        near = nearest_names(complaint.name, members, limit=1)
+        likely = near[0] if near else likely_member(complaint.name, members)
+    start = did_you_mean([f"`{likely}`"] if likely else [])
+    declared = _declared(complaint, declarations, catalog)
+    how = f"It is declared as `{declared}`." if declared else "See getTool of @codemode/discovery."
+    return f"{start} {how}".lstrip()
+
+
+def _declared(complaint: Complaint, declarations: str, catalog: Catalog) -> str | None:
+    """Gives the called function with what it takes."""
+    if (tool := _called_tool(complaint, catalog)) is not None:
+        return takes(tool, MAX_DECLARED_CHARS)
+    module = declarations.find(f'declare module "{complaint.module}" {{')
+    found = re.compile(rf"\bfunction ({re.escape(complaint.called)}\([^(){{}}]*\))").search(
+        declarations, max(0, module)
+    )
+    return found[1] if found else None
+
+
+def takes_any_key(complaint: Complaint, catalog: Catalog, members: Sequence[str]) -> bool:
+    """Says whether the schema says in so many words that where an undeclared key stands, beside these `members`, any
+    other key may stand."""
+    tool = _called_tool(complaint, catalog)
+    waiting = [tool.input_schema] if tool is not None else []
+    while waiting:
+        if is_object(part := waiting.pop()):
+            waiting += (below for _, _, below in subschemas(part))
+            declared: object = part.get("properties")
+            is_open = part.get("additionalProperties") in ({}, True)
+            if is_open and is_object(declared) and declared.keys() >= {*members}:
+                return True
+    return False

@@ -1,5 +1,4 @@
-"""Finds which name was probably meant by one that there is not, and shows what a function takes that was given
-something else."""
+"""Finds which name was probably meant by one that there is not."""
 
 from __future__ import annotations
 
@@ -7,19 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from cellblock.base.json import is_object
-from cellblock.base.suggest import did_you_mean, nearest_names, rated_names
-from cellblock.tools.catalog.model import Catalog, ToolEntry
-from cellblock.tools.catalog.modules import SERVERS_PREFIX
-from cellblock.tools.schemas.keywords import subschemas
-from cellblock.types.check.verdict import Complaint
-from cellblock.types.typescript import takes
+from cellblock.base.suggest import rated_names
 
 MAX_NAMED: Final = 12
 """Bounds the members that a hint names; they end up in a model's context."""
-
-MAX_DECLARED_CHARS: Final = 300
-"""Bounds the declaration of a function in a hint."""
 
 MAX_GUESSES: Final = 3
 
@@ -88,76 +78,6 @@ _ALIKE: Final = tuple(
 """Holds words for the same thing in the outputs of tools; a word may be in several lines."""
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
-
-_OF_LIST: Final = re.compile(r"\[\]'\.(?: Did|\n|$)")
-"""Finds, in a message about an undeclared key, that a list is wanted in place of the object."""
-
-
-def argument_hint(
-    complaint: Complaint,
-    suggested: str | None,
-    declarations: str,
-    catalog: Catalog,
-    members: Sequence[str] = (),
-) -> str:
-    """Gives one corrective action for a complaint about a call's arguments: what was likely meant, and how the function
-    is declared.
-
-    Args:
-        complaint: What counts.
-        suggested: The name that the compiler suggests.
-        declarations: What the script was checked against.
-        catalog: The run's snapshot.
-        members: Of a key that is not declared: those that are, and that the call does not give.
-    """
-    likely = suggested if suggested != complaint.name else None
-    if members and likely not in members and not wants_a_list(complaint):
-        likely = next(iter(nearest_names(complaint.name, members, limit=1)), None)
-        likely = likely or likely_member(complaint.name, members)
-    start = did_you_mean([f"`{likely}`"] if likely else [])
-    declared = _declared(complaint, declarations, catalog)
-    how = f"It is declared as `{declared}`." if declared else "See getTool of @codemode/discovery."
-    return f"{start} {how}".lstrip()
-
-
-def _declared(complaint: Complaint, declarations: str, catalog: Catalog) -> str | None:
-    """Gives the called function with what it takes."""
-    if (tool := _tool(complaint, catalog)) is not None:
-        return takes(tool, MAX_DECLARED_CHARS)
-    module = declarations.find(f'declare module "{complaint.module}" {{')
-    found = re.compile(rf"\bfunction ({re.escape(complaint.called)}\([^(){{}}]*\))").search(
-        declarations, max(0, module)
-    )
-    return found[1] if found else None
-
-
-def _tool(complaint: Complaint, catalog: Catalog) -> ToolEntry | None:
-    server = catalog.servers.get(complaint.module.removeprefix(SERVERS_PREFIX))
-    tools = server.tools if server is not None else ()
-    return next((tool for tool in tools if tool.export_name == complaint.called), None)
-
-
-def wants_a_list(complaint: Complaint) -> bool:
-    """Says whether an object stands where an array is wanted: then none of its keys is at fault."""
-    return _OF_LIST.search(complaint.message) is not None
-
-
-def takes_any_key(complaint: Complaint, catalog: Catalog, members: Sequence[str]) -> bool:
-    """Says whether the schema says in so many words that where an undeclared key stands, beside these `members`, any
-    other key may stand."""
-    tool = _tool(complaint, catalog)
-    waiting = [tool.input_schema] if tool is not None else []
-    while waiting:
-        if is_object(part := waiting.pop()):
-            waiting += (below for _, _, below in subschemas(part))
-            declared: object = part.get("properties")
-            is_open = part.get("additionalProperties") in ({}, True)
-            if is_open and is_object(declared) and declared.keys() >= {*members}:
-                return True
-    return False
-
-
-# ---- names that were probably meant --------------------------------------------------------------------------
 
 
 def is_slip(name: str, members: Sequence[str]) -> bool:

@@ -6,13 +6,15 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from typing import Final, Literal
 
 from tree_sitter import Node
 
-from cellblock.script.lines import CompilerPlaces, units
+from cellblock.script.lines import units
 from cellblock.script.meanings import Meaning, Meanings
 from cellblock.script.trees import Nodes, arguments_of, field, nodes_of, operator_of, parse
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
@@ -33,33 +35,81 @@ _LISTING: Final = re.compile(r"(?:^|_)(?:list|search|find|tree)(?:_|$)")
 
 _MEMBERS: Final = ("member_expression", "subscript_expression")
 
-_LOOKED_AT: Final = (
-    "assignment_expression",
-    "assignment_pattern",
-    "augmented_assignment_expression",
-    "binary_expression",
-    "call_expression",
-    "do_statement",
-    "for_in_statement",
-    "for_statement",
-    "if_statement",
-    "member_expression",
-    "object_assignment_pattern",
-    "object_pattern",
-    "spread_element",
-    "subscript_expression",
-    "ternary_expression",
-    "unary_expression",
-    "variable_declarator",
-    "while_statement",
-)
-"""Names the nodes that are looked at one by one."""
+ITS_CHARACTERS: Final = "its single characters are read"
+
+CHOICES: Final = frozenset({"??", "||", "&&"})
+EQUALITIES: Final = frozenset({"==", "!=", "===", "!=="})
+_NOTHING: Final = frozenset({"undefined", "null"})
+
+_Use = tuple[str, str, Mapping[str, Collection[str]]]
+
+_TESTED: Final[tuple[_Use, ...]] = (("asked", "condition", {}),)
+_FILLED: Final[_Use] = ("filled", "left", {"left": {"subscript_expression"}})
+_USES: Final[Mapping[str, tuple[_Use, ...]]] = {
+    "if_statement": _TESTED,
+    "ternary_expression": _TESTED,
+    "while_statement": _TESTED,
+    "do_statement": _TESTED,
+    "for_statement": _TESTED,
+    "unary_expression": (
+        ("asked", "argument", {"operator": {"!", "typeof", "delete"}}),
+        ("typed", "argument", {"operator": {"typeof"}}),
+    ),
+    "binary_expression": (
+        ("asked", "left", {"operator": CHOICES}),
+        ("asked", "left", {"operator": EQUALITIES, "right": _NOTHING}),
+        ("asked", "right", {"operator": EQUALITIES, "left": _NOTHING}),
+        ("named", "left", {"operator": {"in"}, "left": {"string"}}),
+        ("defaulted", "left", {"operator": {"??", "||"}, "right": {"object"}}),
+    ),
+    "member_expression": (("member", "property", {}),),
+    "subscript_expression": (
+        ("index", "index", {}),
+        ("numbered", "object", {}),
+        ("keyed", "object", {"index": {"string"}}),
+    ),
+    "for_in_statement": (
+        ("each", "right", {}),
+        ("numbered", "right", {"operator": {"in"}}),
+        ("taken", "right", {"left": {"object_pattern"}}),
+    ),
+    "variable_declarator": (
+        ("made", "name", {"value": {"object"}}),
+        ("taken", "value", {"name": {"object_pattern"}}),
+        ("given", "name", {}),
+    ),
+    "assignment_expression": (
+        _FILLED,
+        ("taken", "right", {"left": {"object_pattern"}}),
+        ("given", "left", {}),
+    ),
+    "augmented_assignment_expression": (_FILLED, ("given", "left", {})),
+    "assignment_pattern": (("taken", "right", {"left": {"object_pattern"}}), ("given", "left", {})),
+    "object_assignment_pattern": (("given", "left", {}),),
+    "object_pattern": (),
+    "call_expression": (),
+    "spread_element": (),
+}
+"""Lists, by the type of a node, how expressions in it are used: the use, the field of the expression, and of what types
+other fields must be. `asked`: whether it is there; `named`: as the name of a member that may be; `taken`: apart."""
+
+_CHAINED: Final = frozenset({"member_expression", "subscript_expression", "call_expression"})
+_COMPARED: Final = frozenset({"binary_expression", "unary_expression", "parenthesized_expression"})
 
 Tool = tuple[str, str]
 """Names a tool by its server's id, and the name that it is exported by."""
 
 TextKind = Literal["json", "plain", "boxed"]
 """Says what text a tool answers with: one that holds JSON, another one, or one that is all that an object holds."""
+
+_MISUSES: Final[Mapping[str, tuple[frozenset[TextKind], str]]] = {
+    "numbered": (frozenset({"json"}), ITS_CHARACTERS),
+    "Array.isArray": (frozenset({"json"}), "is no array"),
+    "defaulted": (frozenset({"json"}), "is no object"),
+    "each": (frozenset({"plain", "boxed"}), ITS_CHARACTERS),
+    "counted": (frozenset({"json", "plain", "boxed"}), "its characters are counted"),
+}
+"""Maps uses to the kinds of texts that are never used so, and what is wrong."""
 
 
 class ParsedScript:
@@ -69,6 +119,11 @@ class ParsedScript:
         code: Must have no lone surrogate.
         typescript: Whether it is TypeScript and no JavaScript.
 
+    Attributes:
+        found: The expressions that are used in some way, by their uses.
+        json_texts: Knows what it does with texts that hold JSON.
+        guards: Knows what it looks at before it relies on it.
+
     Raises:
         ValueError: It cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
@@ -76,43 +131,25 @@ class ParsedScript:
     def __init__(self, code: str, typescript: bool) -> None:
         self.code = code
         self.raw = code.encode()
-        self.places = CompilerPlaces(code)
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(code))]
         deadline = time.thread_time() + PARSE_BOUND_SECONDS
         self.root = parse(self.raw, typescript=typescript, is_late=lambda: time.thread_time() > deadline)
         self.meanings = Meanings(self.root, self.raw, time.thread_time() + PARSE_BOUND_SECONDS)
-        self._typescript = typescript
-
-    @cached_property
-    def nodes(self) -> Nodes:
-        """Holds nodes by their type, in the order of the text."""
-        return nodes_of(self.root, _LOOKED_AT, typescript=self._typescript)
-
-    @cached_property
-    def json_texts(self) -> JsonTexts:
-        """Knows what the script does with texts that hold JSON."""
-        return JsonTexts(self.nodes, self.meanings)
-
-    @cached_property
-    def guards(self) -> Guards:
-        """Gives what the script looks at before it relies on it."""
-        return Guards(self.nodes)
+        nodes = nodes_of(self.root, tuple(_USES), typescript=typescript)
+        self.found = _found(chain.from_iterable(nodes.values()))
+        self.json_texts = JsonTexts(self.found, self.meanings)
+        self.guards = Guards(self.found)
 
     def names_read(self, of: Node | None) -> frozenset[str] | None:
         """Gives the members that the script reads of an expression, or of anything; None where it may be any."""
-        members = self.nodes["member_expression"]
-        if of is not None:
-            wanted = text_of(of)
-            givers = (pattern.parent for pattern in self.nodes["object_pattern"])
-            if any(text_of(field(one, "value") or field(one, "right")) == wanted for one in givers):
-                return None
-            members = [one for one in members if text_of(field(one, "object")) == wanted]
-        names = [field(one, "property") for one in members]
+        wanted, found = text_of(of), self.found
         if of is None:
-            names += [field(one, "index") for one in self.nodes["subscript_expression"]]
-            bound = [one for pattern in self.nodes["object_pattern"] for one in pattern.named_children]
-            names += [field(one, "key") or field(one, "left") or one for one in bound]
-        return frozenset(self.text(name).strip("\"'") for name in names if name is not None)
+            names = [*found["member"], *found["index"], *found["key"]]
+        elif any(text_of(giver) == wanted for giver in found["taken"]):
+            return None
+        else:
+            names = [name for name in found["member"] if text_of(field(name.parent, "object")) == wanted]
+        return frozenset(self.text(name).strip("\"'") for name in names)
 
     def offset(self, line: int, column: int) -> int:
         """Gives the index in `code` of a place that counts from 0, columns in UTF-16 units."""
@@ -128,15 +165,12 @@ class ParsedScript:
         return self.raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def other_keys(self, key: Node) -> tuple[tuple[str, int, int], ...]:
-        """Gives the other keys of the object literal that a key is in."""
+        """Gives the other keys of the object literal that a key is in, each with its place."""
         literal = literal_around(key)
-        found: list[tuple[str, int, int]] = []
-        for member in literal.named_children if literal is not None else []:
-            other = field(member, "key") if member.type == "pair" else member
-            if other is None or other.type not in _KEYS or other.start_byte == key.start_byte:
-                continue
-            found.append((self.text(other).strip("\"'"), *self.position(other)))
-        return tuple(found[:MAX_KEYS])
+        members = literal.named_children if literal is not None else []
+        keys = [field(member, "key") or member for member in members]
+        others = [one for one in keys if one.type in _KEYS and one.start_byte != key.start_byte][:MAX_KEYS]
+        return tuple((self.text(one).strip("\"'"), *self.position(one)) for one in others)
 
     def position(self, node: Node) -> tuple[int, int]:
         """Gives the line and column of a node, from 0, as the compiler counts."""
@@ -158,6 +192,50 @@ def literal_around(key: Node) -> Node | None:
     return literal
 
 
+def _found(nodes: Iterable[Node]) -> Nodes:
+    """Gives the expressions that are used in some way, by their uses."""
+    found: Nodes = defaultdict(list)
+    for node in nodes:
+        for use, of, types in _USES[node.type]:
+            if all(_type_of(field(node, other)) in allowed for other, allowed in types.items()):
+                found[use] += filter(None, [field(node, of)])
+        if node.type == "object_pattern":
+            found["key"] += (field(one, "key") or field(one, "left") or one for one in node.named_children)
+        elif node.type == "spread_element" and node.parent is not None and node.parent.type == "array":
+            found["each"] += node.named_children[:1]
+        elif _is_length(node) and _type_of(node.parent) not in _COMPARED:
+            found["counted"] += filter(None, [field(node, "object")])
+        elif node.type == "call_expression":
+            for use, arguments in _uses_of(node):
+                found[use] += arguments
+        if node.type in _CHAINED and any(child.type in ("optional_chain", "?.") for child in node.children):
+            found["asked"] += filter(None, [field(node, "object") or field(node, "function")])
+    return found
+
+
+def _is_length(node: Node) -> bool:
+    name = field(node, "property")
+    return name is not None and name.text == b"length"
+
+
+def _type_of(node: Node | None) -> str:
+    return node.type if node is not None else ""
+
+
+def _uses_of(call: Node) -> Iterator[tuple[str, list[Node]]]:
+    """Yields how the arguments of a call are used."""
+    called, given = text_of(field(call, "function")), arguments_of(call)
+    texts = [one for one in given if one.type == "string"]
+    if called in (b"Array.isArray", b"Boolean"):
+        yield "asked", given[:1]
+        yield called.decode(), given[:1]
+    elif called.endswith((b"Object.hasOwn", b".hasOwnProperty", b"hasOwnProperty.call")):
+        yield "named", texts
+    elif called in (b"Object.assign", b"Object.defineProperty"):
+        members = [member for one in given if one.type == "object" for member in one.named_children]
+        yield "named", texts + [field(member, "key") or member for member in members]
+
+
 class JsonTexts:
     """Finds where a script uses a text that holds JSON as if it were the value, beyond what the compiler can say.
 
@@ -165,12 +243,12 @@ class JsonTexts:
     a field. A script that neither parses the text nor asks for its type cannot mean that.
 
     Args:
-        nodes: Those of the script.
+        found: The script's expressions by their uses.
         meanings: What its expressions stand for.
     """
 
-    def __init__(self, nodes: Nodes, meanings: Meanings) -> None:
-        self._nodes = nodes
+    def __init__(self, found: Nodes, meanings: Meanings) -> None:
+        self._found = found
         self._meanings = meanings
 
     def tool(self, read: Node | None) -> Tool | None:
@@ -185,90 +263,35 @@ class JsonTexts:
             return bool(self._parsed)
         if any(parsed is None or _is_same(parsed, of) for parsed in self._parsed):
             return True
-        return any(asked is not None and _is_same(asked, of) for asked in self._asked)
+        asked = map(self._meanings.of, self._found["typed"][:MAX_LOOKED_AT])
+        return any(one is not None and _is_same(one, of) for one in asked)
 
-    def misused(self, kinds: Mapping[Tool, TextKind]) -> Iterator[tuple[Node, Node, TextKind]]:
-        """Gives each place where a text of these tools is not used as one: the whole expression, the text, its kind.
-
-        Of texts that hold JSON, characters are read by number or by `for … in`, or it is asked whether the text is an
-        array; of others they are taken one after the other. Those of a list are counted.
-        """
-        for reads, is_json in ((self._reads(), True), (self._one_by_one(), False)):
-            for around, read in reads:
+    def misused(self, kinds: Mapping[Tool, TextKind]) -> Iterator[tuple[Node, str, TextKind]]:
+        """Gives each text of these tools that is not used as one, with what is wrong and its kind."""
+        keyed = {*self._found["keyed"]}
+        for use, (of_kinds, wrong) in _MISUSES.items():
+            for read in self._found[use][:MAX_LOOKED_AT]:
                 of = self._meanings.of(read)
                 kind = kinds.get(_tool(of)) if of is not None and of.kind == "answer" else None
-                if of is None or kind is None or (kind == "json") != is_json:
+                if of is None or kind is None or kind not in of_kinds or read in keyed:
                     continue
-                if of.inner == (kind == "boxed") and not self.is_handled(read):
-                    yield around, read, kind
-
-    def _one_by_one(self) -> Iterator[tuple[Node, Node]]:
-        for around in self._some("for_in_statement"):
-            if (read := field(around, "right")) is not None:
-                yield read, read
-        for around in self._some("spread_element"):
-            if around.parent is not None and around.parent.type == "array" and around.named_children:
-                yield around, around.named_children[0]
-        yield from self._lengths()
-
-    def _lengths(self) -> Iterator[tuple[Node, Node]]:
-        for around in self._some("member_expression"):
-            read, used, name = field(around, "object"), around.parent, field(around, "property")
-            if read is None or name is None or name.text != b"length":
-                continue
-            tool = self.tool(read)
-            asked = used is None or used.type in (
-                "binary_expression",
-                "unary_expression",
-                "parenthesized_expression",
-            )
-            if tool is not None and not asked and _LISTING.search(tool[1]):
-                yield around, read
+                is_whole = of.inner == (kind == "boxed") and (use != "counted" or _LISTING.search(of.export))
+                if is_whole and not self.is_handled(read):
+                    yield read, wrong, kind
 
     def tool_read_by(self, node: Node | None) -> Tool | None:
         """Names the tool whose answer is read by the smallest expression around a node."""
-        while node is not None:
-            if (tool := self.tool(node)) is not None:
-                return tool
-            around = node.parent
-            node = around if around is not None and around.type in _MEMBERS else None
-        return None
-
-    # ---- inside --------------------------------------------------------------------------------------
-
-    def _reads(self) -> Iterator[tuple[Node, Node]]:
-        yield from self._lengths()
-        for around in self._some("subscript_expression"):
-            index, read = field(around, "index"), field(around, "object")
-            if read is not None and index is not None and index.type != "string":
-                yield around, read
-        for around in self._some("for_in_statement"):
-            if (read := field(around, "right")) is not None and operator_of(around) == "in":
-                yield read, read
-        for around in self._some("binary_expression"):
-            read, default = field(around, "left"), field(around, "right")
-            is_object = default is not None and default.type == "object"
-            if read is not None and is_object and operator_of(around) in ("??", "||"):
-                yield around, read
-        for around in self._some("call_expression"):
-            if text_of(field(around, "function")) == b"Array.isArray":
-                yield from ((around, read) for read in arguments_of(around)[:1])
+        while node is not None and self.tool(node) is None:
+            node = node.parent if node.parent is not None and node.parent.type in _MEMBERS else None
+        return self.tool(node)
 
     @cached_property
     def _parsed(self) -> list[Meaning | None]:
         """Holds the meaning of what each `JSON.parse` of the script parses; None where that may be anything."""
-        parsers = [node for node in self._nodes["member_expression"] if text_of(node) == b"JSON.parse"]
-        given = [next(iter(arguments_of(node.parent)), None) for node in parsers[:MAX_LOOKED_AT]]
+        named = (name.parent for name in self._found["member"] if text_of(name) == b"parse")
+        calls = [parser.parent for parser in named if parser is not None and text_of(parser) == b"JSON.parse"]
+        given = (next(iter(arguments_of(call)), None) for call in calls[:MAX_LOOKED_AT])
         return [self._meanings.of(one) for one in given]
-
-    @cached_property
-    def _asked(self) -> list[Meaning | None]:
-        """Holds the meaning of what each `typeof` of the script asks about."""
-        asking = [around for around in self._some("unary_expression") if operator_of(around) == "typeof"]
-        return [self._meanings.of(field(one, "argument")) for one in asking]
-
-    def _some(self, kind: str) -> list[Node]:
-        return self._nodes[kind][:MAX_LOOKED_AT]
 
 
 def _is_same(one: Meaning, other: Meaning) -> bool:
@@ -288,17 +311,6 @@ _PATHS: Final = frozenset({"identifier", "member_expression", "subscript_express
 AROUND: Final = frozenset(
     {"parenthesized_expression", "non_null_expression", "await_expression", "expression_statement"}
 )
-_NOTHING: Final = frozenset({"undefined", "null"})
-_CHOICES: Final = frozenset({"??", "||", "&&"})
-EQUALITIES: Final = frozenset({"==", "!=", "===", "!=="})
-_ASKING_CALLS: Final = frozenset({b"Array.isArray", b"Boolean"})
-_CONDITIONS: Final = (
-    "if_statement",
-    "ternary_expression",
-    "while_statement",
-    "do_statement",
-    "for_statement",
-)
 
 
 class Guards:
@@ -309,70 +321,45 @@ class Guards:
     the script makes itself count as guarded, too.
 
     Args:
-        nodes: Those of the script.
+        found: The script's expressions by their uses.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, found: Nodes) -> None:
         self._asked: set[bytes] = set()
-        self._names: set[bytes] = set()
-        self._own: set[bytes] = set()
-        for node in nodes["binary_expression"]:
-            self._look_at_operator(node)
-        for node in nodes["unary_expression"]:
-            # As the whole answer of a callback, `!a.b` says nothing of whether `b` may be missing.
-            is_answer = node.parent is not None and node.parent.type in ("arrow_function", "return_statement")
-            if operator_of(node) in ("!", "typeof", "delete") and not is_answer:
-                self._ask(field(node, "argument"))
-        for node in nodes["variable_declarator"]:
-            self._look_at_own(node)
-        for node in (*nodes["assignment_expression"], *nodes["augmented_assignment_expression"]):
-            left = field(node, "left")
-            if left is not None and left.type == "subscript_expression":
-                # Filled by computed names: what it has is not to be known.
-                self._own.add(text_of(field(left, "object") or left))
-        for kind in _CONDITIONS:
-            for node in nodes[kind]:
-                self._ask(field(node, "condition"))
-        for kind in ("member_expression", "subscript_expression", "call_expression"):
-            for node in nodes[kind]:
-                if any(child.type in ("optional_chain", "?.") for child in node.children):
-                    self._ask(field(node, "object") or field(node, "function"))
-        for node in nodes["call_expression"]:
-            self._look_at_call(node)
+        self._names = {text_of(name).strip(b"\"'") for name in found["named"]}
+        # Filled by computed names, or as it begins: what it has is not to be known.
+        self._own = {text_of(field(left, "object")) for left in found["filled"]}
+        self._own.update(text_of(name) for name in found["made"] if not _copies(field(name.parent, "value")))
+        stack = [one for one in found["asked"] if not _is_answer(one.parent)]
+        while stack:
+            # What is tested, or the parts of it that are.
+            here = stack.pop()
+            if here.type in _PATHS:
+                self._asked.add(text_of(here))
+            elif here.type in AROUND or operator_of(here) in {"!", *CHOICES}:
+                stack.extend(here.named_children)
 
     def cover(self, name: str, node: Node) -> bool:
         """Says whether a read of a member is guarded. `node` is the member's name, in an expression or a
         pattern."""
-        if name.encode() in self._names:
-            return True
         parent = node.parent
-        if parent is not None and parent.type == "pair_pattern":
-            return self._binds_guarded(field(parent, "value"))
-        if node.type == "shorthand_property_identifier_pattern":
-            return self._binds_guarded(node)
-        if parent is None or parent.type not in _PATHS:
+        if name.encode() in self._names or parent is None:
+            return name.encode() in self._names
+        if parent.type.endswith("_pattern"):
+            # With a default, or bound to a name that is asked for.
+            bound = field(parent, "value") or node
+            has_default = "assignment_pattern" in (bound.type, parent.type.removeprefix("object_"))
+            return has_default or text_of(bound) in self._asked
+        if parent.type not in _PATHS:
             return False
-        if text_of(parent) in self._asked:
-            return True
-        read_of = field(parent, "object")
-        return (read_of is not None and text_of(read_of) in self._own) or self._is_kept_for_later(parent)
-
-    def _binds_guarded(self, bound: Node | None) -> bool:
-        """Says whether a pattern gives the member a default, or binds it to a name that is asked for."""
-        if bound is None:
-            return False
-        parent = bound.parent
-        if bound.type == "assignment_pattern" or (
-            parent is not None and parent.type == "object_assignment_pattern"
-        ):
-            return True
-        return text_of(bound) in self._asked
+        is_asked = text_of(parent) in self._asked or text_of(field(parent, "object")) in self._own
+        return is_asked or self._is_kept_for_later(parent)
 
     def _is_kept_for_later(self, read: Node) -> bool:
         """Says whether a value is kept under a name that the script asks for: `const next = page.next; if (next) …`."""
         value, around = read, read.parent
         while around is not None and (
-            around.type in ("parenthesized_expression", "await_expression") or operator_of(around) in _CHOICES
+            around.type in ("parenthesized_expression", "await_expression") or operator_of(around) in CHOICES
         ):
             value, around = around, around.parent
         if around is None or around.type not in ("variable_declarator", "assignment_expression"):
@@ -380,59 +367,17 @@ class Guards:
         kept = field(around, "name") or field(around, "left")
         return kept is not None and kept.id != value.id and text_of(kept) in self._asked
 
-    # ---- inside: finding them --------------------------------------------------------------------------
 
-    def _look_at_own(self, declarator: Node) -> None:
-        """Notes a variable that begins as an object of the script's own making, which may grow in many ways."""
-        name, value = field(declarator, "name"), field(declarator, "value")
-        if name is None or value is None or value.type != "object":
-            return
-        if not any(member.type == "spread_element" for member in value.named_children):
-            self._own.add(text_of(name))
-
-    def _look_at_operator(self, node: Node) -> None:
-        operator, left, right = operator_of(node), field(node, "left"), field(node, "right")
-        if left is None or right is None:
-            return
-        if operator in _CHOICES:
-            self._ask(left)
-        elif operator in EQUALITIES:
-            for one, other in ((left, right), (right, left)):
-                if other.type in _NOTHING:
-                    self._ask(one)
-        elif operator == "in" and left.type == "string":
-            self._names.add(text_of(left)[1:-1])
-
-    def _look_at_call(self, node: Node) -> None:
-        called, given = text_of(field(node, "function")), arguments_of(node)
-        if called in _ASKING_CALLS:
-            for argument in given[:1]:
-                self._ask(argument)
-        elif called.endswith((b"Object.hasOwn", b".hasOwnProperty", b"hasOwnProperty.call")):
-            self._names.update(text_of(argument)[1:-1] for argument in given if argument.type == "string")
-        elif called in (b"Object.assign", b"Object.defineProperty"):
-            self._names.update(_keys_in(given))
-
-    def _ask(self, node: Node | None) -> None:
-        """Counts an expression that is tested, or the parts of it that are."""
-        stack = [node] if node is not None else []
-        while stack:
-            here = stack.pop()
-            if here.type in _PATHS:
-                self._asked.add(text_of(here))
-            elif here.type in AROUND or operator_of(here) in {"!", *_CHOICES}:
-                stack.extend(here.named_children)
+def _copies(literal: Node | None) -> bool:
+    members = literal.named_children if literal is not None else []
+    return any(member.type == "spread_element" for member in members)
 
 
-def _keys_in(nodes: list[Node]) -> set[bytes]:
-    """Gives the keys of the object literals among some arguments, and the texts among them."""
-    found: set[bytes] = set()
-    for node in nodes:
-        if node.type == "string":
-            found.add(text_of(node)[1:-1])
-        for member in node.named_children if node.type == "object" else []:
-            found.add(text_of(field(member, "key") or member).strip(b"\"'"))
-    return found
+def _is_answer(test: Node | None) -> bool:
+    """Says whether a test is the whole answer of a callback: `!a.b` says nothing of whether `b` may be missing."""
+    if test is None or test.type != "unary_expression":
+        return False
+    return _type_of(test.parent) in ("arrow_function", "return_statement")
 
 
 def text_of(node: Node | None) -> bytes:

@@ -7,6 +7,7 @@ nothing declares. Code that looks before it reads (`a.b ?? c`, `if (a.b)`, `type
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,58 +15,62 @@ from typing import Any, Final, Literal
 
 from tree_sitter import Node
 
+from cellblock.base.errors import shorten
 from cellblock.base.json import is_object
-from cellblock.script.lines import CompilerPlaces
+from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.trees import arguments_of, field, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
-from cellblock.types.check.parsed import ParsedScript, TextKind, Tool, literal_around, text_of
+from cellblock.types.check.hints import listed
+from cellblock.types.check.parsed import ITS_CHARACTERS, ParsedScript, TextKind, Tool, literal_around, text_of
 
 MAX_SUBJECT_CHARS: Final = 60
 
+MAX_MESSAGE_CHARS: Final = 500
+
 MAX_NAMED_CHARS: Final = 100
+
+MAX_RECEIVER_CHARS: Final = 100
+"""Bounds the characters of the type that lacks a member: the hint names what it has."""
 
 Guard = Literal["", "asked", "defaulted"]
 
 MAX_JUDGED: Final = 200
 """Bounds the complaints of one script that are looked at, in the order of the text."""
 
-BRACKETS: Final = 7053
+Kind = Literal[
+    "member",
+    "export",
+    "name",
+    "argument",
+    "key",
+    "comparison",
+    "characters",
+    "spread",
+    "subtracted",
+    "misused",
+]
+"""Says what a complaint is about. `key`: one of a literal that its type does not have; `characters`: iterating or
+listing the keys of a text that holds JSON, which cannot be meant (`typescript.modules`); `misused`: what the language
+has, which is never meant so."""
+
+_BRACKETS: Final = 7053
 """Names the finding of a member that is read in brackets, and is not there or is not known before the script runs."""
 
-MEMBER: Final = frozenset({2339, 2551, BRACKETS})
-EXPORT: Final = frozenset({2305, 2724, 2614, 1192})
-NAME: Final = frozenset({2304, 2307, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2868, 18004})
-ARGUMENT: Final = frozenset({2322, 2345, 2353, 2554, 2555, 2561, 2739, 2740, 2741, 2820})
-SPREAD: Final = 2698
-"""Names the finding of something spread into an object that is none; the compiler does not say what it is."""
+_CODES: Final[Mapping[Kind, frozenset[int]]] = {
+    "member": frozenset({2339, 2551, _BRACKETS}),
+    "export": frozenset({2305, 2724, 2614, 1192}),
+    "name": frozenset({2304, 2307, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2868, 18004}),
+    "argument": frozenset({2322, 2345, 2554, 2555, 2739, 2740, 2741, 2820, 2769}),
+    "key": frozenset({2353, 2561}),
+    "comparison": COMPARISON,
+    "characters": frozenset({2488, 6387}),
+    # The compiler does not say what it is.
+    "spread": frozenset({2698}),
+    "subtracted": frozenset({2362, 2363}),
+}
+"""Lists the compiler's codes by what they are about."""
 
-NUMBERED: Final = 0
-"""Names a finding of our own: the characters of a text that holds JSON are read by number, or by `for … in`; or it is
-asked whether the text is an array."""
-
-ADDED: Final = frozenset({2322, 2769})
-"""Name the findings of a text where a number has been so far; 2322 is of arguments, too."""
-
-MISUSED: Final = -1
-"""Names a finding of our own: what the language has is never meant so; `hint` says what is."""
-
-OPERANDS: Final = frozenset({2362, 2363})
-"""Name the findings of what is subtracted, and is no number."""
-
-DATED: Final = -2
-"""Names a finding of our own among these: the text of a date is subtracted."""
-
-CHARACTERS: Final = frozenset({2488, 6387, SPREAD, NUMBERED})
-"""Name the findings of iterating, spreading, or listing the keys of a text that holds JSON, which cannot be meant
-(`typescript.modules`)."""
-
-ITS_CHARACTERS: Final = "its single characters are read"
-
-KEY: Final = frozenset({2353, 2561})
-"""Name the finding of a key of a literal that its type does not have."""
-
-REQUIRE: Final = 2591
-"""Names the finding of a `require` that the compiler does not know."""
+_KINDS: Final[Mapping[int, Kind]] = {code: kind for kind, codes in _CODES.items() for code in codes}
 
 # A script's own texts stand in messages: no name goes past what may be another beginning.
 _ON_TYPE: Final = re.compile(
@@ -95,6 +100,16 @@ _NOT_TO_BE_SAID: Final = (
     "is optional in type",
 )
 _INNERMOST: Final = re.compile(r"\{[^{}()<>]*\}|\([^{}()<>]*\)|<[^{}()<>]*>")
+_SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
+_ADVICE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
+"""Matches what the compiler advises, which is about projects, not about scripts."""
+
+_WANTS_LIST: Final = re.compile(r"\[\]'\.(?: Did|\n|$)")
+"""Finds, in a message about an undeclared key, that a list is wanted in place of the object."""
+
+_OF_DATE: Final = '@format — "date'
+"""Stands in the compiler's description of a member that is the text of a date."""
+
 _NO_NUMBER: Final = "Type 'string' is not assignable to type 'number'."
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _EITHER: Final = r"([A-Za-z_$][\w$]*)\??\.[\w$]+\s*(?:\?\?|\|\|)\s*\1(?![\w$.])"
@@ -124,20 +139,24 @@ _SCOPES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Describes one complaint that counts. `line` and `column` are as in `script_lines`, as the sandbox's are."""
+    """Describes one complaint that counts."""
 
-    code: int
+    kind: Kind
     message: str
-    line: int
-    column: int
     name: str
     """Holds the text that the complaint is about."""
 
-    receiver: str | None = None
-    """Holds the type that lacks a member, as the compiler prints it."""
+    start: tuple[int, int] = (0, 0)
+    """Holds line and column from 0, as the compiler counts."""
 
-    position: tuple[int, int] = (0, 0)
-    """Holds line and column from 0, for the compiler."""
+    asked_at: tuple[int, int] = (0, 0)
+    """Holds the place at which the compiler is asked for more."""
+
+    receiver: str = ""
+    """Holds the type that lacks a member, or of what characters are read, as the compiler prints it."""
+
+    suggested: str = ""
+    """Holds the name that the compiler suggests."""
 
     module: str = ""
     """Names, of a complaint about arguments, from which module the called function is; of `require`, what it
@@ -146,20 +165,23 @@ class Complaint:
     called: str = ""
     """Holds the name that this module exports the called function by."""
 
-    owner: str = ""
-    """Holds the property whose value is at fault, or lies in what is at fault; empty for the input itself."""
-
-    subject: str = ""
-    """Holds, of a member or of characters, the expression that they are read of, where it is a short one."""
-
     hint: str = ""
     """Says what to do, where that is known with what is wrong."""
 
-    choices: tuple[str, ...] = ()
-    """Lists, of a comparison, what the declared enum has, as JSON writes it."""
+    absent: str = ""
+    """Names the field that an object does not have, or the text that a declared enum does not."""
 
     tool: Tool | None = None
     """Names, of a text, the tool that it is from, where that is known."""
+
+    is_text: bool = False
+    """Says whether a text is taken for a value."""
+
+    described: str = ""
+    """Holds what the compiler's description has to have, asked, for this to count."""
+
+    wants_list: bool = False
+    """Says whether an object stands where an array is wanted: then none of its keys is at fault."""
 
     other_keys: tuple[tuple[str, int, int], ...] = ()
     """Lists, of an undeclared key, the literal's other keys, each with its line and column from 0. The compiler
@@ -175,14 +197,11 @@ class Complaint:
     """Holds, where it asks, the members that it reads of the same; None where these may be any."""
 
 
-def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -> Complaint:
+def at_key(complaint: Complaint, name: str, line: int, column: int) -> Complaint:
     """Gives the same complaint about another key of the literal; its place counts from 0."""
-    said = complaint.message.partition(" Did you mean")[0]
-    said = said.replace(f"'{complaint.name}' does not exist", f"'{name}' does not exist", 1)
-    at = CompilerPlaces(code).place(line + 1, column + 1)
-    return replace(
-        complaint, message=said, name=name, line=at[0], column=at[1], position=(line, column), other_keys=()
-    )
+    said = complaint.message.replace(f"declares no '{complaint.name}'", f"declares no '{name}'", 1)
+    at = line, column
+    return replace(complaint, message=said, name=name, suggested="", start=at, asked_at=at, other_keys=())
 
 
 def judge(
@@ -205,134 +224,147 @@ def judge(
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
-    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS | ADDED | OPERANDS
-    found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
+    found = [item for item in raw if is_object(item) and item.get("code") in _KINDS][:MAX_JUDGED]
     if not (found or texts):
         return []
     source = ParsedScript(code, typescript)
-    comparisons = Comparisons(source.nodes, declarations)
-    numbered = [_numbered(*place, source) for place in source.json_texts.misused(texts)]
-    at = {complaint.position for complaint in numbered}
+    comparisons = Comparisons(source.found, declarations)
+    numbered = [_numbered(*misused, source) for misused in source.json_texts.misused(texts)]
+    at = {complaint.start for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
-    return sorted([*numbered, *_by_number(source), *counted], key=lambda complaint: complaint.position)
+    return sorted([*numbered, *_by_number(source), *counted], key=lambda complaint: complaint.start)
 
 
-def _numbered(around: Node, read: Node, kind: TextKind, source: ParsedScript) -> Complaint:
+def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> Complaint:
     """Makes the complaint about a text that is read by its characters, or is taken for an array or object."""
-    line, column = source.position(around)
-    at = source.places.place(line + 1, column + 1)
-    subject, tool = _short(read, source), source.json_texts.tool(read)
-    kinds = {"call_expression": "is no array", "binary_expression": "is no object"}
-    said = kinds.get(around.type, ITS_CHARACTERS)
-    if around.type == "member_expression":
-        said = "its characters are counted"
-    receiver = JSON_TEXT if kind == "json" else "string"
-    return Complaint(NUMBERED, said, *at, subject, receiver, (line, column), subject=subject, tool=tool)
+    at, subject = source.position(read), _short(read, source)
+    made = Complaint("characters", "", subject, at, at, tool=source.json_texts.tool(read))
+    if kind == "json":
+        return _of_characters(made, subject, wrong)
+    said = f"{f'`{subject}`' if subject else 'It'} is text, and {wrong}."
+    hint = f'Take its lines: `{subject or "…"}.split("\\n")`.'
+    return replace(made, message=said, hint=hint, receiver="string", is_text=True)
+
+
+def _of_characters(made: Complaint, subject: str, wrong: str = ITS_CHARACTERS) -> Complaint:
+    what = subject or made.name
+    said = f"{f'`{what}`' if what else 'It'} is JSON text, and {wrong}."
+    hint = f"It is JSON text, not yet a value: use `JSON.parse({subject or '…'})` first."
+    return replace(made, message=said, hint=hint, receiver=JSON_TEXT, is_text=True)
 
 
 def _by_number(source: ParsedScript) -> Iterator[Complaint]:
     """Tells of `for (const line in text.split("\\n"))`, where nothing is read by the number that `line` is."""
-    named = {
-        text_of(field(one, "name")) for one in source.nodes["variable_declarator"] if _splits(one, "value")
-    }
-    numbers = {text_of(field(one, "index")) for one in source.nodes["subscript_expression"]}
-    for around in source.nodes["for_in_statement"]:
-        name, lines = field(around, "left"), field(around, "right")
-        is_list = text_of(lines) in named or _splits(around, "right")
-        if lines is None or not is_list or operator_of(around) != "in" or text_of(name) in numbers:
-            continue
-        line, column = source.position(lines)
-        said, hint = (
-            "`for … in` gives the numbers of the lines.",
-            "Take the lines themselves: `for (const … of …)`.",
-        )
-        at = source.places.place(line + 1, column + 1)
-        yield Complaint(MISUSED, said, *at, source.text(lines), position=(line, column), hint=hint)
+    found = source.found
+    named = {text_of(name) for name in found["given"] if _splits(field(name.parent, "value"))}
+    numbers = {text_of(index) for index in found["index"]}
+    said = "`for … in` gives the numbers of the lines."
+    hint = "Take the lines themselves: `for (const … of …)`."
+    for lines in found["numbered"]:
+        name, at = field(lines.parent, "left"), source.position(lines)
+        is_list = _splits(lines) or text_of(lines) in named
+        if name is not None and is_list and text_of(name) not in numbers:
+            yield Complaint("misused", said, source.text(lines), at, at, hint=hint)
 
 
-def _splits(node: Node, of: str) -> bool:
-    return text_of(field(node, of, "function", "property")) == b"split"
+def _splits(node: Node | None) -> bool:
+    return text_of(field(node, "function", "property")) == b"split"
 
 
 def _complaint(
     item: dict[str, Any], source: ParsedScript, declarations: str, comparisons: Comparisons
 ) -> Complaint | None:
-    number, message = int(item["code"]), str(item["message"])
-    wanted = _BIGINT_FOR.search(message)
-    if number not in OPERANDS and _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
+    number, message = int(item["code"]), str(item["message"]).strip()
+    kind, wanted = _KINDS[number], _BIGINT_FOR.search(message)
+    if kind != "subtracted" and _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
         # Inputs take them as integers.
         return None
     start, end = item["range"]["start"], item["range"]["end"]
-    line, column = int(start["line"]), int(start["character"])
-    first, last = source.offset(line, column), source.offset(int(end["line"]), int(end["character"]))
+    at = int(start["line"]), int(start["character"])
+    first, last = source.offset(*at), source.offset(int(end["line"]), int(end["character"]))
     node = source.node(first, last)
     if node is None or any(part.type in _ERASED for part in _upwards(node, source)):
         return None
     name = source.code[first:last]
-    if number == BRACKETS:
+    if number == _BRACKETS:
         index = field(node, "index")
         if index is None or index.type not in ("string", "number"):
             return None
-        node, (line, column) = index, source.position(index)
-    at = source.places.place(line + 1, column + 1)
-    made = Complaint(number, message, *at, name, position=(line, column))
-    if number in MEMBER:
-        return _of_member(made, node, source, declarations)
-    if number in NAME:
-        return _of_name(made, source.code[max(0, first - 100) : first], source)
-    if number in EXPORT:
-        if _is_type_import(node, name, source):
+        node, at, message = index, source.position(index), message[message.rfind("Property '") :]
+    suggested = _SUGGESTED.search(message)
+    said = _ADVICE.sub("", message)
+    made = Complaint(kind, said, name, at, at, suggested=suggested[1] if suggested else "")
+    if (misuse := _misuse(made, message, node, source, comparisons)) is not None:
+        return replace(made, kind="misused", message=misuse[0], hint=misuse[1])
+    match kind:
+        case "member":
+            return _of_member(made, message, node, source, declarations)
+        case "name":
+            return _of_name(made, source.code[max(0, first - 100) : first], source)
+        case "export" if _is_type_import(node, name, source):
             return None
-        if not any(_is_required(part, source) for part in _upwards(node, source)):
+        case "export" if any(_is_required(part, source) for part in _upwards(node, source)):
+            # The compiler takes it for an import, which the sandbox does not.
+            specifier = _SPECIFIER.search(message)
+            return _of_require(made, specifier[1] if specifier else "")
+        case "export":
             return made
-        # The compiler takes it for an import, which the sandbox does not.
-        specifier = _SPECIFIER.search(message)
-        return replace(made, code=REQUIRE, name="require", module=specifier[1] if specifier else "")
-    if number in OPERANDS:
-        said, at_member = "Text is subtracted, which gives no number.", field(node, "property") or node
-        hint = f"Take their times: `Date.parse({_short(node, source) or '…'})`."
-        return replace(made, code=DATED, message=said, position=source.position(at_member), hint=hint)
-    if (misuse := _misuse(made, node, source, comparisons)) is not None:
-        return replace(made, code=MISUSED, message=misuse[0], hint=misuse[1])
-    if may_compare(number, node):
-        foreign = comparisons.foreign(message, node)
-        if foreign is None:
-            return None
-        return replace(made, name=foreign.value, choices=foreign.choices, subject=_short(foreign.of, source))
-    if number in CHARACTERS:
-        if number != SPREAD and _OF_JSON_TEXT.match(message) is None:
-            return None
-        tool = source.json_texts.tool(_listed(node, source) or node)
-        return replace(made, receiver=JSON_TEXT, subject=_subject(node, source), tool=tool)
-    return _of_argument(made, node, source) if number in ARGUMENT else None
+        case "subtracted":
+            text, dated = "Text is subtracted, which gives no number.", field(node, "property") or node
+            hint = f"Take their times: `Date.parse({_short(node, source) or '…'})`."
+            return replace(made, message=text, asked_at=source.position(dated), hint=hint, described=_OF_DATE)
+        case "spread":
+            asked_at = at[0], at[1] + len("...")
+            made = replace(made, tool=source.json_texts.tool(node), asked_at=asked_at, described=JSON_TEXT)
+            return _of_characters(made, _subject(node, source))
+        case "characters":
+            made = replace(made, tool=source.json_texts.tool(_listed(node, source) or node))
+            is_json = _OF_JSON_TEXT.match(message) is not None
+            return _of_characters(made, _subject(node, source)) if is_json else None
+        case _ if may_compare(number, node):
+            foreign = comparisons.foreign(message, node)
+            return None if foreign is None else _of_comparison(made, *foreign, source)
+        case _:
+            return _of_argument(made, message, node, source)
 
 
-def _of_member(made: Complaint, node: Node, source: ParsedScript, declarations: str) -> Complaint | None:
-    match = _ON_TYPE.search(made.message)
-    if _may_be_in_itself(_read_of(node), source):
+def _of_member(
+    made: Complaint, message: str, node: Node, source: ParsedScript, declarations: str
+) -> Complaint | None:
+    lacking: list[tuple[str, str]] = _ON_TYPE.findall(message)
+    read = _read_of(node)
+    if not lacking or _may_be_in_itself(read, source):
         return None
-    if match is None:
+    # Of a union the compiler names the type that lacks the member last; another may have it.
+    (name, receiver), last = lacking[0], lacking[-1][1]
+    is_union = len(lacking) > 1 or _is_union(receiver)
+    if (
+        # The script itself gives it the member.
+        re.search(rf"\.\s*{re.escape(name)}\s*(?:[-+*/%&|^]|\?\?|\|\||&&)?=(?![=>])", source.code)
+        or not _is_known(last, declarations)
+        or (is_union and re.search(rf"\b{re.escape(name)}\b", declarations))
+    ):
         return None
-    guard = _guard(match[1], match[2], made.message, node, source)
-    if not _member_counts(match[1], match[2], made.message, source, declarations):
-        return None
-    # Of a union, the type that lacks the member is named last.
-    last = [found[2] for found in _ON_TYPE.finditer(made.message)][-1]
-    read, is_text = _read_of(node), last == "string" or is_json_text(last)
-    line, column = made.position
-    subject = _subject(node, source)
+    subject, guard = _subject(node, source), _guard(name, receiver, last, node, source)
+    receiver = last if is_json_text(last) else receiver
+    is_json, at = is_json_text(receiver), made.start
+    hint = f"It is JSON text, not yet a value: read `JSON.parse({subject or '…'}).{name}`."
+    said = made.message.replace(f"'{receiver}'", f"'{receiver[:MAX_RECEIVER_CHARS]}…'")
+    said = said if len(receiver) > MAX_RECEIVER_CHARS else made.message
+    brackets = read is not None and read.type == "subscript_expression"
     return replace(
         made,
-        name=match[1],
-        receiver=last if is_json_text(last) else match[2],
+        name=name,
+        message=f"Property '{name}' does not exist on JSON text." if is_json else said,
+        hint=hint if is_json else "",
+        is_text=is_json,
+        receiver=receiver,
         # What could stand in a text is asked for in it, not in front of it.
-        position=(line, column + (node.type == "string")),
-        subject=subject,
-        tool=source.json_texts.tool(read) if is_json_text(match[2]) or is_text else None,
-        element_at=source.position(read)
-        if read is not None and read.type == "subscript_expression"
-        else None,
+        asked_at=(at[0], at[1] + (node.type == "string")),
+        absent=name if not is_json and _is_of_object(receiver) else "",
+        tool=source.json_texts.tool(read) if is_json or last == "string" else None,
+        element_at=source.position(read) if read is not None and brackets else None,
         guard=guard,
         read=source.names_read(read if subject else None) if guard else None,
     )
@@ -342,22 +374,48 @@ def _of_name(made: Complaint, before: str, source: ParsedScript) -> Complaint | 
     if made.name[:1] in ('"', "'", "`"):
         if not re.search(r"\brequire\s*\(\s*$", before):
             return None  # An import: the plan, or the script's own exception, tells it better.
-        made = replace(made, name="require", module=made.name[1:-1])
-    return None if re.search(rf"\btypeof\s+{re.escape(made.name)}\b", source.code) else made
-
-
-def _of_argument(made: Complaint, node: Node, source: ParsedScript) -> Complaint | None:
-    function = _called(node, source)
-    if function is None or not _argument_counts(made.code, made.message):
+        made = _of_require(made, made.name[1:-1])
+    if re.search(rf"\btypeof\s+{re.escape(made.name)}\b", source.code):
         return None
-    is_key = made.code in KEY
+    return replace(made, message=f"Cannot find name '{made.name}'.")
+
+
+def _of_require(made: Complaint, module: str) -> Complaint:
+    return replace(made, kind="name", name="require", module=module, message="Cannot find name 'require'.")
+
+
+def _of_comparison(
+    made: Complaint, value: str, choices: tuple[str, ...], compared: Node, source: ParsedScript
+) -> Complaint:
+    subject = _short(compared, source)
+    of = f" of `{subject}`" if subject else ""
+    said = f"The comparison with {value} is in vain: the declared values{of} have no such one."
+    near = did_you_mean(nearest_names(value, choices, limit=1))
+    hint = shorten(f"{near} Declared: {listed(choices)}.".lstrip(), MAX_MESSAGE_CHARS)
+    try:
+        absent = str(json.loads(value))
+    except ValueError:
+        absent = ""
+    return replace(made, kind="comparison", message=said, hint=hint, absent=absent)
+
+
+def _of_argument(made: Complaint, message: str, node: Node, source: ParsedScript) -> Complaint | None:
+    function = _called(node, source)
+    # Of several signatures are functions of the language alone.
+    if function is None or message.startswith("No overload ") or not _argument_counts(message):
+        return None
+    made, name = replace(made, module=function[0], called=function[1]), made.name.strip("\"'")
+    if made.kind != "key":
+        is_named = made.message.startswith("Type ") and len(made.name) < MAX_NAMED_CHARS
+        return replace(made, message=f"`{made.name}`: {made.message}") if is_named else made
+    owner, wants_list = _owner(node, source), _WANTS_LIST.search(message) is not None
+    where = f"`{owner}` in the input" if owner else "The input"
     return replace(
         made,
-        name=made.name.strip("\"'") if is_key else made.name,
-        module=function[0],
-        called=function[1],
-        owner=_owner(node, source, of_member=is_key),
-        other_keys=source.other_keys(node) if is_key else (),
+        name=name,
+        message=f"{where} of `{function[1]}` declares no '{name}'.",
+        wants_list=wants_list,
+        other_keys=() if wants_list else source.other_keys(node),
     )
 
 
@@ -373,27 +431,27 @@ def _added(node: Node) -> Node | None:
 
 
 def _misuse(
-    made: Complaint, node: Node, source: ParsedScript, comparisons: Comparisons
+    made: Complaint, message: str, node: Node, source: ParsedScript, comparisons: Comparisons
 ) -> tuple[str, str] | None:
     """Says what is wrong with a text that is added to a number, a list that is compared with a text, `Math.max(list)`
     and `x = x.push(…)`, and what to write."""
     around, text = node.parent, source.text(node)
-    if made.message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
+    if message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
         what, number = source.text(added)[:MAX_NAMED_CHARS], _short(added, source) or "…"
         return (
             f"`{what}` is text: added to a number, its characters are appended.",
             f"Add `Number({number})`.",
         )
-    if made.code in COMPARISON and (compared := comparisons.list_compared(made.message, node)) is not None:
+    if made.kind == "comparison" and (compared := comparisons.list_compared(message, node)) is not None:
         name = _short(compared, source)
         what = f"`{name}`" if name else "It"
         return f"{what} is an array, which equals no text or number.", f"Use `{name or '…'}.includes(…)`."
-    if made.code == 2322 and (called := field(around, "right", "function")) is not None:
+    if made.kind == "argument" and (called := field(around, "right", "function")) is not None:
         name = text_of(field(called, "property")).decode()
         if name in ("push", "unshift") and text_of(field(called, "object")) == text_of(node):
             return f"`{text}.{name}` gives the new length.", f"Leave out `{text} =`."
     function = text_of(field(around.parent if around is not None else None, "function")).decode()
-    if made.code == 2345 and function in ("Math.max", "Math.min"):
+    if made.kind == "argument" and function in ("Math.max", "Math.min"):
         return f"`{function}` takes numbers.", f"Spread a list of them: `{function}(...{text})`."
     return None
 
@@ -460,8 +518,7 @@ def _upwards(node: Node, source: ParsedScript) -> list[Node]:
 # ---- members -----------------------------------------------------------------------------------------------
 
 
-def _guard(name: str, receiver: str, message: str, node: Node, source: ParsedScript) -> Guard:
-    last = [match[2] for match in _ON_TYPE.finditer(message)][-1]
+def _guard(name: str, receiver: str, last: str, node: Node, source: ParsedScript) -> Guard:
     # A guard says that a field may be missing, not that the value may be a text; of any answer one may ask for these.
     is_text = is_json_text(last) or (receiver == "string" and name not in ASKED_OF_ANY)
     is_text = is_text and not source.json_texts.is_handled(_read_of(node))
@@ -480,16 +537,6 @@ def _guard(name: str, receiver: str, message: str, node: Node, source: ParsedScr
     return "asked"
 
 
-def _member_counts(name: str, receiver: str, message: str, source: ParsedScript, declarations: str) -> bool:
-    if re.search(rf"\.\s*{re.escape(name)}\s*(?:[-+*/%&|^]|\?\?|\|\||&&)?=(?![=>])", source.code):
-        return False  # The script itself gives it the member.
-    lacking = [match[2] for match in _ON_TYPE.finditer(message)]
-    if len(lacking) > 1 or _is_union(receiver):
-        # Of a union the compiler names one type that lacks the member; another may have it.
-        return _is_known(lacking[-1], declarations) and not re.search(rf"\b{re.escape(name)}\b", declarations)
-    return _is_known(receiver, declarations)
-
-
 def _is_union(text: str) -> bool:
     """Says whether a printed type is one of several; what is in brackets is not looked at."""
     left = 1
@@ -498,12 +545,8 @@ def _is_union(text: str) -> bool:
     return " | " in text
 
 
-def is_of_object(complaint: Complaint) -> bool:
-    """Says whether a member is not there because an object does not have it: no result of another shape is read
-    wrongly."""
-    if complaint.code not in MEMBER or complaint.receiver is None:
-        return False
-    receiver = complaint.receiver
+def _is_of_object(receiver: str) -> bool:
+    """Says whether a type that lacks a member is an object's: no result of another shape is read wrongly."""
     other = receiver.endswith("[]") or receiver.startswith("Promise<") or is_json_text(receiver)
     return not other and _MODULE.fullmatch(receiver) is None and _PLAIN.fullmatch(receiver) is None
 
@@ -529,12 +572,12 @@ def _is_known(receiver: str, declarations: str) -> bool:
 # ---- arguments of tools ------------------------------------------------------------------------------------
 
 
-def _argument_counts(number: int, message: str) -> bool:
+def _argument_counts(message: str) -> bool:
     deepest = message.splitlines()[-1].strip()
     if any(said in deepest for said in _NOT_TO_BE_SAID):
         return False
     match = _NOT_ASSIGNABLE.match(deepest.removesuffix("."))
-    if match is None or match[2][-1:] != "'" or number in (2554, 2555):
+    if match is None or match[2][-1:] != "'":
         return True
     given, wanted = match[1], match[2][:-1]
     if given == "unknown":
@@ -558,17 +601,14 @@ def _called(node: Node, source: ParsedScript) -> tuple[str, str] | None:
     return None
 
 
-def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
-    """Gives the property whose value a complaint is about, or whose value has the member that it is about."""
-    # From the member's name to the object that it is in.
-    here = literal_around(node) if of_member else node
+def _owner(key: Node, source: ParsedScript) -> str:
+    """Gives the property in whose value a key stands; empty for the input itself."""
+    here = literal_around(key)
     while here is not None and here.type != "call_expression":
         parent = here.parent
         if parent is not None and parent.type == "pair":
-            key = field(parent, "key")
-            return source.text(key).strip("\"'") if key is not None else ""
-        if here.type.startswith("shorthand_property"):
-            return source.text(here)
+            named = field(parent, "key")
+            return source.text(named).strip("\"'") if named is not None else ""
         here = parent
     return ""
 

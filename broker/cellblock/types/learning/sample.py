@@ -117,9 +117,9 @@ def observe(
         keep_sample: Whether a small result is kept with it.
         by: Whose it is, as in `shape.Property`.
     """
-    part = part_of(kind, body)
+    part = part_of(kind, body) or b""
     try:
-        value = _parsed((part or b"").decode())
+        value = _parsed(part.decode())
         document = parse_document(value) if kind == "text" else value
     except (ValueError, TooDeep):
         return Observation(skipped=1, first_seen=now, last_seen=now, by=by)
@@ -130,7 +130,7 @@ def observe(
     elif declared is not None and is_whole:
         # A part need not fit what the whole fits.
         misfit = _misfit(value, declared, "declared")
-    sample = body.decode() if keep_sample and len(body) <= MAX_SAMPLE_CHARS else None
+    sample = part.decode() if keep_sample and len(part) <= MAX_SAMPLE_CHARS else None
     match kind:
         case "result":
             # Its type is known from the protocol.

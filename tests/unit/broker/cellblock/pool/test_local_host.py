@@ -23,6 +23,8 @@ from cellblock_worker.wire.keys import make_pair, pair_of
 from support.entries import settings
 from support.waits import until
 
+pytestmark = pytest.mark.real_host
+
 
 def test_the_first_restart_is_at_once_and_the_others_are_further_and_further_apart() -> None:
     pauses = [restart_pause(failures) for failures in range(100)]

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from cellblock.base.questions import ParkedQuestion, QuestionId
+from cellblock.run.calls import IN_FLIGHT
 from cellblock.run.parking import GATHER_SECONDS, Parking
 from cellblock.run.policy.asking import Grantee, Question, Verdict
 from cellblock_worker.wire import protocol
-from support.memory_host import BOUND, HostedRun, MakeWorld, World, codes
+from support.memory_host import BOUND, HostedRun, MakeWorld, World, codes, turns
+from support.memory_keeper import MemoryKeeper
 from support.virtual_time import virtual_time
 from support.waits import within
 
@@ -60,8 +62,58 @@ async def test_the_clock_stands_still_and_other_calls_go_on(
     assert response.result is sent
     assert response.usage.approval_wait_ms is not None
     first = response.tool_trace[0]
-    assert (first.ok, first.error) == ((True, None) if sent else (False, "denied by the policy"))
+    assert (first.ok, first.error) == ((True, None) if sent else (False, "refused by a person"))
     assert user.questions[0].arguments == {"a": 1}
+
+
+@pytest.mark.parametrize("how", ["throws", "returns", "broker stops"])
+async def test_a_call_that_was_allowed_is_made_though_the_script_ends_before_it(
+    make_world: MakeWorld, how: str
+) -> None:
+    """The refusal of another one ends a `Promise.all`, and with it the script."""
+    goes = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def slow(_: dict[str, Any]) -> str:
+        await goes.wait()
+        return "made"
+
+    async def says(question: Question) -> Verdict:
+        return Verdict.ACCEPTED if question.tool_name == "slow" else Verdict.DECLINED
+
+    async def play(run: HostedRun) -> None:
+        run.call(1, "slow")
+        run.call(2, "hangs")
+        ok, error = await within(run.call(3, "echo"))
+        assert (ok, error["code"]) == (False, "APPROVAL_DECLINED")
+        if how == "throws":
+            run.ended(outcome="exception", body=b"{}")
+        else:
+            run.done(1)
+        ended.set()
+
+    async def hangs(_: dict[str, Any]) -> None:
+        await asyncio.Event().wait()
+
+    policy = {"default": {"approve": ["tools.echo", "tools.slow"]}}
+    keeper = MemoryKeeper(lambda park: park.written.set_result(True))
+    world = make_world(tools={"slow": slow, "hangs": hangs}, policy=policy, keeper=keeper)
+    await world.host(play)
+    running = asyncio.ensure_future(world.run(grantee=Grantee("embedding", says), durable=True))
+    await within(ended.wait())
+    await turns()
+    assert not running.done()
+    if how == "broker stops":
+        await within(world.executor.close())
+    goes.set()
+    response = await within(running)
+    assert [entry.error for entry in response.tool_trace] == [
+        IN_FLIGHT if how == "broker stops" else None,
+        IN_FLIGHT,
+        "refused by a person",
+    ]
+    assert response.result == (None if how == "throws" else 1)
+    keeper.close()
 
 
 @pytest.mark.parametrize("how", ["timeout", "done", "lost", "aborted"])

@@ -151,6 +151,36 @@ async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
         assert ago >= 0.04 and (after > 0) == (wall_ms == 40)
 
 
+@pytest.mark.parametrize("limit", ["timeout", "cpu", "memory", "calls"])
+@pytest.mark.parametrize(
+    ("code", "first"),
+    [
+        ("let n = 0;\nwhile (true) n++;", "Look whether the loop in line 2 ends. If so, "),
+        ("for (const a of b) f(a);\nfor (;;) await g();", "Look whether the loop in line 2 ends. If so, "),
+        ("for (const a of b) f(a);\nwhile (h()) i();", "Look whether its loops end. If so, "),
+        ("await f();", ""),
+    ],
+)
+async def test_a_limit_names_a_loop_before_a_larger_limit(
+    world: World, limit: str, code: str, first: str
+) -> None:
+    async def play(run: HostedRun) -> None:
+        if limit == "calls":
+            run.call(1)
+            run.call(2)
+        else:
+            run.ended(limit)
+
+    await world.host(play)
+    response = await within(world.executor.run({"code": code, "limits": {"maxToolCalls": 1}}))
+    hint = response.diagnostics[0].hint or ""
+    assert hint.startswith(first) and hint.count("or ask for a larger ") == 1
+    rest = hint.removeprefix(first)
+    assert rest.startswith(
+        ("do", "compute", "process", "make") if first else ("Do", "Compute", "Process", "Make")
+    )
+
+
 async def test_only_the_first_outcome_counts(world: World) -> None:
     async def play(run: HostedRun) -> None:
         run.say(protocol.Leased(wall_ms=0))

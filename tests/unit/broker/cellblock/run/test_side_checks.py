@@ -427,11 +427,16 @@ def test_the_place_at_the_end_of_a_syntax_error_is_not_said_twice(said: str, sho
 
 
 TWO = prepare(
-    'import { a } from "@codemode/discovery";\nimport * as b from "@codemode/servers/s";\n',
+    'import { a } from "@codemode/discovery";\nimport * as b from "@codemode/servers/s";\n'
+    'import { c } from "@codemode/servers/many";\n',
     lambda _: "data:text/javascript;base64,QUJD",
     "",
 )
-EXPORTS = {"@codemode/discovery": ["getTool", "listTools"], "@codemode/servers/s": ["act", "get_sum"]}
+EXPORTS = {
+    "@codemode/discovery": ["getTool", "listTools"],
+    "@codemode/servers/s": ["act", "get_sum"],
+    "@codemode/servers/many": [f"tool{n}" for n in range(40)],
+}
 
 
 @pytest.mark.parametrize(
@@ -441,8 +446,13 @@ EXPORTS = {"@codemode/discovery": ["getTool", "listTools"], "@codemode/servers/s
         (1, "get_sum", "It exports getTool, listTools."),
         (1, "default", "There is no default export: import the names, or `import * as`."),
         (2, "get_sun", "Did you mean get_sum?"),
-        (2, "listTools", "Use the names in the server's __meta__.tools, or `import * as`."),
-        (2, "subtract", "Use the names in the server's __meta__.tools, or `import * as`."),
+        (2, "listTools", "It exports act, get_sum."),
+        (2, "subtract", "It exports act, get_sum."),
+        (
+            3,
+            "subtract",
+            f"It exports {', '.join(f'tool{n}' for n in range(12))} and 28 more: see __meta__.tools, or `import * as`.",
+        ),
         (2, "default", "There is no default export: import the names, or `import * as`."),
     ],
 )
@@ -471,6 +481,20 @@ def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hin
             '"[object Object]" is not valid JSON',
             True,
             "What JSON.parse was given is a value already",
+        ),
+        *(
+            (
+                "SyntaxError",
+                message,
+                True,
+                "JSON has double quotes, no comma before a closing bracket, and true",
+            )
+            for message in (
+                "Expected property name or '}' in JSON at position 1 (line 1 column 2)",
+                "Expected double-quoted property name in JSON at position 8 (line 1 column 9)",
+                """Unexpected token ']', "[1,]" is not valid JSON""",
+                """Unexpected token 'N', "{"a": None}" is not valid JSON""",
+            )
         ),
         ("ReferenceError", "require is not defined", True, "The sandbox has no require: write `import`"),
         ("ReferenceError", "fetch is not defined", True, "The sandbox has no fetch"),

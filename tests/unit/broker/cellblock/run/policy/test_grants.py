@@ -20,7 +20,7 @@ from cellblock.base.settings.policy import Grant, PolicySettings
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.run.flows import secrets
 from cellblock.run.policy import counts, rules
-from cellblock.run.policy.grants import Grants, any_fits, effect_of, fits, glob, may_fit_server
+from cellblock.run.policy.grants import Grants, Layer, any_fits, effect_of, fits, glob, may_fit_server
 from cellblock.run.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
 from cellblock.run.request import read_request
 from cellblock.tools.catalog.model import Catalog, Effect, Given, ServerEntry, ToolEntry
@@ -94,6 +94,25 @@ def granted(own: dict[str, Any], asked: dict[str, Any] | None = None) -> Catalog
 )
 def test_what_is_there(own: dict[str, Any], asked: dict[str, Any] | None, expected: list[str]) -> None:
     assert names(granted(own, asked)) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "tool", "why"),
+    [
+        ({"read_only": True}, "write", "allows only read-only tools, and this one is known to write"),
+        ({"read_only": True}, "delete", "allows only read-only tools, and this one is known to destroy data"),
+        ({"read_only": True}, "odd", "allows only read-only tools, and this one is not known to be one"),
+        ({"destructive": "deny"}, "delete", "does not grant tools that destroy data"),
+        ({"tools": ["mail.*"]}, "read", "does not grant it"),
+    ],
+)
+def test_why_a_tool_is_not_there_is_a_sentence(own: dict[str, Any], tool: str, why: str) -> None:
+    found = CATALOG.servers["files"].tool(tool)
+    assert found is not None
+    for of_request, whose in ((False, "the policy for this client "), (True, "the request's own grants ")):
+        refusal = Layer(Grant.model_validate(own), of_request=of_request).refusal("files", found)
+        said = why.replace("allows", "allow").replace("does", "do") if of_request else why
+        assert refusal is not None and refusal.why == whose + said
 
 
 DRAWN = st.sampled_from(["*", "files.*", "files.read", "*.send", "mail.*", "files.*e*", "empty.*", "down.*"])

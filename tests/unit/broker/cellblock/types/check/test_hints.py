@@ -183,9 +183,8 @@ def test_the_order_does_not_matter(wanted: str, members: list[str], likely: list
 
 def hint(receiver: str, wanted: str, members: list[str], suggested: str = "") -> str:
     message = f"Property '{wanted}' does not exist on type '{receiver}'."
-    message += f" Did you mean '{suggested}'?" if suggested else ""
-    complaint = Complaint(2551 if suggested else 2339, message, 1, 1, wanted, receiver)
-    return hint_of(complaint, members, Catalog(), ()) or ""
+    complaint = Complaint("member", message, wanted, receiver=receiver, suggested=suggested)
+    return hint_of(complaint, members, Catalog(), ())
 
 
 @pytest.mark.parametrize(

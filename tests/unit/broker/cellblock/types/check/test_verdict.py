@@ -169,6 +169,6 @@ async def test_a_repeated_error_is_told_once_with_its_number(check: Check) -> No
 )
 def test_a_hint_says_which_outputs_were_only_observed(code: str, told: str | None) -> None:
     observed = {name: ToolOutput("observed", "", samples=count) for name, count in (("list", 1), ("find", 3))}
-    complaint = Complaint(2339, "", 1, 1, "y", "{ name: string; }")
+    complaint = Complaint("member", "", "y", receiver="{ name: string; }")
     said = of_observed(complaint, code, observed)
     assert (f"Observed, not declared: {told}." in said) if told else said == ""
