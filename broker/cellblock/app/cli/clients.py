@@ -31,7 +31,7 @@ from cellblock.app.config.named_secrets import NamedSecrets, forget, opened, sea
 from cellblock.base.errors import ConfigError, counted
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.problems import dotted
-from cellblock.base.terminal import Painter, spelled_out
+from cellblock.base.terminal import Painter, spelled_line, spelled_out
 
 _STARTED: Final = ("type", "source", "command", "cmd", "args", "enabled")
 """Names the keys of an entry that say how Cellblock is started."""
@@ -271,7 +271,7 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
     lines = [paint(f"{step.client.title}: {shown}", "bold")]
     for line in step.file.difference(shown)[2:]:
         style = _DIFFERENCE_SIGNS.get(line[:1])
-        line = spelled_out(line)
+        line = spelled_line(line)
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
         name = dotted([one.found.name])
