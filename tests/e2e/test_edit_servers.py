@@ -355,6 +355,18 @@ def test_a_program_that_is_not_there_is_told(home: Path) -> None:
     )
 
 
+def test_files_are_named_so_that_the_daemon_finds_them_too(home: Path) -> None:
+    (home / "dist").mkdir()
+    for name in ("crash.py", "dist/index.js", "time"):
+        (home / name).touch()
+    cellblock(
+        "add", "x", "--", "no-such", "crash.py", "dist/index.js", "./dist", "time", "dist", "-c", "absent.py"
+    )
+    args = [str(home / name) for name in ("crash.py", "dist/index.js", "dist")]
+    # The others may be names of something else.
+    assert servers(default_file())["x"]["args"] == [*args, "time", "dist", "-c", "absent.py"]
+
+
 def test_what_a_server_shows_when_it_is_added_is_pinned_then(home: Path) -> None:
     definitions = home / "definitions.json"
     definitions.write_text(json.dumps({"pages": [[tool("one"), tool("two")]]}))

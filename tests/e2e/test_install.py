@@ -20,6 +20,7 @@ from cellblock.app.cli.importing.known import CLIENTS
 from cellblock.app.cli.parser import CLIENTS as NAMES
 from cellblock.app.config.edit import edited, format_of
 from cellblock.app.config.edit import read as read_text
+from cellblock.app.config.references import names_in
 from cellblock.base.settings.syntax import parse
 from support.cellblock_zygote import forked_cellblock
 from support.commands import Said, cellblock, in_this_process
@@ -91,7 +92,11 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def install(
-    home: Path, *clients: str, words: Sequence[str] = ("install",), more: Mapping[str, str] = NONE
+    home: Path,
+    *clients: str,
+    words: Sequence[str] = ("install",),
+    more: Mapping[str, str] = NONE,
+    given: str = "",
 ) -> Said:
     """Runs the command as its program does."""
     words = (*words, *clients)
@@ -99,7 +104,7 @@ def install(
         patch.setattr(os, "environ", environment(home) | dict(more))
         patch.chdir(home)
         patch.setattr(sys, "argv", [str(CELLBLOCK), *words])
-        patch.setattr(sys, "stdin", io.StringIO())
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
         # Servers of other people are not started by a test.
         patch.setattr(approval, "TRY_SECONDS", 0)
         return in_this_process(*words)
@@ -461,6 +466,75 @@ def test_a_server_stays_where_it_works_until_its_variables_are_set(tmp_path: Pat
     assert {*read(cursor)["mcpServers"]} == {*read(vscode)["servers"]} == {"cellblock"}
     ours = read(tmp_path / ".config/cellblock/cellblock.json")["mcpServers"]
     assert ours["gh"]["env"] == {"T": "${env:GH_TOKEN}"} and ours["a"]["env"] == {"API_KEY": "${env:API_KEY}"}
+
+
+LACKING = {
+    "gemini": '{"mcpServers": {"own": {"command": "p", "env": {"A": "$OWN_VALUE"}}}}',
+    "claude-code": '{"mcpServers": {"own": {"command": "p", "args": ["${OWN_VALUE}"]}}}',
+    "codex": '[mcp_servers.own]\nurl = "https://h.example"\nbearer_token_env_var = "OWN_VALUE"\n',
+    "opencode": '{"mcp": {"own": {"type": "remote", "url": "https://h.example", "headers": {"A": "{env:OWN_VALUE}"}}}}',
+    "opencode, file": '{"mcp": {"own": {"type": "local", "command": ["p", "{file:~/own}"]}}}',
+    "cursor": '{"mcpServers": {"own": {"command": "p", "envFile": "own"}}}',
+}
+
+
+@pytest.mark.parametrize("named", LACKING)
+def test_a_server_whose_own_references_stand_for_nothing_here_stays_with_its_client(
+    tmp_path: Path, named: str
+) -> None:
+    client = named.partition(",")[0]
+    file = tmp_path / FILES[client][0]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(LACKING[named])
+    words = (client, "--take-over", "--yes", "--secrets", "keyring", "--json")
+    stays = install(tmp_path, *words)
+    [why] = json.loads(stays.out)["clients"][0]["stay"].values()
+    assert "own" in why.lower() and "it would not start" in why
+    for there in (tmp_path / "own", file.parent / "own"):
+        there.write_text("A=1")
+    taken = install(tmp_path, *words, more={"OWN_VALUE": "set"})
+    assert json.loads(taken.out)["clients"][0]["taken_over"] == ["own"], taken.out
+
+
+@pytest.mark.parametrize("client", ["codex", "claude-code"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_secret_that_was_changed_meanwhile_is_given_back_as_it_is_now(
+    tmp_path: Path, client: str, again: bool
+) -> None:
+    first, second = "tok_9876abcdefghijklmnop", "tok_1234zyxwvutsrqponmlk"
+    texts = {
+        "codex": '[mcp_servers.own]\ncommand  =  "p" # odd\nenv = { ROT_TOKEN = "tok_9876abcdefghijklmnop" }\n',
+        "claude-code": '{"mcpServers": {"own": {"url": "https://h.example", "args": [],\n'
+        '  "headers": {"Authorization":  "Bearer tok_9876abcdefghijklmnop"}}}}\n',
+    }
+    file = tmp_path / FILES[client][0]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(texts[client])
+    taken = install(tmp_path, client, "--take-over", "--yes", "--secrets", "keyring")
+    assert taken.code == 0 and first not in file.read_text(), taken.err
+    if again:
+        file.write_text(file.read_text().replace("connect", "serve"))
+        assert install(tmp_path, client, "--yes").code == 0
+    [name] = names_in((tmp_path / ".config/cellblock/cellblock.json").read_text(), "keyring")
+    assert install(tmp_path, words=("secret", "set", name), given=second).code == 0
+    out = install(tmp_path, client, "--uninstall", "--yes")
+    wanted = texts[client].replace(first, second)
+    assert out.code == 0 and read(file) == read_text(wanted, format_of(file.name))
+    assert again or file.read_text() == wanted
+    assert first not in out.out and second not in out.out and "cannot be read" not in out.out
+
+
+def test_of_a_secret_that_is_gone_it_is_said_that_the_old_one_is_given_back(tmp_path: Path) -> None:
+    text = '[mcp_servers.own]\ncommand = "p"\nenv = { GONE_TOKEN = "tok_9876abcdefghijklmnop" }\n'
+    file = tmp_path / FILES["codex"][0]
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert install(tmp_path, "codex", "--take-over", "--yes", "--secrets", "keyring").code == 0
+    assert install(tmp_path, words=("secret", "remove", "GONE_TOKEN")).code == 0
+    out = install(tmp_path, "codex", "--uninstall", "--yes")
+    assert (
+        "GONE_TOKEN cannot be read here: it is given back as it was" in out.out and file.read_text() == text
+    )
 
 
 def test_what_is_written_imports_nothing_from_the_folder_where_a_client_starts_it(tmp_path: Path) -> None:

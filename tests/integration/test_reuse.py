@@ -49,21 +49,18 @@ async def _used(broker: Broker, code: str, **more: Any) -> RunResponse:
     raise AssertionError(f"no process was reused in {TRIES} runs")
 
 
-async def test_without_the_setting_each_run_has_a_process_of_its_own(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path)) as plain:
+@pytest.mark.parametrize("is_journaled", [False, True])
+async def test_without_the_setting_or_with_a_journal_each_run_has_a_process_of_its_own(
+    tmp_path: Path, is_journaled: bool
+) -> None:
+    """A journal replaces the clock and the randomness in the process."""
+    section: dict[str, Any] = {"pool": _pool(), "journal": "all"} if is_journaled else {}
+    async with Broker(settings(tmp_path, **section)) as made:
         for _ in range(3):
-            response = await plain.run(PLAIN)
+            response = await made.run(PLAIN)
             assert (succeeded(response), response.usage.reused) == ("undefined", None)
             assert "reused" not in response.as_json()["usage"]
-
-
-async def test_a_journaled_run_has_a_process_of_its_own(tmp_path: Path) -> None:
-    """Its clock and its randomness are replaced in the process."""
-    async with Broker(settings(tmp_path, pool=_pool(), journal="all")) as kept:
-        for _ in range(3):
-            response = await kept.run(PLAIN)
-            assert (succeeded(response), response.usage.reused) == ("undefined", None)
-            assert response.usage.run_id is not None
+            assert (response.usage.run_id is not None) is is_journaled
 
 
 async def test_one_clients_runs_share_a_process_and_see_nothing_of_each_other(broker: Broker) -> None:

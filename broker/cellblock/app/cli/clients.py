@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
+import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +31,8 @@ from cellblock.app.config.formats import value_at
 from cellblock.app.config.load import load_settings
 from cellblock.app.config.named_secrets import NamedSecrets, forget, opened, seal
 from cellblock.base.errors import ConfigError, counted
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_array, is_object, mapped
+from cellblock.base.keyrings import KeyringError
 from cellblock.base.settings.problems import dotted
 from cellblock.base.terminal import Painter, spelled_line, spelled_out
 
@@ -45,7 +48,7 @@ _DIFFERENCE_SIGNS: Final = {"+": "green", "-": "red", "@": "cyan"}
 @dataclass(slots=True)
 class Step:
     """A step is what becomes of one client's file. `plan` says which of its servers are taken over, `given_back` which
-    are its own again."""
+    are its own again, and `unread` which of their secrets are given back as they were."""
 
     name: str
     client: Client
@@ -53,6 +56,7 @@ class Step:
     key: KeyPath
     plan: Plan
     given_back: list[str]
+    unread: list[str]
 
     def as_json(self, copy: Path | None, *, written: bool) -> dict[str, Any]:
         return {
@@ -63,6 +67,7 @@ class Step:
             "backup": None if copy is None else str(copy),
             "taken_over": list(self.plan.added),
             "given_back": self.given_back,
+            "secrets_as_before": self.unread,
             "stay": {
                 step.found.name: step.why for step in self.plan.steps if step.fate not in ("added", "present")
             },
@@ -123,7 +128,8 @@ def install(parsed: argparse.Namespace) -> int:
     report: list[dict[str, Any]] = []
     for step in steps:
         if step.file.changed and not parsed.uninstall:
-            record = [_before_us(step.file, step.key), step.file.text, str(step.file.path)]
+            made = {**_secrets_made(step.file), **plan.moved}
+            record = [_before_us(step.file, step.key), step.file.text, str(step.file.path), made]
             seal(_record_of(step.file), json.dumps(record).encode())
         copy = step.file.write() if step.file.changed else None
         if parsed.uninstall:
@@ -189,7 +195,7 @@ def _step(
     key = client.key(file.data)
     present = value_at(file.data, key)
     changes: dict[KeyPath, Any] = {}
-    back: list[str] = []
+    back, unread = list[str](), list[str]()
     if uninstall:
         if present is not None and not is_ours(present):
             raise ConfigError(
@@ -203,6 +209,9 @@ def _step(
             for name in (servers if is_object(servers) else ())
             if not is_object(there) or name not in there
         ]
+        before = {name: value_at(servers, (name,)) for name in back}
+        now = _with_secrets_of_now(before, _secrets_made(file), unread)
+        changes |= _differences(before, now, key[:-1])
     else:
         # opencode 2 would otherwise run the tool's script from a script of its own.
         outside = {"codemode": False} if key[:-1] != client.servers else {}
@@ -224,12 +233,47 @@ def _step(
         }
     if changes:
         file.change(changes)
-    return Step(name, client, file, key, plan, back)
+    return Step(name, client, file, key, plan, back, unread)
+
+
+def _secrets_made(file: ConfigFile) -> dict[str, str]:
+    """Returns the secrets that were taken out of a client's file, as they were then, by their names here."""
+    record = opened(_record_of(file))
+    # Older records have three members.
+    return {} if record is None else [*json.loads(record), {}][3]
+
+
+def _with_secrets_of_now(entries: Any, made: Mapping[str, str], unread: list[str]) -> Any:
+    """Returns a client's entries with the secrets as they are here now; `unread` takes the names of those that cannot
+    be read."""
+    names = {value: name for name, value in made.items()}
+
+    def now(found: re.Match[str]) -> str:
+        name, value = names[found[0]], None
+        with contextlib.suppress(KeyringError):
+            value = NamedSecrets().get(name)
+        if value is None:
+            unread.append(name)
+        return found[0] if value is None else value
+
+    olds = "|".join(re.escape(value) for value in sorted(names, key=len, reverse=True))
+    return mapped(entries, lambda text: re.sub(olds, now, text)) if names else entries
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any], above: KeyPath) -> dict[KeyPath, Any]:
+    """Returns the members that differ, by their paths."""
+    found: dict[KeyPath, Any] = {}
+    for key, value in after.items():
+        if is_object(value):
+            found |= _differences(before[key], value, (*above, key))
+        elif value != before[key]:
+            found[*above, key] = value
+    return found
 
 
 def _record_of(file: ConfigFile) -> str:
     """Names what is known of a client's file: what it would say without Cellblock, what was written last,
-    and its path."""
+    its path, and the secrets that were taken out."""
     return f"0-{hashlib.sha256(str(file.path).encode()).hexdigest()[:32]}"
 
 
@@ -286,6 +330,9 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
     lines += [
         f"  {dotted([name])}: is given back; Cellblock has it, too, until `cellblock remove`"
         for name in step.given_back
+    ]
+    lines += [
+        f"  {name} cannot be read here: it is given back as it was" for name in dict.fromkeys(step.unread)
     ]
     lines += [
         f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock" for name in step.plan.needed

@@ -173,13 +173,16 @@ def _entry(parsed: argparse.Namespace) -> dict[str, Any]:
     if parsed.header:
         raise UsageError("--header is of use only with a URL.")
     env = _pairs(parsed.env, "=", "--env NAME=VALUE")
-    args = {"args": list(words[1:])} if len(words) > 1 else {}
-    return {"command": _program(words[0]), **args, **({"env": env} if env else {})}
+    command, *rest = map(_from_anywhere, words)
+    return {"command": command, **({"args": rest} if rest else {}), **({"env": env} if env else {})}
 
 
-def _program(word: str) -> str:
-    """Returns a program by its absolute path where it is named by a path from here: the daemon runs elsewhere."""
-    return os.path.abspath(word) if os.sep in word and Path(word).exists() else word  # noqa: PTH100
+def _from_anywhere(word: str) -> str:
+    """Returns a program or an argument by its absolute path where it names a file here by a path, or begins with a dot:
+    the daemon runs elsewhere. Any other word may be a name."""
+    names_file = (os.sep in word or Path(word).suffix != "") and Path(word).is_file()
+    is_path = names_file or (word.startswith(".") and Path(word).exists())
+    return os.path.abspath(word) if is_path else word  # noqa: PTH100
 
 
 def _pairs(given: Sequence[str], sign: str, wanted: str) -> dict[str, str]:

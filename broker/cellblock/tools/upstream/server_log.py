@@ -130,6 +130,11 @@ _NPM_SAYS: Final = re.compile(
 _NAME_ALONE: Final = re.compile(r"[\w.]++:?")
 _CLASS_WORDS: Final = ("Error", "Exception", "Exit", "Interrupt")
 _CAUSE: Final = re.compile(r"(?:cause|Caused by):")
+_PROBED: Final = re.compile(r"Failed to validate request:|server/discover")
+"""Matches how a server tells of the request by which its protocol is found out, which older ones do not know; the
+former begins some 80 lines of the SDK of Python."""
+_OF_PROBE: Final = re.compile(r"\s{2,}+(?!DEBUG|INFO|WARNING|ERROR|CRITICAL)|[\w.]+\.[\w.]+$")
+"""Matches what follows there: a line that is indented, and is not the next message, or the name of a field."""
 _COUNT: Final = re.compile(r"(?<!\d)\d++ validation errors? for ")
 
 
@@ -168,6 +173,7 @@ class _Pump(asyncio.Protocol):
         self._redactor = redactor
         self._rest = b""
         self._last = ""
+        self._tells_of_probe = False
 
     def data_received(self, data: bytes) -> None:
         lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
@@ -182,13 +188,20 @@ class _Pump(asyncio.Protocol):
         self._rest = b""
 
     def _write(self, data: bytes) -> None:
-        text = self._redactor.text(data.decode("utf-8", "replace"))
+        lines = self._redactor.text(data.decode("utf-8", "replace")).splitlines(keepends=True)
+        text = "".join(line for line in lines if not self._is_of_probe(line))
         # An error and what follows it come in one piece or in several.
         self._last = (self._last + text)[-LAST_CHARS:]
         if (last := last_said(self._last)) is not None:
             self._on_said(last)
         if self._file is not None:
             _append(self._file, text)
+
+    def _is_of_probe(self, line: str) -> bool:
+        """Says whether a line tells of our own request alone: no error of the server, nor worth keeping."""
+        follows = self._tells_of_probe and _OF_PROBE.match(line) is not None
+        self._tells_of_probe = follows or _PROBED.search(line) is not None
+        return self._tells_of_probe
 
 
 def log_line(path: Path, text: str) -> None:

@@ -47,6 +47,8 @@ Fate = Literal["added", "present", "conflict", "itself", "unusable"]
 Place = Literal["environment", "keyring", "file"]
 
 _INPUT: Final = re.compile(r"(?<!\$)\$\{input:([^{}]+)\}")
+_VARIABLE: Final = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_]\w*)\}")
+"""Matches variables without which an entry does not work: one with a default is no such."""
 _PLACE: Final = re.compile(r"(?<!\$)\$\{workspaceFolder(?:Basename)?\}")
 _OWN_PROGRAM: Final = re.compile(r"cellblock(?:[=@~<>!\[].*)?")
 _OWN_MODULE: Final = re.compile(r"cellblock(?:\.cli)?")
@@ -109,11 +111,13 @@ class Step:
 @dataclass(slots=True)
 class Plan:
     """A plan has all steps, in the order of the search. `inputs` are variables that stand for what VS Code asks for and
-    for what a client keeps elsewhere; `values` are secrets for the keyring, by their names there."""
+    for what a client keeps elsewhere; `values` are secrets for the keyring, by their names there, and `moved` those
+    and the ones that it has already."""
 
     steps: list[Step] = field(default_factory=list[Step])
     inputs: set[str] = field(default_factory=set[str])
     values: dict[str, str] = field(default_factory=dict[str, str])
+    moved: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def added(self) -> dict[str, Mapping[str, Any]]:
@@ -167,6 +171,7 @@ def make_plan(
     """
     plan = Plan()
     hidden_in = Secrets("keyring", kept) if secrets == "keyring" else Secrets()
+    plan.moved = hidden_in.variables if secrets == "keyring" else {}
     taken: dict[str, tuple[Mapping[str, Any], str]] = {}
     for server in found:
         entry = _usable(server)
@@ -186,8 +191,8 @@ def make_plan(
         hidden, variables = hidden_in.taken_out(name, named)
         written = named if secrets == "file" else hidden
         needed = [*dict.fromkeys((*(variables if secrets == "environment" else ()), *sorted(inputs)))]
-        if environment is not None and (unset := _unset(present.get(name, written), needed, environment)):
-            plan.steps.append(Step(server, "unusable", _why_unset(unset, named)))
+        if environment is not None and (why := _why_unset(present.get(name, written), named, environment)):
+            plan.steps.append(Step(server, "unusable", why))
             continue
         if name in present:
             same = Step(server, "present", "it is in the configuration already")
@@ -275,13 +280,15 @@ def _usable(server: Found) -> dict[str, Any] | Step:
     return entry
 
 
-def _unset(entry: object, needed: Sequence[str], environment: Collection[str]) -> list[str]:
-    """Returns the variables without which an entry does not work."""
-    return [name for name in needed if f"${{env:{name}}}" in str(entry) and name not in environment]
-
-
-def _why_unset(unset: Sequence[str], named: object) -> str:
-    asked = [name for name in unset if f"${{env:{name}}}" in str(named)]
+def _why_unset(entry: Any, named: object, environment: Collection[str]) -> str:
+    """Says which variables and files an entry lacks here; nothing where it has all."""
+    files = [*names_in(str(entry), "file"), *([entry["envFile"]] if "envFile" in entry else [])]
+    if lost := [file for file in files if not Path(file).expanduser().is_file()]:
+        return f"without {', '.join(lost)} it would not start"
+    unset = [name for name in dict.fromkeys(_VARIABLE.findall(str(entry))) if name not in environment]
+    if not unset:
+        return ""
+    asked = [name for name in unset if name in _VARIABLE.findall(str(named))]
     keep = "; ".join(f"`cellblock secret set {name}`" for name in asked)
     how = f"{keep}, and `cellblock add` it with ${{keyring:{asked[0]}}}" if asked else "--secrets keyring"
     return (

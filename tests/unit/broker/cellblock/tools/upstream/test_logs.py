@@ -102,6 +102,43 @@ async def test_a_file_is_appended_to_and_never_holds_more_than_its_cap(tmp_path:
     assert file.read_text().endswith("end\n")
 
 
+PLAINLY = """\
+Failed to validate request: 31 validation errors for ClientRequest
+PingRequest.method
+  Input should be 'ping' [type=literal_error, input_value='server/discover', input_type=str]
+    For further information visit https://errors.pydantic.dev/2.14/v/literal_error
+CancelTaskRequest.params.taskId
+  Field required [type=missing, input_value={'_meta': {'io.modelconte...lientCapabilities': {}}}, input_type=dict]
+    For further information visit https://errors.pydantic.dev/2.14/v/missing
+Processing request of type CallToolRequest
+about to die
+"""
+IN_COLUMNS = """\
+[11/30/26 17:15:35] WARNING  Failed to validate request: 31       session.py:383
+                             validation errors for ClientRequest
+                             PingRequest.method
+                               Input should be 'ping'
+                             [type=literal_error,
+                             input_value='server/discover',
+                    INFO     Processing request of type            server.py:733
+about to die
+"""
+
+
+@pytest.mark.parametrize("stderr", [PLAINLY, IN_COLUMNS], ids=["plainly", "in columns"])
+@pytest.mark.parametrize("size", [10_000, 7])
+async def test_what_the_sdk_of_before_says_of_the_probe_is_not_what_a_server_said(
+    tmp_path: Path, stderr: str, size: int
+) -> None:
+    """Both are of mcp 1.30, without and with `rich`."""
+    said: list[str] = []
+    chunks = [stderr[at : at + size] for at in range(0, len(stderr), size)]
+    await written(tmp_path / "a.log", "Database: 3 tables\n", *chunks, on_said=said.append)
+    assert said[-1] == "about to die"
+    kept = (tmp_path / "a.log").read_text().splitlines()
+    assert len(kept) == 3 and kept[0] == "Database: 3 tables" and "Processing request" in kept[1]
+
+
 @pytest.mark.parametrize(
     "chunks",
     [
