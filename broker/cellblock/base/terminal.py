@@ -45,8 +45,9 @@ def spelled_out(text: str) -> str:
 
 def spelled_line(line: str) -> str:
     """Returns a line of a difference as `spelled_out`; how far it is indented is seen."""
-    at = min(len(line) - len(line[1:].lstrip(" ")), MAX_INDENT)
-    return line[:at] + spelled_out(line[at:])
+    sign, rest = line[:1], line[1:]
+    at = min(len(rest) - len(rest.lstrip(" ")), MAX_INDENT)
+    return spelled_out(sign) + rest[:at] + spelled_out(rest[at:])
 
 
 def json_text(value: object) -> str:

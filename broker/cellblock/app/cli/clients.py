@@ -19,6 +19,7 @@ from typing import Any, Final
 from cellblock.app.cli.approval import first_look
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
+from cellblock.app.cli.edit_servers import tell_unused
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.importing.entries import Search, find_servers
 from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own_command
@@ -125,7 +126,7 @@ def install(parsed: argparse.Namespace) -> int:
     if plan.added:
         # First in, then out: a crash between the two leaves both.
         add_servers(target, plan)
-    report: list[dict[str, Any]] = []
+    report, left = list[dict[str, Any]](), set[str]()
     for step in steps:
         if step.file.changed and not parsed.uninstall:
             made = {**_secrets_made(step.file), **plan.moved}
@@ -133,12 +134,15 @@ def install(parsed: argparse.Namespace) -> int:
             seal(_record_of(step.file), json.dumps(record).encode())
         copy = step.file.write() if step.file.changed else None
         if parsed.uninstall:
+            left |= _secrets_made(step.file).keys()
             forget(_record_of(step.file))
         report.append(step.as_json(copy, written=step.file.changed))
         if not parsed.json:
             sys.stdout.write(_done(step, copy, paint, uninstall=parsed.uninstall))
     if parsed.json:
         write_json({"clients": report})
+    else:
+        tell_unused(left, target)
     _look(target, plan)
     return EXIT_OK
 

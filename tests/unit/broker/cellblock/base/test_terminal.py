@@ -194,7 +194,7 @@ def test_what_is_to_be_judged_is_spelled_out(text: str, spelled: str) -> None:
     [
         (f"-{' ' * 19}headers", f"-{' ' * 19}headers"),
         (f"{' ' * 20}a{' ' * 20}b", f"{' ' * 20}a\\x20{{20}}b"),
-        (f"+{' ' * 400}b", f"+{' ' * 59}\\x20{{341}}b"),
+        (f"+{' ' * 400}b", f"+{' ' * 60}\\x20{{340}}b"),
         (f"+{' ' * 19}\u200b\u202e\U000e0041\x1b", f"+{' ' * 19}\\u200b\\u202e\\U000e0041\\x1b"),
         ("\u202ea", "\\u202ea"),
         ("", ""),
