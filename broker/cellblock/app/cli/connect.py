@@ -122,10 +122,8 @@ def tell_of(facts: dict[str, Any] | None, server: str | None = None) -> None:
     named, that one alone."""
     if facts is None:
         return
-    own = f"{DOES_NOT_START}{server}:"
-    for said in facts.get("warnings", ()):
-        if server is None or said.startswith(own) or not said.startswith(DOES_NOT_START):
-            warn(said)
+    told, own = facts.get("warnings", ()), f"{DOES_NOT_START}{server}:"
+    warn(*(one for one in told if server is None or one.startswith(own) or DOES_NOT_START not in one))
     if (version := facts.get("version")) != __version__:
         warn(
             f"the daemon is of version {version}, and this command of {__version__}. Start it anew for the new "

@@ -97,8 +97,10 @@ def remove(parsed: argparse.Namespace) -> int:
 def tell_unused(secrets: Collection[str], file: OwnFile) -> None:
     """Tells which of these secrets the file does not refer to, and what removes them."""
     for name in sorted({*secrets} & {*NamedSecrets().names()} - uses_in(file.data).keys()):
-        left = f"The secret {name} is not used in {shown_path(file.path)} any more"
-        sys.stdout.write(harmless(f"{left}. To remove it: cellblock secret remove {name}\n"))
+        what = f"To remove it: cellblock secret remove {name}\n"
+        sys.stdout.write(
+            harmless(f"The secret {name} is not used in {shown_path(file.path)} any more. {what}")
+        )
 
 
 # ---- inside ------------------------------------------------------------------------------------------
