@@ -123,11 +123,64 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ("const found = await p.search_pages({}); const n = found.length; n;", "JSON.parse(found)"),
         ("const r = await p.edit_file({}); const said = r.success ? 'ok' : 'failed'; said;", "It is text"),
         ("const r = await p.edit_file({}); if (!r.ok) throw new Error('failed');", "It is text"),
+        ("const e = await p.events({}); e.rows.map((r) => r.n).sort().at(-1);", "(a, b) => a - b"),
+        ("const e = await p.events({}); e.rows.sort((a, b) => a.at > b.at);", "? -1 : 1"),
+        ("const e = await p.events({}); e.rows.filter((r) => r.n === '1').length;", "Convert one"),
+        ("const r = await p.edit_file({}); const said = r === true ? 'ok' : 'failed'; said;", "Convert one"),
+        ("const e = await p.events({}); e.rows.filter((r) => r.at > new Date()).length;", "new Date(…)"),
+        ("const e = await p.events({}); e.rows.filter((r) => new Date(r.at) === new Date(0));", ".getTime()"),
+        ("const e = await p.events({}); e.rows.includes('A');", "Ask for a field"),
+        ("const m = new Map([[1, 'a']]); const u = await p.list_users({}); m.get('1');", "Convert it"),
+        (
+            "const m = new Map([[1, 'a']]); const u = await p.list_users({}); m[u.result[0].id];",
+            "Use `m.get(",
+        ),
+        ("const s = new Set((await p.list_users({})).result); const n = s.length; n;", "`size`"),
+        ("const u = await p.list_users({}); for (const one of u) one.name;", "such as `.result`"),
+        ("const u = await p.list_users({}); const n = u > 3 ? 'many' : 'few'; n;", "such as `.result`"),
+        (
+            "async function* all() { yield await p.seen({}); } for (const one of all()) one.total;",
+            "for await",
+        ),
+        ("const u = await p.list_users({}); for (const i in u.result) i.name;", "for (const … of …)"),
+        ("const t = await p.tree({}); Object.keys(t).length;", "JSON.parse"),
+        ("let all = []; all.concat((await p.list_users({})).result);", "Take it"),
+        (
+            "const u = await p.list_users({}); u.result.map((o) => o.name).forEach((n) => n.trim());",
+            "Take it",
+        ),
+        ("const u = await p.list_users({}); u.result.filter((o) => { o.id > 1; });", "Return a value"),
+        ("const u = await p.list_users({}); u.result.filter((o) => o.name = 'A');", "compare with `===`"),
+        (
+            "const u = await p.list_users({}); const n = u.result.map((o) => { o.name; }); n;",
+            "Return a value",
+        ),
+        ("const u = await p.list_users({}); u.result.filter(async (o) => await p.page(o));", "Promise.all"),
+        (
+            "const u = await p.list_users({}); await u.result.reduce(async (s, o) => s + o.id, 0);",
+            "Await that",
+        ),
+        ("const u = await p.list_users({}); u.result.forEach((o) => { if (o.id) return o; });", ".find(…)"),
+        ("const u = await p.list_users({}); for (let o of u.result) { o = o.name; }", "list.map(…)"),
+        (
+            "const { rows } = await p.invoices({}); const s = {}; for (const r of rows) s.a = (s.a || 0) + r.amount;",
+            "Number(…)",
+        ),
+        ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
 )
 async def test_what_is_wrong_is_told(broker: Broker, code: str, hint: str) -> None:
     response = await within(broker.run(f"{IMPORT}{code}\nglobalThis.__codemode_result__ = 1;"))
     assert any(hint in (found.hint or "") for found in response.diagnostics), response.diagnostics
+
+
+@pytest.mark.parametrize(
+    "value", ["`${u}`", "{ [u]: 1 }", "u.result.join()", "`${u.none}, ${u.result[0].id}`"]
+)
+async def test_an_object_that_became_a_text_is_told(broker: Broker, value: str) -> None:
+    code = f"{IMPORT}const u = await p.list_users({{}}); globalThis.__codemode_result__ = {value};"
+    told = [found.hint or "" for found in (await within(broker.run(code))).diagnostics]
+    assert any("Read a field of the object" in hint for hint in told), told
 
 
 async def test_another_verb_is_not_suggested(broker: Broker) -> None:
@@ -163,6 +216,21 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "const at = [1, 2]; await p.at({ at });",
         "const one = {}; one.a = 'x'; await p.either(one);",
         "const other = {}; if (p) other.b = 2; await p.either(other);",
+        "const u = await p.list_users({}); u.result.map((o) => o.name).sort();",
+        "const e = await p.events({}); e.rows.filter((r) => r.n === '1' || r.n === 1).length;",
+        "const e = await p.events({}); e.rows.filter((r) => r.n !== '' && String(r.n) === '1').length;",
+        "const e = await p.events({}); e.rows.filter((r) => new Date(r.at) > new Date(0)).length;",
+        "const u = await p.list_users({}); u.result.map((o) => o.name).includes('A');",
+        "const m = new Map(); for (const o of (await p.list_users({})).result) m.set(o.name, o); m.get('1');",
+        "const u = await p.list_users({}); const o = {}; for (const i in u.result) o[i] = u.result[i].name; o;",
+        "const r = await p.edit_file({}); const kept = []; kept.push(r.concat('!').trim()); kept;",
+        "const u = await p.list_users({}); u.result.filter((o) => { const is = o.id > 1; return is; });",
+        "const u = await p.list_users({}); await Promise.all(u.result.map(async (o) => { await p.page(o); }));",
+        "const u = await p.list_users({}); const o = {}; u.result.forEach((one) => { o[one.id] = one; });",
+        "const u = await p.list_users({}); await u.result.reduce(async (s, o) => (await s) + o.id, 0);",
+        "const u = await p.list_users({}); u.result.forEach((o) => { if (!o.id) return; console.log(o); });",
+        "const u = await p.list_users({}); for (let o of u.result) { o = { ...o }; console.log(o); }",
+        "const { rows } = await p.invoices({}); const s = {}; for (const r of rows) s.a = (s.a || 0) + r.n;",
     ],
 )
 async def test_what_is_right_is_told_nothing(broker: Broker, code: str) -> None:

@@ -56,6 +56,10 @@ class Answers:
         found = re.compile(rb'"(?:%s)\\*"' % b"|".join(re.escape(one) for one in sorted(written)))
         return any(found.search(body) for body in self._bodies)
 
+    def may_say(self, text: str) -> bool:
+        """Says whether an answer has such characters, or may have."""
+        return self._bodies is None or any(text.encode() in body for body in self._bodies)
+
     def may_be_text(self, tool: tuple[str, str] | None) -> bool:
         """Says whether a tool may have answered JSON in a text, as far as this run knows: it gave no value. None is any
         tool of those that were called."""

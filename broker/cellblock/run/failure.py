@@ -184,7 +184,7 @@ def diagnose(
     if name == "RangeError" and OUT_OF_MEMORY in text:
         return memory_limit(max_memory_bytes, path)
     is_module = kind == "module"
-    if is_module and (found := _module_failure(name, text, script, exports, withheld)) is not None:
+    if is_module and (found := _module_failure(name, text, script, exports, withheld, catalog)) is not None:
         return found
     label = f"{name}: " if name and name != THROWN_VALUE else ""
     causes = f" ({related})" if (related := _related(known)) else ""
@@ -246,6 +246,7 @@ def _module_failure(
     script: Script,
     exports: Mapping[str, Sequence[str]],
     withheld: Mapping[str, Withheld],
+    catalog: Catalog | None,
 ) -> Diagnostic | None:
     """Gives the diagnostic of a syntax or import failure; None for an exception that the script itself threw.
 
@@ -269,7 +270,7 @@ def _module_failure(
         return error_diagnostic(
             "IMPORT_FAILURE",
             f"The module has no export {missing[1][:MAX_EXPORT_CHARS]}.",
-            _export_hint(missing[1], module, names),
+            _export_hint(missing[1], module, names, catalog or Catalog()),
             where,
             "ToolNotFoundError" if module is None or module.startswith(SERVERS_PREFIX) else "CodemodeError",
         )
@@ -332,13 +333,14 @@ def _left_out(tool: Withheld) -> str:
     return f"The tool {tool.name} is left out: {tool.why}."
 
 
-def _export_hint(missing: str, specifier: str | None, exports: Sequence[str]) -> str:
+def _export_hint(missing: str, specifier: str | None, exports: Sequence[str], catalog: Catalog) -> str:
     """Gives the hint about a name that a module does not export.
 
     Args:
         missing: The name.
         specifier: The module, if it is known.
         exports: What it exports, or what all the script's modules do.
+        catalog: The run's snapshot, for another server that has the name.
     """
     if missing == "default":
         return "There is no default export: import the names, or `import * as`."
@@ -346,7 +348,7 @@ def _export_hint(missing: str, specifier: str | None, exports: Sequence[str]) ->
     if specifier is not None and exports:
         more = ": see __meta__.tools, or `import * as`" if len(exports) > MAX_NAMED else ""
         otherwise = f"It exports {first_few(exports, MAX_NAMED)}{more}."
-    return did_you_mean(nearest_names(missing, exports), otherwise)
+    return did_you_mean(nearest_names(missing, exports), import_hint(missing, catalog) or otherwise)
 
 
 def _function_hint(

@@ -4,6 +4,7 @@ not."""
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,8 +28,8 @@ CHECK_SECONDS: Final = 0.5
 HOLD_SECONDS: Final = 0.03
 """Bounds how long a response waits for the check beside its run; later findings come with the client's next one."""
 
-OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
-"""Lists failures that a type error may be behind; of a limit, or a host that is gone, the types say nothing."""
+OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE", "SANDBOX_LIMIT"})
+"""Lists failures that a type error may be behind; of a host that is gone, the types say nothing."""
 
 MAX_QUOTED_CHARS: Final = 80
 """Bounds the characters of the line of an earlier script that is quoted."""
@@ -41,6 +42,9 @@ _MISUSED: Final = re.compile(
 )
 """Matches what the engine says when a text is used as the value whose JSON it is."""
 
+_MADE_TEXT: Final = re.compile(r'\[object (?:Object|Promise)\]|(?<!")\bundefined\b|\bundefined\b(?!"(?!:))')
+"""Matches what becomes of an object, a promise, and `undefined` in a text or a key; a text that is this alone may be
+meant: a type."""
 
 LATE: Final = Diagnostic(
     severity="info",
@@ -107,7 +111,9 @@ class TypeErrors:
         is known soon. What is found too late for its client's last response could never be told."""
         hold = self.check_seconds if is_last or self._given is not None else HOLD_SECONDS
         found = await (
-            self._of_success(side, hold) if response.ok else self._of_failure(response, request, side, hold)
+            self._of_success(response, side, hold)
+            if response.ok
+            else self._of_failure(response, request, side, hold)
         )
         if not response.ok:
             response = await _with_json_text_hint(response, side.texts(), side.code, side.typescript)
@@ -115,14 +121,14 @@ class TypeErrors:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found]})
         return response
 
-    async def _of_success(self, side: SideCheck, hold: float) -> list[Diagnostic]:
+    async def _of_success(self, response: RunResponse, side: SideCheck, hold: float) -> list[Diagnostic]:
         if self._checker is None or not side.is_about_tools:
             return []
-        checked = await side.outcome(hold)
+        checked, told = await side.outcome(hold), _of_texts(response, side)
         if checked is None:
             side.tell_later(lambda found: _earlier(_missed(found, side), side.code))
-            return []
-        return _diagnostics(_missed(checked, side), "warning", side.name)
+            return told
+        return [*told, *_diagnostics(_missed(checked, side), "warning", side.name)]
 
     async def _of_failure(
         self, response: RunResponse, request: RunRequest, side: SideCheck, hold: float
@@ -155,6 +161,16 @@ class TypeErrors:
             hint = "Read the script against the declarations of its tools."
         message = f"The script was not type-checked: {why}."
         return Diagnostic(severity="info", code="TYPECHECK_UNAVAILABLE", message=message, hint=hint)
+
+
+def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
+    """Tells of a text in the result that an object, or a missing value, has become part of."""
+    found = _MADE_TEXT.search(json.dumps(response.result, ensure_ascii=False))
+    if found is None or found[0] in side.code or side.answers.may_say(found[0]):
+        return []
+    message = f"A text of the result has `{found[0]}` in it: it was made of an object or a missing value."
+    hint = "Read a field of the object, await the promise, or give a default: `value ?? …`."
+    return [Diagnostic(severity="warning", code="RESULT_NOT_JSON", message=message, hint=hint)]
 
 
 def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:

@@ -9,7 +9,7 @@ operators, of calls and of conditions from 4800.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -122,8 +122,20 @@ Nodes = dict[str, list[Node]]
 
 def nodes_of(root: Node, types: tuple[str, ...], *, typescript: bool) -> Nodes:
     """Gives the nodes of these types in a tree."""
-    found = QueryCursor(_query(types, typescript)).captures(root)
+    found = QueryCursor(_query(" ".join(f"({name}) @{name}" for name in types), typescript)).captures(root)
     return {name: sorted(found.get(name, ()), key=lambda node: node.start_byte) for name in types}
+
+
+def captured(nodes: Iterable[Node], patterns: str, *, typescript: bool) -> Iterator[tuple[str, Node]]:
+    """Gives what a query's patterns capture that begin at one of these nodes, with the names of the captures.
+
+    Each node is looked at alone: in a search of the whole tree each link of a long chain waits for all others.
+    """
+    cursor = QueryCursor(_query(patterns, typescript))
+    cursor.set_max_start_depth(0)
+    for node in nodes:
+        for name, some in cursor.captures(node).items():
+            yield from ((name, one) for one in some)
 
 
 def field(node: Node | None, *names: str) -> Node | None:
@@ -153,9 +165,9 @@ def _language(typescript: bool) -> Language:
     )
 
 
-@lru_cache(maxsize=2)
-def _query(types: tuple[str, ...], typescript: bool) -> Query:
-    return Query(_language(typescript), " ".join(f"({name}) @{name}" for name in types))
+@lru_cache(maxsize=8)
+def _query(patterns: str, typescript: bool) -> Query:
+    return Query(_language(typescript), patterns)
 
 
 def too_deep(root: Node, source: bytes) -> bool:

@@ -40,7 +40,6 @@ _PRINTED: Final = re.compile(rf"{_LITERAL}(?: \| {_LITERAL})*+")
 _COMPARED: Final = rb"""(?:[!=]==?|case)\s*+["'`]%s["'`]|["'`]%s["'`]\s*+[!=]=="""
 """Matches a comparison with a text, on either side."""
 
-_SCALARS: Final = frozenset(["string", "number"])
 _JOINED: Final = frozenset(["||", "&&"])
 _ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
 """Names nodes in which a text is no value of what is around them."""
@@ -77,20 +76,13 @@ class Comparisons:
             return None
         one, other = said.groups()
         for value, union, of in ((one, other, operands[1]), (other, one, operands[0])):
-            printed = _literals(union)
+            alias = re.search(rf"\btype {re.escape(union)} = ([^;]*);", self._declarations)
+            printed = _literals(alias[1] if alias is not None else union)
             if printed and _TEXT.fullmatch(value) is not None:
                 choices = self._choices(value, printed)
                 if choices and not self._is_own(of) and not _is_covered(node, value, choices):
                     return value, choices, of
         return None
-
-    def list_compared(self, message: str, node: Node) -> Node | None:
-        """Gives the list that a strict comparison with a text or a number is of: it never is one."""
-        said, operands = _SAID.fullmatch(message), _operands(node)
-        if said is None or operands is None or operator_of(node) not in ("===", "!=="):
-            return None
-        compared = zip(operands, said.groups(), reversed(said.groups()), strict=True)
-        return next((of for of, one, other in compared if one.endswith("[]") and other in _SCALARS), None)
 
     @cached_property
     def _unions(self) -> list[frozenset[str]]:

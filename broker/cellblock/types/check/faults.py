@@ -123,13 +123,13 @@ async def find_faults(
     for complaint, times in _distinct(counted):
         if len(faults) >= MAX_SHOWN:
             break
-        is_uncertain = complaint.kind in ("misused", "subtracted") or (
-            complaint.receiver and _of_few(script, observed)
-        )
+        is_uncertain = complaint.kind == "misused" or (complaint.receiver and _of_few(script, observed))
         if is_uncertain and not script.closed:
             continue
         described = complaint.described
-        if described and described not in await warm.described_at(complaint.asked_at, script.typescript):
+        if described and not re.search(
+            described, await warm.described_at(complaint.asked_at, script.typescript)
+        ):
             continue
         asked = complaint.kind in ("member", "key") and not complaint.name.isdigit()
         names = await warm.names_at(complaint.asked_at, script.typescript) if asked else []

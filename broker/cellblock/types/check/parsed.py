@@ -30,7 +30,7 @@ MAX_LOOKED_AT: Final = 200
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _KEYS: Final = frozenset({"property_identifier", "shorthand_property_identifier", "string"})
-_LISTING: Final = re.compile(r"(?:^|_)(?:list|search|find|tree)(?:_|$)")
+_LISTING: Final = re.compile(r"(?:^|_)(?:list|log|search|find|tree)(?:_|$)")
 """Matches names of tools whose text is a list, of which nobody wants to know the characters."""
 
 _MEMBERS: Final = ("member_expression", "subscript_expression")

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, Literal
 
 from tree_sitter import Node
@@ -18,9 +19,10 @@ from tree_sitter import Node
 from cellblock.base.errors import shorten
 from cellblock.base.json import is_object
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.script.trees import arguments_of, field, operator_of
+from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.hints import listed
+from cellblock.types.check.misuse import COMPLAINED, QUERY, STARTS, WRITTEN
 from cellblock.types.check.parsed import ITS_CHARACTERS, ParsedScript, TextKind, Tool, literal_around, text_of
 
 MAX_SUBJECT_CHARS: Final = 60
@@ -46,7 +48,6 @@ Kind = Literal[
     "comparison",
     "characters",
     "spread",
-    "subtracted",
     "misused",
 ]
 """Says what a complaint is about. `key`: one of a literal that its type does not have; `characters`: iterating or
@@ -66,7 +67,7 @@ _CODES: Final[Mapping[Kind, frozenset[int]]] = {
     "characters": frozenset({2488, 6387}),
     # The compiler does not say what it is.
     "spread": frozenset({2698}),
-    "subtracted": frozenset({2362, 2363}),
+    "misused": frozenset({2362, 2363, 2365, 7052}),
 }
 """Lists the compiler's codes by what they are about."""
 
@@ -107,8 +108,6 @@ _ADVICE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTA
 _WANTS_LIST: Final = re.compile(r"\[\]'\.(?: Did|\n|$)")
 """Finds, in a message about an undeclared key, that a list is wanted in place of the object."""
 
-_OF_DATE: Final = '@format — "date'
-"""Stands in the compiler's description of a member that is the text of a date."""
 
 _NO_NUMBER: Final = "Type 'string' is not assignable to type 'number'."
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
@@ -225,15 +224,26 @@ def judge(
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
     found = [item for item in raw if is_object(item) and item.get("code") in _KINDS][:MAX_JUDGED]
-    if not (found or texts):
-        return []
     source = ParsedScript(code, typescript)
     comparisons = Comparisons(source.found, declarations)
     numbered = [_numbered(*misused, source) for misused in source.json_texts.misused(texts)]
     at = {complaint.start for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
-    return sorted([*numbered, *_by_number(source), *counted], key=lambda complaint: complaint.start)
+    complaints = [*numbered, *_by_number(source), *_written(source, typescript), *counted]
+    return sorted(complaints, key=lambda complaint: complaint.start)
+
+
+def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
+    """Tells of what is written as no script means it."""
+    nodes = nodes_of(source.root, STARTS, typescript=typescript).values()
+    starts = chain.from_iterable(some[:MAX_JUDGED] for some in nodes)
+    for name, node in captured(starts, QUERY, typescript=typescript):
+        if name in WRITTEN:
+            at, text = source.position(node), source.text(node)
+            said, hint, described = WRITTEN[name]
+            made = Complaint("misused", said.format(text), text, at, at)
+            yield replace(made, hint=hint.format(text), described=described)
 
 
 def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> Complaint:
@@ -244,7 +254,8 @@ def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> C
         return _of_characters(made, subject, wrong)
     said = f"{f'`{subject}`' if subject else 'It'} is text, and {wrong}."
     hint = f'Take its lines: `{subject or "…"}.split("\\n")`.'
-    return replace(made, message=said, hint=hint, receiver="string", is_text=True)
+    # Of one that an object holds, there is nothing to find out after the run.
+    return replace(made, message=said, hint=hint, receiver="string", is_text=kind == "plain")
 
 
 def _of_characters(made: Complaint, subject: str, wrong: str = ITS_CHARACTERS) -> Complaint:
@@ -277,7 +288,7 @@ def _complaint(
 ) -> Complaint | None:
     number, message = int(item["code"]), str(item["message"]).strip()
     kind, wanted = _KINDS[number], _BIGINT_FOR.search(message)
-    if kind != "subtracted" and _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
+    if kind != "misused" and _BIGINT.search(message) and (wanted is None or "number" in wanted[1]):
         # Inputs take them as integers.
         return None
     start, end = item["range"]["start"], item["range"]["end"]
@@ -295,8 +306,8 @@ def _complaint(
     suggested = _SUGGESTED.search(message)
     said = _ADVICE.sub("", message)
     made = Complaint(kind, said, name, at, at, suggested=suggested[1] if suggested else "")
-    if (misuse := _misuse(made, message, node, source, comparisons)) is not None:
-        return replace(made, kind="misused", message=misuse[0], hint=misuse[1])
+    if (misuse := _misuse(made, message, node, source)) is not None:
+        return misuse
     match kind:
         case "member":
             return _of_member(made, message, node, source, declarations)
@@ -310,10 +321,6 @@ def _complaint(
             return _of_require(made, specifier[1] if specifier else "")
         case "export":
             return made
-        case "subtracted":
-            text, dated = "Text is subtracted, which gives no number.", field(node, "property") or node
-            hint = f"Take their times: `Date.parse({_short(node, source) or '…'})`."
-            return replace(made, message=text, asked_at=source.position(dated), hint=hint, described=_OF_DATE)
         case "spread":
             asked_at = at[0], at[1] + len("...")
             made = replace(made, tool=source.json_texts.tool(node), asked_at=asked_at, described=JSON_TEXT)
@@ -400,7 +407,7 @@ def _of_comparison(
 
 
 def _of_argument(made: Complaint, message: str, node: Node, source: ParsedScript) -> Complaint | None:
-    function = _called(node, source)
+    function = _called(node, source) if made.kind != "misused" else None
     # Of several signatures are functions of the language alone.
     if function is None or message.startswith("No overload ") or not _argument_counts(message):
         return None
@@ -430,29 +437,26 @@ def _added(node: Node) -> Node | None:
     return None if added is None or added.type in ("string", "template_string") else added
 
 
-def _misuse(
-    made: Complaint, message: str, node: Node, source: ParsedScript, comparisons: Comparisons
-) -> tuple[str, str] | None:
-    """Says what is wrong with a text that is added to a number, a list that is compared with a text, `Math.max(list)`
-    and `x = x.push(…)`, and what to write."""
-    around, text = node.parent, source.text(node)
+def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> Complaint | None:
+    """Makes the complaint about what no script means so; None where it may be meant."""
+    made, short = replace(made, kind="misused"), _short(node, source) or "…"
     if message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
         what, number = source.text(added)[:MAX_NAMED_CHARS], _short(added, source) or "…"
-        return (
-            f"`{what}` is text: added to a number, its characters are appended.",
-            f"Add `Number({number})`.",
-        )
-    if made.kind == "comparison" and (compared := comparisons.list_compared(message, node)) is not None:
-        name = _short(compared, source)
-        what = f"`{name}`" if name else "It"
-        return f"{what} is an array, which equals no text or number.", f"Use `{name or '…'}.includes(…)`."
-    if made.kind == "argument" and (called := field(around, "right", "function")) is not None:
-        name = text_of(field(called, "property")).decode()
-        if name in ("push", "unshift") and text_of(field(called, "object")) == text_of(node):
-            return f"`{text}.{name}` gives the new length.", f"Leave out `{text} =`."
-    function = text_of(field(around.parent if around is not None else None, "function")).decode()
-    if made.kind == "argument" and function in ("Math.max", "Math.min"):
-        return f"`{function}` takes numbers.", f"Spread a list of them: `{function}(...{text})`."
+        said = f"`{what}` is text: added to a number, its characters are appended."
+        return replace(made, message=said, hint=f"Add `Number({number})`.")
+    around = call = node.parent
+    while call is not None and call.type not in ("call_expression", "statement_block"):
+        call = call.parent
+    texts = [source.text(one) for one in (field(call, "function"), around, node) if one is not None]
+    is_either = around is not None and operator_of(around) == "||"
+    for pattern, code, wrong, hint, described in COMPLAINED:
+        found = re.search(pattern, message)
+        written = next(filter(None, (re.fullmatch(code, text, re.DOTALL) for text in texts)), None)
+        if found is not None and written is not None and not is_either:
+            names = {**found.groupdict(), **written.groupdict(), "text": source.text(node), "short": short}
+            made = replace(made, message=wrong.format(**names), hint=hint.format(**names))
+            at = source.position(field(node, "property") or node)
+            return replace(made, asked_at=at, described=described)
     return None
 
 
@@ -558,7 +562,11 @@ def is_json_text(receiver: str) -> bool:
 
 def _is_known(receiver: str, declarations: str) -> bool:
     """Says whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
-    if _MODULE.fullmatch(receiver) or receiver.startswith("Promise<") or _PLAIN.fullmatch(receiver):
+    if (
+        _MODULE.fullmatch(receiver)
+        or receiver.startswith(("Promise<", "Map<", "Set<"))
+        or _PLAIN.fullmatch(receiver)
+    ):
         return True
     base = receiver.removesuffix("[]")
     if is_json_text(base.removeprefix("(").removesuffix(")")):

@@ -446,7 +446,7 @@ EXPORTS = {
         (1, "get_sum", "It exports getTool, listTools."),
         (1, "default", "There is no default export: import the names, or `import * as`."),
         (2, "get_sun", "Did you mean get_sum?"),
-        (2, "listTools", "It exports act, get_sum."),
+        (2, "listTools", 'Import it: `import { listTools } from "@codemode/discovery";`'),
         (2, "subtract", "It exports act, get_sum."),
         (
             3,

@@ -1,0 +1,248 @@
+"""Lists what no script means so: by what the compiler complains of, and by how a piece of the script is written."""
+
+from typing import Final
+
+COMPLAINED: Final = (
+    (
+        r"types '[^']*\[\]' and '(?:string|number)'",
+        r"(?P<list>[\w$.]+)\s*[!=]==.*",
+        "`{list}` is an array, which equals no text or number.",
+        "Use `{list}.includes(…)`.",
+        "",
+    ),
+    (
+        r"types '(?:string|number)' and '[^']*\[\]'",
+        r".*[!=]==\s*(?P<list>[\w$.]+)",
+        "`{list}` is an array, which equals no text or number.",
+        "Use `{list}.includes(…)`.",
+        "",
+    ),
+    (
+        r"types '(?P<one>string|number|boolean)' and '(?P<other>string|number|boolean)' have no overlap",
+        r"(?!.*(?:''|\"\"|!=)).*===.*",
+        "A {one} never equals a {other}.",
+        "Convert one: `Number(…)`, `String(…)`.",
+        "",
+    ),
+    (
+        r"",
+        r"(?P<list>[\w$.]+)\s*=\s*(?P=list)\.(?P<method>push|unshift)\(.*",
+        "`{list}.{method}` gives the new length.",
+        "Leave out `{list} =`.",
+        "",
+    ),
+    (
+        r"Argument of type",
+        r"(?P<function>Math\.(?:max|min))",
+        "`{function}` takes numbers.",
+        "Spread a list of them: `{function}(...{text})`.",
+        "",
+    ),
+    (
+        r"Type 'boolean' is not assignable to type 'number'",
+        r".*\.(?:sort|toSorted)",
+        "What orders a list gives a number, not true or false.",
+        "Write `(a, b) => (a.x < b.x ? -1 : 1)`.",
+        "",
+    ),
+    (
+        r"type '(?:string|number)' is not assignable to parameter of type '\{",
+        r".*\.(?:includes|indexOf|lastIndexOf)",
+        "The list is of objects, none of which equals a text or a number.",
+        "Ask for a field: `.some((one) => one.… === …)`.",
+        "",
+    ),
+    (
+        r"type '(?P<one>string|number)' is not assignable to parameter of type '(?P<other>string|number)'",
+        r".*\.(?:get|has)",
+        "A {one} is never found: the keys are of type {other}.",
+        "Convert it, with `Number(…)` or `String(…)`.",
+        "",
+    ),
+    (
+        r"Operator '[<>]=?' cannot be applied to types '(?:string' and 'Date|Date' and 'string)'",
+        r".*",
+        "A text is compared with a Date, which is never true.",
+        "Make it a Date, too: `new Date(…)`.",
+        "",
+    ),
+    (
+        r"Operator '[-+*/<>]=?' cannot be applied to types '\{ (?P<member>[\w$]+)",
+        r".*",
+        "An object stands where a number is wanted.",
+        "Take a member of it, such as `.{member}`.",
+        "",
+    ),
+    (
+        r"-hand side of an arithmetic operation must be",
+        r".*",
+        "Text is subtracted, which gives no number.",
+        "Take their times: `Date.parse({short})`.",
+        r'@format — "date|: stringDate\b|: string.{0,40}YYYY',
+    ),
+    (
+        r"type 'Map<.*Did you mean to call '(?P<map>[\w$.]+)\.get'",
+        r".*",
+        "A Map is not read by brackets.",
+        "Use `{map}.get(…)`.",
+        "",
+    ),
+    (
+        r"Type 'AsyncGenerator<",
+        r".*",
+        "It is an async generator.",
+        "Write `for await (const … of …)`.",
+        "",
+    ),
+    (
+        r"Type '\{ (?P<member>[\w$]+)[^']*' must have a '\[Symbol",
+        r".*",
+        "It is an object, not a list.",
+        "Take a member that is a list, such as `.{member}`.",
+        "",
+    ),
+)
+"""Lists what the compiler complains of. Of each: a pattern that is found in what it says; one that fits the function
+that is called with what it is about, what is around this, or this itself; what is wrong, and what to write, with
+places for what the patterns have found; and a pattern that is found in how the compiler describes the place."""
+
+WRITTEN: Final = {
+    "ordered": (
+        "Without a function, numbers are ordered as texts: 10 before 9.",
+        "Write `.{0}((a, b) => a - b)`.",
+        r"Array<number>",
+    ),
+    "made": (
+        "`.{0}(…)` gives a new value, which nothing takes: what it is called on stays as it is.",
+        "Take it: `… = ….{0}(…)`.",
+        r"\bString\.|\bArray<",
+    ),
+    "asked": (
+        "The callback of `{0}` does not give what it has found out.",
+        "Return a value; compare with `===`.",
+        "",
+    ),
+    "mapped": ("The callback of `{0}` gives nothing.", "Return a value, or leave out the braces.", ""),
+    "added": (
+        "`{0}` is text: added to a number, its characters are appended.",
+        "Add `Number(…)` of it.",
+        r"'value': [\"']\(\w+\) [\w$.]+: string(?!\[| [|&])",
+    ),
+    "keyed": (
+        "`for … in` gives the numbers of the elements.",
+        "Take the elements themselves: `for (const … of …)`.",
+        r"'value': [\"']\(\w+\) [\w$.]+: [^=\n]*\[\]",
+    ),
+    "listed": (
+        "`{0}` is text: its single characters are read.",
+        "If it holds JSON, use `JSON.parse` first.",
+        r"'value': [\"']\(?(?:\w+\)|const|let|var) [\w$.]+: string(?!\[| [|&])",
+    ),
+    "promised": (
+        "`{0}` does not wait for an async callback: its promise counts as true.",
+        "Find the answers first: `await Promise.all(list.map(async …))`.",
+        "",
+    ),
+    "summed": (
+        "An async callback of `reduce` is given a promise of what it gave before.",
+        "Await that, or use a `for … of`.",
+        "",
+    ),
+    "ignored": (
+        "`forEach` takes no notice of what its callback returns.",
+        "Use `.find(…)`, or a `for … of`.",
+        "",
+    ),
+    "reassigned": (
+        "`{0}` is another name for the element: to assign to it changes no list.",
+        "Make another list: `list.map(…)`.",
+        "",
+    ),
+    "equalled": (
+        "A new object equals no other.",
+        "Compare `.getTime()` of Dates, `.length` of lists.",
+        "",
+    ),
+}
+"""Maps what `QUERY` captures to what is wrong, what to write, and a pattern that is found in how the compiler
+describes the place; `{0}` stands for the text."""
+
+QUERY: Final = r"""
+((call_expression function: (member_expression property: (property_identifier) @ordered)
+  arguments: (arguments) @none)
+ (#match? @ordered "^(sort|toSorted)$") (#match? @none "^\\(\\s*\\)$"))
+
+((expression_statement (call_expression function: (member_expression property: (property_identifier) @made)))
+ (#match? @made "^(concat|pad(End|Start)|replace(All)?|to(Lower|Upper)Case|to(Reversed|Sorted)|trim(End|Start)?)$"))
+
+((call_expression function: (member_expression property: (property_identifier) @each)
+  arguments: (arguments . (arrow_function
+   body: (call_expression function: (member_expression property: (property_identifier) @made)))))
+ (#eq? @each "forEach")
+ (#match? @made "^(concat|pad(End|Start)|replace(All)?|to(Lower|Upper)Case|to(Reversed|Sorted)|trim(End|Start)?)$"))
+
+((call_expression function: (member_expression property: (property_identifier) @asked)
+  arguments: (arguments . [(arrow_function body: (statement_block)) (function_expression)] @callback))
+ (#match? @asked "^(every|filter|find(Index|Last)?|reduce|some|sort|toSorted)$")
+ (#not-match? @callback "^async|\\b(return|throw)\\b"))
+
+((call_expression function: (member_expression property: (property_identifier) @asked)
+  arguments: (arguments . (arrow_function body: (assignment_expression))))
+ (#match? @asked "^(every|filter|find|some)$"))
+
+((variable_declarator value: (call_expression function: (member_expression property: (property_identifier) @mapped)
+  arguments: (arguments . [(arrow_function body: (statement_block)) (function_expression)] @callback)))
+ (#eq? @mapped "map") (#not-match? @callback "^async|\\b(return|throw)\\b"))
+
+((assignment_expression right: (call_expression function: (member_expression property: (property_identifier) @mapped)
+  arguments: (arguments . [(arrow_function body: (statement_block)) (function_expression)] @callback)))
+ (#eq? @mapped "map") (#not-match? @callback "^async|\\b(return|throw)\\b"))
+
+(binary_expression
+ left: (parenthesized_expression (binary_expression operator: ["||" "??"] right: (number)))
+ operator: "+"
+ right: [(identifier) @added (member_expression property: (property_identifier) @added)])
+
+((for_in_statement operator: "in"
+  right: [(identifier) @keyed (member_expression property: (property_identifier) @keyed)]
+  body: (_) @body)
+ (#not-match? @body "\\["))
+
+((call_expression function: (member_expression) @function
+  arguments: (arguments . [(identifier) @listed (member_expression property: (property_identifier) @listed)]))
+ (#match? @function "^Object\\.(entries|keys|values)$"))
+
+((call_expression function: (member_expression property: (property_identifier) @promised)
+  arguments: (arguments . (arrow_function) @callback))
+ (#match? @promised "^(every|filter|find(Index|Last)?|some)$") (#match? @callback "^async"))
+
+((call_expression function: (member_expression property: (property_identifier) @summed)
+  arguments: (arguments . (arrow_function) @callback))
+ (#eq? @summed "reduce") (#match? @callback "^async")
+ (#not-match? @callback "^async *\\([{[]? *(\\w+)(.|\n)*(await \\(*\\1\\b|\\b\\1\\.then)"))
+
+((call_expression function: (member_expression property: (property_identifier) @ignored)
+  arguments: (arguments . (arrow_function body: (statement_block (if_statement consequence: [
+   (return_statement [(identifier) (member_expression)])
+   (statement_block (return_statement [(identifier) (member_expression)]))])))))
+ (#eq? @ignored "forEach"))
+
+((for_in_statement left: (identifier) @element operator: "of" body: (statement_block [
+  (expression_statement (assignment_expression left: (identifier) @reassigned))
+  (if_statement consequence: [
+   (expression_statement (assignment_expression left: (identifier) @reassigned))
+   (statement_block (expression_statement (assignment_expression left: (identifier) @reassigned)) .)])] .))
+ (#eq? @element @reassigned))
+
+(binary_expression operator: ["===" "==" "!==" "!="] right: [(array) (new_expression) (object)]) @equalled
+"""
+
+STARTS: Final = (
+    "assignment_expression",
+    "binary_expression",
+    "call_expression",
+    "expression_statement",
+    "for_in_statement",
+    "variable_declarator",
+)
+"""Names what the patterns of `QUERY` begin with."""
