@@ -94,13 +94,16 @@ async def test_what_the_user_says_is_done(fronts: Fronts, connection: tuple[str,
     assert fronts.recorded(front, tool="give") == before + 1
     (question,) = asked.questions
     assert "plain.give" in question and '{"path":"a"}' in question
-    for action, code in (("decline", "APPROVAL_DECLINED"), ("cancel", "APPROVAL_CANCELLED")):
+    for action, code, said in (
+        ("decline", "APPROVAL_DECLINED", "refused by a person"),
+        ("cancel", "APPROVAL_CANCELLED", "the user has not chosen"),
+    ):
         asked.answer = always(action)
         response = await asked.run(GIVE)
         denied = response["result"]
         assert (denied["code"], denied["fault"], denied["certainty"]) == (code, "caller", "not_started")
         assert denied["hint"] and denied["known"] is True
-        assert response["toolTrace"][0]["error"] == "refused by a person"
+        assert response["toolTrace"][0]["error"] == said
     assert fronts.recorded(front, tool="give") == before + 1
     assert len(asked.questions) == 3
 

@@ -237,7 +237,22 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     "an option before its command": (
         ("--config", "fine.json", "status"),
         USAGE,
-        "cellblock: options stand behind the command, as in `cellblock run --config`.",
+        "cellblock: options stand behind the command, as in `cellblock status --config`.",
+    ),
+    "an option before a command of two words": (
+        ("--json", "runs", "list"),
+        USAGE,
+        "cellblock: options stand behind the command, as in `cellblock runs list --json`.",
+    ),
+    "an option before a command that has it not": (
+        ("--json", "run", "script.js"),
+        USAGE,
+        "cellblock run: there is no option --json here. `cellblock run --help` shows what there is.",
+    ),
+    "an option without a command": (
+        ("--json",),
+        USAGE,
+        "cellblock: options stand behind the command, as in `cellblock COMMAND --json`.",
     ),
     # Names of servers.
     "a required server": (
@@ -308,7 +323,7 @@ TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
     ),
     "a port in use": (
         ("serve", "--http", "127.0.0.1:{taken}", "--state-dir", "s"),
-        USAGE,
+        UNAVAILABLE,
         "Cannot listen on 127.0.0.1:{taken}: Address already in use. Is another daemon running there? Use it with",
     ),
     "a port alone": (

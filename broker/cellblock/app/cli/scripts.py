@@ -22,6 +22,10 @@ WIDTHS: Final = (24, 29, 20, 22, 60)
 """Bound the columns of a list: of a digest, people see `sha256:` and twelve digits."""
 
 
+CHANGED: Final = "changed since it was approved"
+"""Says of a script that its file is another version than the one that runs."""
+
+
 def opened_library(parsed: argparse.Namespace) -> tuple[Settings, Library]:
     """Returns the settings, and what knows the kept scripts. Raises ConfigError."""
     settings = of_state(parsed)
@@ -86,7 +90,7 @@ def state_of(library: Library, name: str) -> dict[str, Any]:
     elif approval is None:
         state = "waits for approval"
     else:
-        state = "approved" if approval.script.digest == script.digest else "changed since it was approved"
+        state = "approved" if approval.script.digest == script.digest else CHANGED
     shown = script or (approval.script if approval else None)
     return {
         "name": name,

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from cellblock.base.kept import Newest
 from cellblock.tools.catalog.model import SCRIPTS, Catalog, ServerEntry, ToolEntry
 from cellblock.tools.catalog.modules import SERVERS_PREFIX, server_of
 from cellblock.tools.catalog.outputs import OutputLookup, OutputsOf, ToolOutput, stated_of
@@ -59,18 +60,14 @@ def environment() -> str:
     standard = set(_INTRINSIC)
     for library in compiler.FOLDER.glob("lib.*.d.ts"):
         standard.update(_DECLARED.findall(library.read_text(encoding="utf-8")))
-    written = _written_globals()
+    # The declaration of each global that is more than `any`, below its name.
+    text = (Path(__file__).parent / "globals.d.ts").read_text(encoding="utf-8")
+    parts = re.split(r"^//= (.+)\n", text, flags=re.MULTILINE)
+    written = dict(zip(parts[1::2], parts[2::2], strict=True))
     globals_ = [written.get(name, f"declare var {name}: any;\n") for name in table if name not in standard]
     # An output that no one has declared may be anything: a script that knows better must not be refused.
     shared = _UNTYPED.sub("type McpToolOutput = any;", declare_shared(reading=False))
     return "".join([*globals_, shared, fixed_declarations()])
-
-
-def _written_globals() -> dict[str, str]:
-    """Reads `globals.d.ts`: the declaration of each global that is more than `any`, by its name."""
-    text = (Path(__file__).parent / "globals.d.ts").read_text(encoding="utf-8")
-    parts = re.split(r"^//= (.+)\n", text, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 class Declarations:
@@ -88,7 +85,7 @@ class Declarations:
     def __init__(self, outputs: OutputsOf = stated_of, revision: Callable[[], int] = lambda: 0) -> None:
         self.outputs = outputs
         self.revision = revision
-        self._by_id: dict[tuple[str, str], _Part] = {}
+        self._by_id = Newest[tuple[str, str], _Part](_KEPT)
 
     def text(
         self,
@@ -147,13 +144,10 @@ class Declarations:
 
     def _part(self, server: ServerEntry, revision: int, words: frozenset[str], principal: str) -> _Part:
         key = server.server_id, principal
-        held = self._by_id.get(key)
-        if held is not None and held.serves(server, revision, words):
-            return held
-        if held is None and len(self._by_id) >= _KEPT:
-            self._by_id.clear()
-        named = _named(server, words)
+        held, named = self._by_id.get(key), _named(server, words)
         if held is not None:
+            if held.server is server and held.revision == revision and named <= held.named:
+                return held
             named |= held.named
         made = self._by_id[key] = _declared(server, revision, named, self.outputs(principal), NOTHING)
         return made
@@ -167,9 +161,6 @@ class _Part:
     revision: int
     named: frozenset[str]
     texts: tuple[str, str]
-
-    def serves(self, server: ServerEntry, revision: int, words: frozenset[str]) -> bool:
-        return self.server is server and self.revision == revision and _named(server, words) <= self.named
 
 
 def _declared(

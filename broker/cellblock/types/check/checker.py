@@ -133,7 +133,6 @@ class TypeChecker:
         text = code.encode("utf-8", "replace").decode()
         if len(text.encode()) > MAX_SCRIPT_BYTES:
             return Checked(gave_up=f"the script is over {MAX_SCRIPT_BYTES} bytes")
-        names = frozenset(imports)
         try:
             if wait_for_start:
                 async with asyncio.timeout(START_BOUND_SECONDS):
@@ -141,7 +140,7 @@ class TypeChecker:
             async with asyncio.timeout(bound_seconds):
                 async with self._turn:
                     return await self._checked(
-                        Script(text, typescript, catalog, names, closed, got, principal)
+                        Script(text, typescript, catalog, frozenset(imports), closed, got, principal)
                     )
         except TimeoutError:
             return Checked(gave_up=f"it took over {bound_seconds:g} s")
@@ -185,21 +184,19 @@ class TypeChecker:
         warm = await self._warm()
         self._set_idle_timer(None)
         try:
-            code, typescript = script.code, script.typescript
-            report = await warm.diagnostics(code, declarations, typescript)
+            report = await warm.diagnostics(script.code, declarations, script.typescript)
             judged = partial(
                 judge,
                 report,
-                code,
+                script.code,
                 declarations,
-                typescript=typescript,
+                typescript=script.typescript,
                 texts=self._texts(script),
             )
-            counted = judged() if len(code) < INLINE_CHARS else await asyncio.to_thread(judged)
-            about_output = any(complaint.receiver for complaint in counted)
+            counted = judged() if len(script.code) < INLINE_CHARS else await asyncio.to_thread(judged)
             observed = (
                 self.declarations.observed(script.catalog, script.names, script.principal)
-                if about_output
+                if any(complaint.receiver for complaint in counted)
                 else {}
             )
             faults = await find_faults(counted, script, declarations, observed, warm)

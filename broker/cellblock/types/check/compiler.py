@@ -11,6 +11,7 @@ The protocol is the language server protocol over JSON-RPC 2.0; a message is cap
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -237,9 +238,8 @@ class CompilerSession:
         self.workspace_uri = launch.workspace_uri
         self._decoder = Decoder()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._last_id = 0
+        self._numbers = itertools.count(1)
         self._open: dict[str, str] = {}
-        self._version = 0
         self.checks = 0
         self.lost: str | None = None
         self._exited = asyncio.Event()
@@ -275,10 +275,8 @@ class CompilerSession:
         """Sends a request to the compiler, and waits for the answer without a bound of its own. Raises SessionLost."""
         if self.lost is not None:
             raise SessionLost(self.lost)
-        self._last_id += 1
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[self._last_id] = answer
-        number = self._last_id
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             self._send({"id": number, "method": method, "params": params})
             return await answer
@@ -296,8 +294,9 @@ class CompilerSession:
         self._put(f"{project}/types.d.ts", declarations)
         script = f"{project}/script.{project}"
         self._put(script, code)
-        params = {"textDocument": {"uri": self._uri(script)}}
-        report: object = await self.request("textDocument/diagnostic", params)
+        report: object = await self.request(
+            "textDocument/diagnostic", {"textDocument": {"uri": self._uri(script)}}
+        )
         items = report.get("items") if is_object(report) else None
         if not is_array(items):
             raise SessionLost("it gave no diagnostic report")
@@ -354,8 +353,8 @@ class CompilerSession:
     async def _ask_at(self, method: str, position: tuple[int, int], typescript: bool) -> object:
         project, (line, character) = _project(typescript), position
         document = {"uri": self._uri(f"{project}/script.{project}")}
-        place = {"line": line, "character": character}
-        return await self.request(method, {"textDocument": document, "position": place})
+        params = {"textDocument": document, "position": {"line": line, "character": character}}
+        return await self.request(method, params)
 
     def _put(self, name: str, text: str) -> None:
         """Opens a document, or replaces its text when that is another one."""
@@ -363,14 +362,11 @@ class CompilerSession:
         if held == text:
             return
         self._open[name] = text
-        self._version += 1
-        document = {"uri": self._uri(name), "version": self._version}
+        document = {"uri": self._uri(name), "version": next(self._numbers)}
         if held is None:
-            document |= {
-                "languageId": "javascript" if name.endswith(".js") else "typescript",
-                "text": text,
-            }
-            self.notify("textDocument/didOpen", {"textDocument": document})
+            language = "javascript" if name.endswith(".js") else "typescript"
+            opened = {**document, "languageId": language, "text": text}
+            self.notify("textDocument/didOpen", {"textDocument": opened})
         else:
             changes = {"textDocument": document, "contentChanges": [{"text": text}]}
             self.notify("textDocument/didChange", changes)
@@ -389,8 +385,7 @@ class CompilerSession:
                 # Everything that it asks is optional: registrations and settings.
                 params: object = message.get("params")
                 items = params.get("items") if is_object(params) else None
-                nothing = [None] * len(items) if is_array(items) else None
-                self._send({"id": number, "result": nothing})
+                self._send({"id": number, "result": [None] * len(items) if is_array(items) else None})
             return
         answer = self._waiting.get(number) if isinstance(number, int) else None
         if answer is None or answer.done():

@@ -156,12 +156,9 @@ def _is_open(schema: object) -> bool:
     if known.get("type") == "array":
         return _is_open(known.get("items"))
     if properties:
-        return [*properties] == ["result"] and _is_list(properties["result"])
+        boxed = cast("JsonSchema", properties.get("result"))
+        return len(properties) == 1 and _structured_kind(boxed) is not None and _is_open(boxed)
     return known.get("type", "object") == "object" and known.get("additionalProperties", True) in (True, {})
-
-
-def _is_list(schema: object) -> bool:
-    return _structured_kind(cast("JsonSchema", schema)) is not None and _is_open(schema)
 
 
 def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:

@@ -165,7 +165,11 @@ def new_overlay(server: str, tools: Iterable[tuple[ToolEntry, ToolOutput | None]
         if tool.description:
             parts += [f"# {_comment(line)}" for line in tool.description.splitlines()[:5]]
         note = "Nothing is known of its output." if known is None else _comment(known.note)
-        parts += [f"# input: {_shown(tool.input_schema)}", f"# {note}", '# class = "read"']
+        parts += [
+            f"# input: {shorten(json.dumps(tool.input_schema), MAX_SHOWN_CHARS)}",
+            f"# {note}",
+            '# class = "read"',
+        ]
         parts += ["# output = '''", *_schema_lines(known), "# '''"]
         parts += ["# examples = '''", '# [{"input": {}, "output": null}]', "# '''", ""]
     return "\n".join(parts)
@@ -177,10 +181,6 @@ def _schema_lines(known: ToolOutput | None) -> Sequence[str]:
     if schema is None or len(text) > MAX_SHOWN_CHARS or "'''" in text:
         text = '{"type": "object"}'
     return [f"# {line}" for line in text.splitlines()]
-
-
-def _shown(schema: Any) -> str:
-    return shorten(json.dumps(schema), MAX_SHOWN_CHARS)
 
 
 def _comment(text: str) -> str:

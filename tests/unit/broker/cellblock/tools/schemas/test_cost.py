@@ -1,5 +1,6 @@
 """What a check costs, and what is kept of it."""
 
+import functools
 import gc
 import logging
 import time
@@ -50,8 +51,13 @@ def unevaluated(levels: int) -> dict[str, Any]:
     return schema
 
 
+@functools.cache
+def many() -> dict[str, Any]:
+    """Properties; not made by each process that collects tests."""
+    return {f"p{index}": {"type": "string", "minLength": 1} for index in range(100_000)}
+
+
 RECURSIVE = {"properties": {"x": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "not": {"const": 1}}
-MANY = {f"p{index}": {"type": "string", "minLength": 1} for index in range(100_000)}
 LARGE_INTEGERS = [10**30 + index for index in range(20_000)]
 GRAPH = {
     "anyOf": [{"$ref": f"#/$defs/a{index}"} for index in range(1000)],
@@ -76,11 +82,11 @@ HOSTILE: dict[str, Callable[[], tuple[Any, Any]]] = {
         nested(120, below),
     ),
     "chain with alternatives": lambda: (chain(500, lambda link: {"allOf": [{"oneOf": [link]}]}), 1),
-    "100,000 properties": lambda: ({"properties": MANY}, {"p1": 1}),
-    "3,000 properties": lambda: ({"properties": dict(list(MANY.items())[:3_000])}, {"p1": 1}),
-    "100,000 required": lambda: ({"required": list(MANY)}, {}),
-    "9,000 required": lambda: ({"required": list(MANY)[:9_000]}, {}),
-    "9,000 required of many": lambda: ({"items": {"required": list(MANY)[:9_000]}}, [{}] * 150),
+    "100,000 properties": lambda: ({"properties": many()}, {"p1": 1}),
+    "3,000 properties": lambda: ({"properties": dict(list(many().items())[:3_000])}, {"p1": 1}),
+    "100,000 required": lambda: ({"required": list(many())}, {}),
+    "9,000 required": lambda: ({"required": list(many())[:9_000]}, {}),
+    "9,000 required of many": lambda: ({"items": {"required": list(many())[:9_000]}}, [{}] * 150),
     "nested quantifiers": lambda: ({"pattern": "^(a+)+$"}, "a" * 50 + "!"),
     "nested quantifiers, long text": lambda: ({"pattern": "^(a|a)*$"}, "a" * 500_000 + "!"),
     "lookahead": lambda: ({"pattern": "(?=a)(a+)+$"}, "a" * 100_000 + "!"),
@@ -90,7 +96,7 @@ HOSTILE: dict[str, Callable[[], tuple[Any, Any]]] = {
     "many patterns": lambda: ({"allOf": [{"pattern": f"^[^x]{{1,{300 + n}}}y"} for n in range(200)]}, "a"),
     "many pattern properties": lambda: (
         {"patternProperties": {f"^x{n}.*y": False for n in range(30)}},
-        dict.fromkeys(MANY, 1),
+        dict.fromkeys(many(), 1),
     ),
     "unique large integers": lambda: ({"uniqueItems": True}, LARGE_INTEGERS),
     "few unique large integers": lambda: ({"uniqueItems": True}, LARGE_INTEGERS[:170]),
