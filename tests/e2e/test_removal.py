@@ -89,6 +89,16 @@ async def test_it_refuses_while_clients_start_it_and_ends_the_daemon(installed: 
     assert installed.remove() == (0, f"Nothing to remove: there is no {installed.venv}.\n")
 
 
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_its_options_are_explained_where_that_is_asked(option: str) -> None:
+    line = ["bash", ROOT / "scripts/install", option]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Installs Cellblock from this checkout") and done.stderr == ""
+    assert "--remove   ends the daemon" in done.stdout and "--force follows" in done.stdout
+    wrong = subprocess.run([*line[:2], "--hlep"], capture_output=True, text=True)
+    assert wrong.returncode == 1 and "usage: bash scripts/install [--help | --remove [--force]]" in wrong.stderr
+
+
 async def test_it_can_be_forced(installed: Installed) -> None:
     assert (await installed.cellblock("install", "claude-code", "--yes")).code == 0
     code, err = installed.remove("--force")

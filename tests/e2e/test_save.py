@@ -32,10 +32,13 @@ SECTION: dict[str, Any] = {
 }
 
 
+def place(folder: Path) -> tuple[object, ...]:
+    return ("--config", folder / "cellblock.json", "--state-dir", folder / "s")
+
+
 async def said(folder: Path, *words: str, code: int = 0) -> str:
     """What a command says that ends so."""
-    place = ("--config", folder / "cellblock.json", "--state-dir", folder / "s")
-    done = await cellblock(*words, *place)
+    done = await cellblock(*words, *place(folder))
     assert done.code == code, done
     return done.out if code == 0 else done.out + done.err
 
@@ -54,8 +57,10 @@ async def run(served: Daemon, **request: Any) -> Any:
 async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
     async with daemon(tmp_path, servers={"tracker": tracker()}, **SECTION) as served:
         run_id = (await run(served, code=CODE)).structured_content["usage"]["runId"]
-        await said(tmp_path, "save", run_id, "by_state", "--param", "status=open", "--param", "kind=bug")
         file = tmp_path / "kept" / "by_state.ts"
+        literals = ("--param", "status=open", "--param", "kind=bug")
+        done = await cellblock("save", run_id, "by_state", *literals, *place(tmp_path))
+        assert done.code == 0 and f"kept by_state: 1 tool, in {file}. It runs" in done.err
         text = file.read_text()
         assert "status: input.status, label: input.kind" in text and "of: input.status" in text
         assert '"readOnly": true' in text
@@ -65,6 +70,12 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
 
         given = ("--input", json.dumps({"status": "closed", "kind": "bug"}))
         assert "approve" in await said(tmp_path, "run", "--saved", "by_state", *given, code=2)
+        for misspelt in (
+            ("run", "--saved", "by_stat"),
+            ("scripts", "approve", "by_stat"),
+            ("test", "by_stat"),
+        ):
+            assert "Did you mean by_state?" in await said(tmp_path, *misspelt, code=2)
         assert "nobody can be asked" in await said(tmp_path, "scripts", "approve", "by_state", code=2)
         digest = (await listed(tmp_path))["by_state"]["digest"]
         assert "another version" in await said(
@@ -100,12 +111,15 @@ async def test_from_a_run_to_a_timer(tmp_path: Path) -> None:
         assert (
             json.loads(await said(tmp_path, "run", "--saved", "by_state", *given))["result"] == ran["result"]
         )
-        assert "another result" in await said(tmp_path, "test", "--offline", code=1)
+        tested = await said(tmp_path, "test", "--offline", code=1)
+        assert tested.startswith("by_state: broken (this is its file, not the version that runs)\n")
+        assert "another result" in tested
 
         # What is not approved is not called; what is, is.
         call = 'import { by_state } from "@codemode/scripts";\n'
         call += 'export default await by_state({ status: "open", kind: "ux" });'
         assert (await run(served, code=call)).structured_content["result"]["of"] == "open"
+        assert "Did you mean by_state?" in await said(tmp_path, "scripts", "remove", "by_stat", code=2)
         await said(tmp_path, "scripts", "remove", "by_state")
         assert (await run(served, code=call)).structured_content["result"] is None
         assert "No version" in await said(tmp_path, "scripts", "remove", "by_state", code=2)

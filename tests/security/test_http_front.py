@@ -65,7 +65,7 @@ async def test_a_browser_without_the_token_gets_a_page(served: Daemon) -> None:
     assert b"cellblock dashboard" in answer.body and b"<script" not in answer.body
 
 
-OTHER = "is not in cellblock.http.allowed_hosts"
+OTHER = "is not in cellblock.http.allowed_hosts."
 NOWHERE = "the MCP endpoint is at /mcp."
 
 PATHS = ("/mcp", "/", "/livez", "/readyz", "/../mcp", "/.well-known/oauth-protected-resource/mcp")

@@ -75,16 +75,24 @@ class Parser(argparse.ArgumentParser):
         """Parses a command line; what nothing of it takes is told by the command that it is for."""
         first = args[0] if args else ""
         if first.startswith("-") and first not in self._option_string_actions:
-            self.exit(
-                EXIT_USAGE,
-                f"{self.prog}: options stand behind the command, as in `{self.prog} run {first}`.\n",
-            )
+            self._refuse_before_command(first.partition("=")[0], args[1:])
         parsed, left = self.parse_known_args(args, namespace)
         if left:
             words = (getattr(parsed, name, None) for name in ("command", "action"))
             path = " ".join(word for word in words if word is not None)
             _refuse(dict(all_commands(self)).get(path, self), left[0].partition("=")[0])
         return parsed
+
+    def _refuse_before_command(self, option: str, words: Sequence[str]) -> NoReturn:
+        """Ends the program for an option before the command; of what the command has not, it says that."""
+        known = dict(all_commands(self))
+        at = next((at for at, word in enumerate(words) if word in known), len(words))
+        paths = (" ".join(words[at:end]) for end in (at + 2, at + 1))
+        path = next((path for path in paths if path in known), "")
+        if path and option not in known[path]._option_string_actions:  # pyright: ignore[reportPrivateUsage]
+            _refuse(known[path], option)
+        where = known[path].prog if path else f"{self.prog} COMMAND"
+        self.exit(EXIT_USAGE, f"{self.prog}: options stand behind the command, as in `{where} {option}`.\n")
 
     def error(self, message: str) -> NoReturn:
         """Says what is wrong on standard error, and ends the program with exit code 2."""

@@ -34,11 +34,13 @@ def run_saved(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
 
     Raises:
         UsageError: The input does not fit, or grants are given.
-        BadScript: No version is approved.
+        BadScript: There is none, or no version is approved.
     """
     if parsed.grants is not None:
         raise UsageError("a kept script has grants of its own; leave --grants out")
     settings, library = opened_library(parsed)
+    if check_name(parsed.saved) not in library.names():
+        raise library.missing(parsed.saved)
     script = library.approvals.script(parsed.saved)
     return run_version(parsed, settings, script, parsed.input or "{}")
 
@@ -96,7 +98,7 @@ async def save(parsed: argparse.Namespace) -> int:
         replace=parsed.replace,
     )
     say(
-        f"kept {script.name}: {counted(len(script.header.tools), 'tool')}, in {library.folder}. "
+        f"kept {script.name}: {counted(len(script.header.tools), 'tool')}, in {library.folder}/{script.name}{SUFFIX}. "
         f"It runs when it is approved: cellblock scripts approve {script.name}"
     )
     return EXIT_OK

@@ -16,7 +16,7 @@ from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import settled_catalog
 from cellblock.app.cli.saved import run_version
-from cellblock.app.cli.scripts import opened_library
+from cellblock.app.cli.scripts import CHANGED, opened_library, state_of
 from cellblock.app.cli.streams import answer, confirmed, say
 from cellblock.app.replay import replay
 from cellblock.base.errors import CellblockError
@@ -79,7 +79,12 @@ async def _tested(
                 findings += against(script, trial, catalog)
                 findings += await type_checked(script, trial, catalog, checker)
     return [
-        {"name": name, "verdict": worst(findings), "findings": [asdict(one) for one in findings]}
+        {
+            "name": name,
+            "verdict": worst(findings),
+            "state": state_of(library, name)["state"],
+            "findings": [asdict(one) for one in findings],
+        }
         for name, (_, _, findings) in tried.items()
     ]
 
@@ -193,7 +198,8 @@ def _earlier(names: Catalog, schemas: Mapping[str, Sequence[Any]]) -> Catalog:
     return replace(names, servers=servers)
 
 
-def _lines(name: str, verdict: Verdict, findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    yield f"{name}: {verdict}"
+def _lines(name: str, verdict: Verdict, state: str, findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    tried = " (this is its file, not the version that runs)" if state == CHANGED else ""
+    yield f"{name}: {verdict}{tried}"
     for one in findings:
         yield f"  {one['verdict']:<7} {one['place']}: {one['what']}"

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from cellblock.base.database import StoreError
 from cellblock.base.store import Store
+from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.tasks import in_background
 from cellblock.record.scripts.script_file import MAX_BYTES, BadScript, KeptScript, check_name, read_script
 from cellblock.run.children import Callee, Children
@@ -94,9 +95,9 @@ class Approvals:
         try:
             self._shelf.remove(check_name(name))
         except FileNotFoundError:
-            raise BadScript(
-                f"No version of {name} is approved.", hint="`cellblock scripts list` shows those that are."
-            ) from None
+            near = nearest_names(name, self.all(), 1)
+            hint = did_you_mean(near, "`cellblock scripts list` shows those that are.")
+            raise BadScript(f"No version of {name} is approved.", hint=hint) from None
         except OSError as error:
             raise failed(f"The approval of {name} cannot be removed", error) from None
 

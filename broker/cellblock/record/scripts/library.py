@@ -14,6 +14,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.state_keys import StateKeys
 from cellblock.base.store import FileShelf, Store
+from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.record.journal_key import keys_of
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.approvals import Approvals, failed
@@ -102,12 +103,15 @@ class Library:
             with Folder.named(self._dir()) as folder:
                 return read_script(name, read_private(folder, name + SUFFIX, MAX_BYTES, secret=False))
         except FileNotFoundError:
-            raise BadScript(
-                f"There is no kept script {name} in {self.folder}.",
-                hint="`cellblock scripts list` shows them.",
-            ) from None
+            raise self.missing(name) from None
         except OSError as error:
             raise failed(f"The kept script {name} cannot be read", error) from None
+
+    def missing(self, name: str) -> BadScript:
+        """Makes the error for a name that no file has."""
+        near = nearest_names(name, [one for one in self.names() if one != name], 1)
+        hint = did_you_mean(near, "`cellblock scripts list` shows them.")
+        return BadScript(f"There is no kept script {name} in {self.folder}.", hint=hint)
 
     def write(self, name: str, header: Header, code: str, trial: Trial, *, replace: bool) -> KeptScript:
         """Keeps a script: its recording first, which the file names, so that no file has another's.

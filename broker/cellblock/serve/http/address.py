@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import hashlib
 import ipaddress
 import socket
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import CellblockError, ConfigError
 
 MCP_PATH: Final = "/mcp"
 
@@ -101,7 +102,8 @@ class Address:
         """Returns a bound socket that does not listen yet.
 
         Raises:
-            ConfigError: The address is taken, or not of this machine.
+            ConfigError: The address is not of this machine.
+            CellblockError: It is taken, or not for this user.
         """
         family = socket.AF_INET6 if self.ip.version == 6 else socket.AF_INET
         # asyncio sets TCP_NODELAY only where the protocol is named; without it, an answer waits 40 ms for an ACK.
@@ -113,7 +115,8 @@ class Address:
             bound.bind((str(self.ip), self.port))
         except OSError as error:
             bound.close()
-            raise ConfigError(
+            kind = ConfigError if error.errno == errno.EADDRNOTAVAIL else CellblockError
+            raise kind(
                 f"Cannot listen on {self.host}:{self.port}: {error.strerror or error}.",
                 hint="Is another daemon running there? Use it with `cellblock connect`, or take another port.",
             ) from None

@@ -74,8 +74,7 @@ def _not_known(scope: Scope, name: str, value: bytes) -> Refused:
     """Makes the refusal of a header, which is logged once, for whoever set up what sends it. A web page, which shows no
     token, learns nothing."""
     text = visible(value[:MAX_REFUSED_BYTES].decode("latin-1"))
-    before = " (in 0.1.0: allowed_origins)" if name == "Origin" else ""
-    why = f"The {name} {text} is not in cellblock.http.allowed_hosts{before}."
+    why = f"The {name} {text} is not in cellblock.http.allowed_hosts."
     if text not in _REFUSED:
         _REFUSED[text] = None
         logger.error("a request is refused: %s", why)

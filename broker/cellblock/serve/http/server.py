@@ -160,7 +160,8 @@ class HttpFrontend:
         options: Where, and what protects it.
 
     Raises:
-        ConfigError: That would be unsafe, the token file or the certificate cannot be used, or the address is taken.
+        ConfigError: That would be unsafe, the token file or the certificate cannot be used, or the address is not here.
+        CellblockError: The address is taken.
     """
 
     def __init__(self, settings: HttpSettings, options: HttpOptions) -> None:

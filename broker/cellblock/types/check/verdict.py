@@ -230,6 +230,9 @@ def judge(
     at = {complaint.start for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
+    # The compiler keeps to the first type of a variable.
+    retyped = min((one.start for one in counted if not one.message), default=(len(code), 0))
+    counted = [one for one in counted if one.message and not (one.receiver and one.start > retyped)]
     complaints = [*numbered, *_by_number(source), *_written(source, typescript), *counted]
     return sorted(complaints, key=lambda complaint: complaint.start)
 
