@@ -515,8 +515,10 @@ class Executor:
     def _warnings(self, job: _Job, catalog: Catalog | None, servers: Collection[str]) -> list[Diagnostic]:
         slips = [] if catalog is None else self._policy.slips(job.caller.grantee.principal, catalog)
         told = "; ".join(fault.sentence for fault in slips if fault.slip_at in servers)
+        if not told:
+            return job.warnings(catalog, servers)
         slip = Diagnostic(severity="warning", code="POLICY_NAMES_NO_TOOL", message=told)
-        return [*job.warnings(catalog, servers), *([slip] if told else [])]
+        return [*job.warnings(catalog, servers), slip]
 
     def _goes_on(self, job: _Job, response: RunResponse) -> bool:
         """Prepares a run whose process was lost to go on in another one; says whether it can: where it is written down

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cellblock.base.errors import ConfigError, InvalidRequest
-from cellblock.base.kept import Newest
+from cellblock.base.kept import KeptByIdentity, Newest
 from cellblock.base.settings.policy import DEFAULT, EXACTLY, Grant, PolicySettings, is_of_embedder
 from cellblock.base.settings.problems import SECTION_KEY, dotted
 from cellblock.base.settings.server import ServerConfig
@@ -28,6 +28,9 @@ MAX_ASKED_CHARS: Final = 128 * 1024
 MAX_ASKED_SCHEMAS: Final = 20
 """Bounds the schemas under `arguments` of a request's own grants: each call of a tool is checked against all that fit
 it."""
+
+KEPT_CATALOGS: Final = 64
+"""Bounds the catalogs, those narrowed by grants too, whose idle patterns are kept."""
 
 KEPT_GRANTS: Final = 64
 """Bounds the grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
@@ -84,6 +87,10 @@ class Policy:
         self._default = _layer("default", settings.default)
         self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
         self._grants = Newest[tuple[int, int, str], Grants](KEPT_GRANTS)
+        # Each run asks, and a catalog stays until a server changes.
+        self._idle = KeptByIdentity[Catalog, tuple[Fault, ...]](
+            lambda catalog: tuple(idle_patterns(settings, catalog)), KEPT_CATALOGS
+        )
 
     def principal_of(self, client: str) -> str:
         """Returns the principal of a client of a program that embeds the broker: its own where it has a grant under
@@ -140,9 +147,8 @@ class Policy:
         client = f"clients.{principal}" if principal in self.settings.clients else "default"
         quotas = f"quotas.{principal if principal in self.settings.quotas else DEFAULT}"
         whose = {client, quotas, "labels", "flows"}
-        return [
-            fault for fault in idle_patterns(self.settings, catalog) if fault.slip_at and fault.grant in whose
-        ]
+        idle = self._idle.get_or_make(catalog)
+        return [fault for fault in idle if fault.slip_at and fault.grant in whose]
 
     def _layer_of_token(self, principal: str) -> Layer | None:
         """Returns the grant that a named token has brought, which can only take away from the policy's."""
