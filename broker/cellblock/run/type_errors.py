@@ -168,14 +168,9 @@ def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
     found = _MADE_TEXT.search(json.dumps(response.result, ensure_ascii=False))
     if found is None or found[0] in side.code or side.answers.may_say(found[0]):
         return []
-    return [
-        Diagnostic(
-            severity="warning",
-            code="RESULT_NOT_JSON",
-            message=f"A text of the result has `{found[0]}` in it: it was made of an object or a missing value.",
-            hint="Read a field of the object, await the promise, or give a default: `value ?? …`.",
-        )
-    ]
+    message = f"A text of the result has `{found[0]}` in it: it was made of an object or a missing value."
+    hint = "Read a field of the object, await the promise, or give a default: `value ?? …`."
+    return [Diagnostic(severity="warning", code="RESULT_NOT_JSON", message=message, hint=hint)]
 
 
 def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:
