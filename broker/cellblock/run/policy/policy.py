@@ -244,8 +244,7 @@ def idle_patterns(settings: PolicySettings, catalog: Catalog) -> Iterator[Fault]
             hint = did_you_mean(near, "Take it out, or correct it.")
             # A pattern with a star may be meant for tools to come.
             slip_at = "" if "*" in wanted and not pattern.startswith(EXACTLY) else server_id
-            message = f"{server_id} has no tool {wanted!r}"
-            yield Fault(place, (*path, *where), message, hint, at_key, slip_at)
+            yield Fault(place, (*path, *where), f"{server_id} has no tool {wanted!r}", hint, at_key, slip_at)
 
 
 def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
