@@ -208,7 +208,7 @@ def _step(
             for name in (servers if is_object(servers) else ())
             if not is_object(there) or name not in there
         ]
-        before = {name: value_at(servers, (name,)) for name in back}
+        before: dict[str, Any] = {name: value_at(servers, (name,)) for name in back}
         now = _with_secrets_of_now(before, _secrets_made(file), unread)
         changes |= {
             (*key[:-1], name, member): value
