@@ -524,6 +524,25 @@ def test_a_secret_that_was_changed_meanwhile_is_given_back_as_it_is_now(
     assert first not in out.out and second not in out.out and "cannot be read" not in out.out
 
 
+@pytest.mark.parametrize("first", ["remove", "uninstall"])
+def test_a_secret_that_nothing_needs_any_more_is_named_with_what_removes_it(
+    tmp_path: Path, first: str
+) -> None:
+    file = tmp_path / FILES["codex"][0]
+    file.parent.mkdir(parents=True)
+    file.write_text('[mcp_servers.own]\ncommand = "p"\nenv = { LEFT_TOKEN = "tok_9876abcdefghijklmnop" }\n')
+    assert install(tmp_path, "codex", "--take-over", "--yes", "--secrets", "keyring").code == 0
+    assert install(tmp_path, words=("secret", "set", "MINE"), given="x").code == 0
+    steps = {"remove": ("remove", "own"), "uninstall": ("install", "codex", "--uninstall", "--yes")}
+    said = [install(tmp_path, words=steps[step]) for step in sorted(steps, key=lambda step: step != first)]
+    assert [one.code for one in said] == [0, 0], said
+    # Until the server is removed, its entry needs it.
+    told = [one.out.count("LEFT_TOKEN is not used in") for one in said]
+    assert told == ([1, 1] if first == "remove" else [0, 1])
+    assert "To remove it: cellblock secret remove LEFT_TOKEN\n" in said[1].out
+    assert "MINE" not in said[0].out + said[1].out
+
+
 def test_of_a_secret_that_is_gone_it_is_said_that_the_old_one_is_given_back(tmp_path: Path) -> None:
     text = '[mcp_servers.own]\ncommand = "p"\nenv = { GONE_TOKEN = "tok_9876abcdefghijklmnop" }\n'
     file = tmp_path / FILES["codex"][0]

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from cellblock import __version__
+from cellblock.app.cli.connect import tell_of
+from cellblock.serve.stdio.daemon import DOES_NOT_START
 from support.commands import in_this_process
 from support.entries import for_tests, plain_server
 from support.http_server import Answering, serving
@@ -458,6 +461,33 @@ def test_a_mistake_gets_its_sentence(mistake: str, places: dict[str, Any]) -> No
     assert (code, output) == (expected, ""), errors
     assert sentence in errors
     assert "Traceback" not in errors and "[Errno" not in errors
+
+
+def test_what_a_server_lacks_is_told_once_and_not_where_another_is_asked_for(places: dict[str, Any]) -> None:
+    entries = {"files": plain_server(), "lacks": plain_server(env={"A": "${NOT_SET_HERE}"})}
+    given = {"mcpServers": entries, "cellblock": for_tests({})}
+    (places["folder"] / "lacks.json").write_text(json.dumps(given), encoding="utf-8")
+    place = ("--config", "lacks.json", "--state-dir", "s")
+    for words, times in {
+        ("types", "files"): 0,
+        ("inspect", "files.none"): 0,
+        ("types", "lacks"): 1,
+        ("types",): 1,
+        ("search", "anything"): 1,
+        ("scripts", "list"): 0,
+    }.items():
+        said = in_this_process(*words, *place)
+        assert said.err.count("the environment variable NOT_SET_HERE is not set") == times, said
+
+
+def test_of_what_a_daemon_does_not_start_a_named_server_hears_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = [f"{DOES_NOT_START}{name}: why." for name in ("a", "ab")] + ["it is behind"]
+    tell_of({"version": __version__, "warnings": told}, "a")
+    assert capsys.readouterr().err == "".join(f"cellblock: warning: {one}\n" for one in (told[0], told[2]))
+    tell_of({"version": __version__, "warnings": told})
+    assert capsys.readouterr().err.count("warning") == 3
 
 
 def test_a_command_line_as_a_command_is_told_with_the_entry_to_write(places: dict[str, Any]) -> None:

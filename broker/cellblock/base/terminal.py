@@ -33,10 +33,21 @@ _GAP: Final = re.compile(" {17,}")
 """Finds more spaces than a text has in a row by itself: what follows would stand where nobody looks."""
 
 
+MAX_INDENT: Final = 60
+"""Bounds the spaces that begin a line of a difference: more would push it out of sight."""
+
+
 def spelled_out(text: str) -> str:
     """Returns text for who has to judge it: invisible characters as escapes, wide gaps as their width."""
     shown = "".join(one if is_visible(one) else escaped(one) for one in text)
     return _GAP.sub(lambda found: f"\\x20{{{len(found[0])}}}", shown)
+
+
+def spelled_line(line: str) -> str:
+    """Returns a line of a difference as `spelled_out`; how far it is indented is seen."""
+    sign, rest = line[:1], line[1:]
+    at = min(len(rest) - len(rest.lstrip(" ")), MAX_INDENT)
+    return spelled_out(sign) + rest[:at] + spelled_out(rest[at:])
 
 
 def json_text(value: object) -> str:

@@ -151,15 +151,15 @@ def shown(head: Head, kept: list[Piece]) -> Data:
     recording = recording_in(kept)
     calls = [] if recording is None else [call for call in recording.calls if call.kind == "call"]
     state = head.state if head.state == "parked" else head.outcome or NO_END
-    waits, client = list[Data](), ""
+    waits, client = list[Data](), head.principal
     if head.state == "parked":
         parked, answers = waiting_in(kept)
-        client = parked.client
+        client = parked.client or client
         waits = [question_data(one) for one in open_questions(head, parked, answers)]
     return {
         **head_data(head),
         "kept": True,
-        "client": client or head.principal,
+        "client": client,
         "state": state,
         "outcome": state,
         "waitsFor": waits,

@@ -54,7 +54,7 @@ NO_JSON: Final = (
     "JSON has double quotes, no comma before a closing bracket, and true, false and null for Python's True, False and "
     "None. Use a text that is not meant to be JSON as it is."
 )
-_NO_JSON: Final = re.compile(r"(?:is not valid JSON|in JSON at position \d+(?: \(line \d+ column \d+\))?)\Z")
+_JSON_MARKS: Final = ("is not valid JSON", "in JSON at position ")
 
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
 """Holds names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
@@ -195,7 +195,7 @@ def diagnose(
         or _name_hint(name, text, catalog or Catalog(), _line(script, path))
         or _narrowed_hint(name, _line(script, path))
         or (ALREADY_PARSED if '"[object Object]" is not valid JSON' in text else "")
-        or (NO_JSON if name == "SyntaxError" and _NO_JSON.search(text) else "")
+        or (NO_JSON if name == "SyntaxError" and any(mark in text for mark in _JSON_MARKS) else "")
         or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
     )
     # Whether nobody caught what `plan.refusal` made of an `import(…)`.

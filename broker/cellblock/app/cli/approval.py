@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cellblock.app.cli.arguments import UsageError, reading
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import store_to_read, with_state_dir
+from cellblock.app.cli.loading import of_state, store_to_read
 from cellblock.app.cli.streams import answer, say
 from cellblock.base.errors import CellblockError, ConfigError, counted
 from cellblock.base.json import is_object
@@ -93,7 +93,7 @@ async def approve(parsed: argparse.Namespace, settings: Settings) -> int:
     return _told(parsed, lines, [*differences], chosen)
 
 
-run: Final = reading(with_state_dir)(approve)
+run: Final = reading(of_state)(approve)
 
 
 def _told(

@@ -24,7 +24,7 @@ from cellblock.base.errors import CellblockError, Certainty, Fault
 from cellblock.base.tasks import TaskSet, in_background
 from cellblock.serve.http.address import MCP_PATH, config_mark
 from cellblock.serve.splices import Splices
-from cellblock.serve.stdio.daemon import Daemon, DaemonUnavailable, Link
+from cellblock.serve.stdio.daemon import DOES_NOT_START, Daemon, DaemonUnavailable, Link
 
 if TYPE_CHECKING:
     from cellblock.app.broker import Broker
@@ -165,7 +165,7 @@ class Answers:
         from cellblock.observe.facts import NOT_STARTED
 
         found = [
-            f"the daemon does not start the server {row['name']}: {row['reason']}. Set it where the daemon runs; for "
+            f"{DOES_NOT_START}{row['name']}: {row['reason']}. Set it where the daemon runs; for "
             "a variable, start the daemon anew."
             for row in self._broker.facts().upstreams()
             if row["state"] == NOT_STARTED

@@ -10,7 +10,6 @@ import getpass
 import shlex
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -21,11 +20,9 @@ from cellblock.app.cli.loading import opened, store_to_read, with_state_dir
 from cellblock.app.cli.streams import answer, say
 from cellblock.app.config.load import parse_source, read_source
 from cellblock.app.config.named_secrets import NAME, NAME_RULE, NamedSecrets
-from cellblock.app.config.references import MAX_FILE_BYTES, names_in
+from cellblock.app.config.references import MAX_FILE_BYTES, uses_in
 from cellblock.base.errors import ConfigError, counted
-from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.policy import NAMED, check_clients, person_of
-from cellblock.base.settings.problems import dotted
 from cellblock.base.settings.settings import Settings
 from cellblock.base.store import Store
 from cellblock.base.suggest import did_you_mean, nearest_names
@@ -263,24 +260,7 @@ def _value(name: str) -> str:
 
 
 def _uses(config: str | None) -> dict[str, list[str]]:
-    """Maps the names that a configuration refers to, to the places where it does."""
-    uses: dict[str, list[str]] = {}
-    if config is not None:
-        for path, text in _texts(parse_source(read_source(config)), ()):
-            for name in names_in(text, "keyring"):
-                uses.setdefault(name, []).append(dotted(path))
-    return uses
-
-
-def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif is_array(value):
-        for index, item in enumerate(value):
-            yield from _texts(item, (*path, index))
-    elif is_object(value):
-        for key, item in value.items():
-            yield from _texts(item, (*path, key))
+    return {} if config is None else uses_in(parse_source(read_source(config)))
 
 
 END_SECONDS: Final = 10.0

@@ -18,6 +18,7 @@ from typing import Any, Final
 from cellblock.app.cli.approval import first_look
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.config_file import ConfigFile, OwnFile, real_path
+from cellblock.app.cli.edit_servers import tell_unused
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.importing.entries import Search, find_servers
 from cellblock.app.cli.importing.known import CLIENTS, NAME, Client, Launch, own_command
@@ -33,7 +34,7 @@ from cellblock.base.errors import ConfigError, counted
 from cellblock.base.json import is_array, is_object, mapped
 from cellblock.base.keyrings import KeyringError
 from cellblock.base.settings.problems import dotted
-from cellblock.base.terminal import Painter, spelled_out
+from cellblock.base.terminal import Painter, spelled_line, spelled_out
 
 _STARTED: Final = ("type", "source", "command", "cmd", "args", "enabled")
 """Names the keys of an entry that say how Cellblock is started."""
@@ -124,7 +125,7 @@ def install(parsed: argparse.Namespace) -> int:
     if plan.added:
         # First in, then out: a crash between the two leaves both.
         add_servers(target, plan)
-    report: list[dict[str, Any]] = []
+    report, left = list[dict[str, Any]](), set[str]()
     for step in steps:
         if step.file.changed and not parsed.uninstall:
             made = _secrets_made(step.file) | plan.moved
@@ -132,12 +133,15 @@ def install(parsed: argparse.Namespace) -> int:
             seal(_record_of(step.file), json.dumps(record).encode())
         copy = step.file.write() if step.file.changed else None
         if parsed.uninstall:
+            left |= _secrets_made(step.file).keys()
             forget(_record_of(step.file))
         report.append(step.as_json(copy, written=step.file.changed))
         if not parsed.json:
             sys.stdout.write(_done(step, copy, paint, uninstall=parsed.uninstall))
     if parsed.json:
         write_json({"clients": report})
+    else:
+        tell_unused(left, target)
     _look(target, plan)
     return EXIT_OK
 
@@ -307,7 +311,7 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
     lines = [paint(f"{step.client.title}: {shown}", "bold")]
     for line in step.file.difference(shown)[2:]:
         style = _DIFFERENCE_SIGNS.get(line[:1])
-        line = spelled_out(line)
+        line = spelled_line(line)
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
         name = dotted([one.found.name])

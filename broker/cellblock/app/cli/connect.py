@@ -28,6 +28,7 @@ from cellblock.base.state_dir import DAEMON_LOG, LOGS, default_state_dir, in_the
 from cellblock.serve.http.address import config_mark
 from cellblock.serve.stdio.connect import relay_stdio
 from cellblock.serve.stdio.daemon import (
+    DOES_NOT_START,
     Daemon,
     DaemonUnavailable,
     Link,
@@ -116,11 +117,13 @@ def state_dir_of(parsed: argparse.Namespace) -> Path:
     return state_dir_in(file).absolute()
 
 
-def tell_of(facts: dict[str, Any] | None) -> None:
-    """Tells what a daemon has said of itself that a person should know."""
+def tell_of(facts: dict[str, Any] | None, server: str | None = None) -> None:
+    """Tells what a daemon has said of itself that a person should know; of servers that it does not start, where one is
+    named, that one alone."""
     if facts is None:
         return
-    warn(*facts.get("warnings", ()))
+    told, own = facts.get("warnings", ()), f"{DOES_NOT_START}{server}:"
+    warn(*(one for one in told if server is None or one.startswith(own) or DOES_NOT_START not in one))
     if (version := facts.get("version")) != __version__:
         warn(
             f"the daemon is of version {version}, and this command of {__version__}. Start it anew for the new "

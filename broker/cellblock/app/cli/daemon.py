@@ -72,7 +72,7 @@ async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:
     name: str = parsed.server
     path = f"/servers/{quote(name, safe='')}"
     row: Any = await daemon.ask("POST", path, absent=True)
-    tell_of(daemon.facts)
+    tell_of(daemon.facts, name)
     if row is None:
         raise ConfigError(
             f"The daemon at {daemon.url} has no server {name} that it could start again.",
@@ -119,7 +119,7 @@ async def logs(parsed: argparse.Namespace) -> int:
         daemon = daemon_of(parsed)
         async with daemon.http() as http:
             await daemon.check(http)
-        tell_of(daemon.facts)
+        tell_of(daemon.facts, name)
     except CellblockError as error:
         say(f"that is all for now: {error.message}")
     while parsed.follow:

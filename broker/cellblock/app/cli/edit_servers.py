@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +22,8 @@ from cellblock.app.config.client_permissions import shown_path
 from cellblock.app.config.edit import REMOVED, KeyPath
 from cellblock.app.config.formats import ON_KEYS, value_at
 from cellblock.app.config.load import load_settings
-from cellblock.app.config.named_secrets import bind, bound
-from cellblock.app.config.references import names_in, origin_of
+from cellblock.app.config.named_secrets import NamedSecrets, bind, bound
+from cellblock.app.config.references import names_in, origin_of, uses_in
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.secret_values import looks_secret
@@ -84,12 +84,23 @@ def remove(parsed: argparse.Namespace) -> int:
     known = [_known(file, name) for name in names]
     sections = [(SECTION_KEY, *keys, name) for keys in (*BY_SERVER, *BY_SERVER_BEFORE) for name in names]
     said = [path for path in sections if value_at(file.data, path) is not None]
+    secrets = uses_in(file.data)
     file.change(dict.fromkeys([*known, *said], REMOVED))
     all_names = ", ".join(names)
     also = f", and {', '.join('.'.join(path) for path in said)}" if said else ""
     hint = f"Take {all_names} out of these patterns first, or put another name there."
     _save(file, f"Removed: {all_names}{also}", names, hint=hint)
+    tell_unused(secrets, OwnFile(parsed.config))
     return EXIT_OK
+
+
+def tell_unused(secrets: Collection[str], file: OwnFile) -> None:
+    """Tells which of these secrets the file does not refer to, and what removes them."""
+    for name in sorted({*secrets} & {*NamedSecrets().names()} - uses_in(file.data).keys()):
+        what = f"To remove it: cellblock secret remove {name}\n"
+        sys.stdout.write(
+            harmless(f"The secret {name} is not used in {shown_path(file.path)} any more. {what}")
+        )
 
 
 # ---- inside ------------------------------------------------------------------------------------------

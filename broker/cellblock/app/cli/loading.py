@@ -52,7 +52,8 @@ def with_state_dir(parsed: argparse.Namespace) -> Settings:
 
 
 def of_state(parsed: argparse.Namespace) -> Settings:
-    """Returns the same for commands that need no server: what servers lack is not told. Raises as `with_state_dir`."""
+    """Returns the same for commands that need no server, or say why those that they need are not there: what servers
+    lack is not told. Raises as `with_state_dir`."""
     settings = load_settings(parsed.config).with_state_dir(parsed.state_dir)
     warn(check_state_dir(settings.state_dir))
     return settings.with_state_dir(settings.state_dir)

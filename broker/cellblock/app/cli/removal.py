@@ -40,7 +40,7 @@ def main() -> int:
     left |= {f"{command} && rm {file}": file for file, command in units.items() if file.exists()}
     if left and "--force" not in sys.argv:
         lines = [f"  {command}    # {shown_path(file)}" for command, file in left.items()]
-        first = "These still start Cellblock, which has what --take-over took from them. First run:"
+        first = "These still start Cellblock. First take it out, which gives back what was there before:"
         sys.stderr.write("\n".join([first, *lines, ""]))
         return EXIT_NO
     files = {real_path(file) for file in (default_file(), *(file for *_, file in _files()))}

@@ -11,10 +11,10 @@ from typing import Any, Final
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import store_to_read, with_state_dir
+from cellblock.app.cli.loading import of_state, store_to_read
 from cellblock.app.cli.streams import answer, confirmed, write_data
 from cellblock.base.settings.settings import Settings
-from cellblock.base.terminal import cell, harmless, spelled_out
+from cellblock.base.terminal import cell, harmless, spelled_line
 from cellblock.record.scripts.library import Library
 from cellblock.record.scripts.script_file import BadScript
 
@@ -28,7 +28,7 @@ CHANGED: Final = "changed since it was approved"
 
 def opened_library(parsed: argparse.Namespace) -> tuple[Settings, Library]:
     """Returns the settings, and what knows the kept scripts. Raises ConfigError."""
-    settings = with_state_dir(parsed)
+    settings = of_state(parsed)
     return settings, library_of(settings, store_to_read(settings))
 
 
@@ -52,7 +52,7 @@ def approve(parsed: argparse.Namespace) -> int:
     if not lines:
         sys.stdout.write(f"{script.name} is approved already: {script.digest}\n")
         return EXIT_OK
-    write_data("".join(f"{spelled_out(line)}\n" for line in lines))
+    write_data("".join(f"{spelled_line(line)}\n" for line in lines))
     sys.stdout.write(f"\n{script.name} would be {script.digest}\n")
     if parsed.digest is not None and parsed.digest != script.digest:
         raise UsageError(f"--digest names another version: this one is {script.digest}")

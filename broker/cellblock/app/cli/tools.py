@@ -18,7 +18,7 @@ from cellblock.app.cli.arguments import UsageError, reading
 from cellblock.app.cli.asking import Person, answered
 from cellblock.app.cli.config_check import overlay_faults
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
-from cellblock.app.cli.loading import catalog_of, opened, settled_catalog, with_state_dir
+from cellblock.app.cli.loading import catalog_of, of_state, opened, settled_catalog
 from cellblock.app.cli.streams import answer, write_data, write_json
 from cellblock.base.errors import ConfigError, counted
 from cellblock.base.settings.settings import Settings
@@ -48,7 +48,7 @@ WIDTH: Final = 100
 """Counts the columns of running text."""
 
 
-@reading(with_state_dir)
+@reading(of_state)
 async def types(parsed: argparse.Namespace, settings: Settings) -> int:
     wanted = {"servers": parsed.servers, "reading": not parsed.compiler, "each": parsed.json}
     found = await _asked(parsed, settings, "types", wanted)
@@ -72,7 +72,7 @@ async def types_of(broker: Broker, wanted: Mapping[str, Any], person: Person) ->
     return await asyncio.to_thread(declarations, names)
 
 
-@reading(with_state_dir)
+@reading(of_state)
 async def search(parsed: argparse.Namespace, settings: Settings) -> int:
     """Prints the tools that fit a description.
 
@@ -108,7 +108,7 @@ async def search_in(broker: Broker, wanted: Mapping[str, Any], person: Person) -
     return {"found": await asyncio.to_thread(found), "missing": [] if names else [*catalog.unavailable]}
 
 
-@reading(with_state_dir)
+@reading(of_state)
 async def inspect(parsed: argparse.Namespace, settings: Settings) -> int:
     found = await _asked(parsed, settings, "inspect", {"tool": parsed.tool})
     if parsed.json or not sys.stdout.isatty():
@@ -168,7 +168,7 @@ def tool_text(found: Mapping[str, Any], paint: Painter) -> str:
     return "\n".join([*lines, "", paint("With --json: the schemas.", "dim")])
 
 
-@reading(with_state_dir)
+@reading(of_state)
 async def init(parsed: argparse.Namespace, settings: Settings) -> int:
     """Writes an overlay file for one server, and prints its path.
 
@@ -195,7 +195,7 @@ async def init(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK
 
 
-@reading(with_state_dir)
+@reading(of_state)
 async def export(parsed: argparse.Namespace, settings: Settings) -> int:
     """Prints what is known of outputs, or whole definitions. Raises ConfigError: There is no such server."""
     catalog, broker = await catalog_of(settings)
@@ -236,7 +236,7 @@ def _opened(settings: Settings) -> contextlib.AbstractContextManager[Observation
     )
 
 
-@reading(with_state_dir)
+@reading(of_state)
 async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
     """Prints how results of one tool have changed.
 
@@ -275,7 +275,7 @@ async def diff(parsed: argparse.Namespace, settings: Settings) -> int:
     return answer(parsed, [*changes, *(fault.as_json() for fault in faults)], "\n".join(lines) + "\n")
 
 
-@reading(with_state_dir)
+@reading(of_state)
 async def clear(parsed: argparse.Namespace, settings: Settings) -> int:
     """Forgets the observations of a tool, a server, or all. Raises ConfigError: The store cannot be used."""
     with _opened(settings) as store:

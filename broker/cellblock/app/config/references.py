@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from typing import Any, Final
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.secret_values import ORDINARY
-from cellblock.base.settings.problems import Problem
+from cellblock.base.settings.problems import Problem, dotted
 from cellblock.base.settings.syntax import Path as KeyPath
 
 MAX_FILE_BYTES: Final = 64 * 1024
@@ -260,6 +260,26 @@ def names_in(text: str, kind: str) -> list[str]:
     """Returns the names that a text refers to with references of one kind, such as `keyring`."""
     beginning = f"${{{kind}:"
     return [one[len(beginning) : -1] for one in references_in(text) if one.startswith(beginning)]
+
+
+def uses_in(data: object) -> dict[str, list[str]]:
+    """Maps the secrets that a configuration refers to, to the places where it does."""
+    uses: dict[str, list[str]] = {}
+    for path, text in _texts(data, ()):
+        for name in names_in(text, "keyring"):
+            uses.setdefault(name, []).append(dotted(path))
+    return uses
+
+
+def _texts(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif is_array(value):
+        for index, item in enumerate(value):
+            yield from _texts(item, (*path, index))
+    elif is_object(value):
+        for key, item in value.items():
+            yield from _texts(item, (*path, key))
 
 
 _NAME: Final = re.compile(r"(?:export\s+)?([A-Za-z_][\w.-]*)\s*")

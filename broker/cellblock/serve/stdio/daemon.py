@@ -39,6 +39,9 @@ CONNECT_SECONDS: Final = 5.0
 SILENCE_SECONDS: Final = 60.0
 """Bounds the silence of a daemon in the middle of an answer; it sends a sign of life every 15 s."""
 
+DOES_NOT_START: Final = "the daemon does not start the server "
+"""Begins what a daemon tells of a server that it does not start; its name and a colon follow."""
+
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """Bounds one message of a daemon: a result of 16 MiB is in it twice."""
 

@@ -101,10 +101,20 @@ COMPLAINED: Final = (
         "Take a member that is a list, such as `.{member}`.",
         "",
     ),
+    (
+        r"^Type '.*' is (?:not assignable|missing)|^Property '.*' is missing in type",
+        r"[\w$]+\s*=(?![=>]).*",
+        "",
+        "",
+        "",
+    ),
 )
 """Lists what the compiler complains of. Of each: a pattern that is found in what it says; one that fits the function
 that is called with what it is about, what is around this, or this itself; what is wrong, and what to write, with
-places for what the patterns have found; and a pattern that is found in how the compiler describes the place."""
+places for what the patterns have found; and a pattern that is found in how the compiler describes the place. The last
+one is no misuse, and has no text: a variable whose type changes."""
+
+_OF_ARRAYS: Final = r"^(?!.*\(method\) (?!\w*Array<))"
 
 WRITTEN: Final = {
     "ordered": (
@@ -120,9 +130,13 @@ WRITTEN: Final = {
     "asked": (
         "The callback of `{0}` does not give what it has found out.",
         "Return a value; compare with `===`.",
-        "",
+        _OF_ARRAYS,
     ),
-    "mapped": ("The callback of `{0}` gives nothing.", "Return a value, or leave out the braces.", ""),
+    "mapped": (
+        "The callback of `{0}` gives nothing.",
+        "Return a value, or leave out the braces.",
+        _OF_ARRAYS,
+    ),
     "added": (
         "`{0}` is text: added to a number, its characters are appended.",
         "Add `Number(…)` of it.",
@@ -141,17 +155,17 @@ WRITTEN: Final = {
     "promised": (
         "`{0}` does not wait for an async callback: its promise counts as true.",
         "Find the answers first: `await Promise.all(list.map(async …))`.",
-        "",
+        _OF_ARRAYS,
     ),
     "summed": (
         "An async callback of `reduce` is given a promise of what it gave before.",
         "Await that, or use a `for … of`.",
-        "",
+        _OF_ARRAYS,
     ),
     "ignored": (
         "`forEach` takes no notice of what its callback returns.",
         "Use `.find(…)`, or a `for … of`.",
-        "",
+        _OF_ARRAYS,
     ),
     "reassigned": (
         "`{0}` is another name for the element: to assign to it changes no list.",

@@ -230,6 +230,9 @@ def judge(
     at = {complaint.start for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
+    # The compiler keeps to the first type of a variable.
+    retyped = min((one.start for one in counted if not one.message), default=(len(code), 0))
+    counted = [one for one in counted if one.message and not (one.receiver and one.start > retyped)]
     complaints = [*numbered, *_by_number(source), *_written(source, typescript), *counted]
     return sorted(complaints, key=lambda complaint: complaint.start)
 
@@ -455,8 +458,9 @@ def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> 
         if found is not None and written is not None and not is_either:
             names = {**found.groupdict(), **written.groupdict(), "text": source.text(node), "short": short}
             made = replace(made, message=wrong.format(**names), hint=hint.format(**names))
-            at = source.position(field(node, "property") or node)
-            return replace(made, asked_at=at, described=described)
+            return replace(
+                made, asked_at=source.position(field(node, "property") or node), described=described
+            )
     return None
 
 

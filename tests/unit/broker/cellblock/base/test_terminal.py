@@ -17,6 +17,7 @@ from cellblock.base.terminal import (
     json_text,
     milliseconds,
     plain,
+    spelled_line,
     spelled_out,
     wrapped,
 )
@@ -186,3 +187,18 @@ def test_emoji_stay_as_they_are_and_nothing_hides_behind_one(text: str, shown: s
 )
 def test_what_is_to_be_judged_is_spelled_out(text: str, spelled: str) -> None:
     assert spelled_out(text) == spelled
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (f"-{' ' * 19}headers", f"-{' ' * 19}headers"),
+        (f"{' ' * 20}a{' ' * 20}b", f"{' ' * 20}a\\x20{{20}}b"),
+        (f"+{' ' * 400}b", f"+{' ' * 60}\\x20{{340}}b"),
+        (f"+{' ' * 19}\u200b\u202e\U000e0041\x1b", f"+{' ' * 19}\\u200b\\u202e\\U000e0041\\x1b"),
+        ("\u202ea", "\\u202ea"),
+        ("", ""),
+    ],
+)
+def test_a_line_of_a_difference_is_as_far_indented_as_in_its_file(line: str, shown: str) -> None:
+    assert spelled_line(line) == shown
