@@ -458,8 +458,9 @@ def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> 
         if found is not None and written is not None and not is_either:
             names = {**found.groupdict(), **written.groupdict(), "text": source.text(node), "short": short}
             made = replace(made, message=wrong.format(**names), hint=hint.format(**names))
-            at = source.position(field(node, "property") or node)
-            return replace(made, asked_at=at, described=described)
+            return replace(
+                made, asked_at=source.position(field(node, "property") or node), described=described
+            )
     return None
 
 

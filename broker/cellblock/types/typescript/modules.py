@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import resources
 from typing import Final
 
@@ -141,24 +141,21 @@ def fixed_declarations() -> str:
 def declare_shared(*, reading: bool = True) -> str:
     """Declares what `declare_server(…, shared=True)` leaves out, as global types, declared once for all servers."""
     text = f"type {META} = {META_TYPE};\n{(READ if reading else COMPILED).untyped}"
-    lines = text.splitlines(keepends=True)
-    return "".join(f"declare {line}" if line.startswith("type ") else line for line in lines)
+    return re.sub(r"^(?=type )", "declare ", text, flags=re.M)
 
 
 def declare_all(catalog: Catalog, outputs: OutputLookup = stated_output, *, reading: bool = True) -> str:
     """Gives the declarations of every module a script can import (section 4.4); `outputs` and `reading` are as in
     `ServerText`."""
-    parts = [fixed_declarations(), declare_shared(reading=reading)]
-    parts.extend(
+    servers = [
         declare_server(server, shared=True, outputs=outputs, reading=reading)
         for server in catalog.servers.values()
-    )
-    absent = [
+    ]
+    absent = "".join(
         f"// Not connected: {one_line(server_id, MAX_DOC_VALUE)}: {one_line(reason, MAX_DOC_VALUE)}\n"
         for server_id, reason in catalog.unavailable.items()
-    ]
-    if absent:
-        parts.append("".join(absent))
+    )
+    parts = [fixed_declarations(), declare_shared(reading=reading), *servers, *filter(None, [absent])]
     return "\n".join(parts)
 
 
@@ -248,7 +245,7 @@ class ServerText:
         planned = [
             _planned(tool, number, outputs(server, tool), types, self._common, self._export)
             if typed is None or tool.export_name in typed
-            else _untyped(tool, number, self._export)
+            else partial(_function, tool, number, "(input?: any): Promise<any>;\n", self._export)
             for number, tool in self._tools
         ]
         self._functions = [text() for text in planned]
@@ -292,8 +289,7 @@ def module_start(server: ServerEntry, facts: Iterable[str] = (), *, about: bool 
     return f"{short_comment(lines if about else [], [*facts])}declare module {name} {{\n"
 
 
-def _no_type() -> TypeText:
-    return TypeText("")
+_NO_TYPE: Final = partial(TypeText, "")
 
 
 def _planned(
@@ -310,11 +306,11 @@ def _planned(
     schema = tool.input_schema
     # By section 5.3.1, a tool without an input schema takes nothing or an empty object.
     later_given = (
-        _no_type
+        _NO_TYPE
         if schema in (None, True, {})
         else types.add(schema, f"{base}Input", argument=True, exact=tool.exact)
     )
-    later_result = _no_type if output is None else _output(output, f"{base}Output", types, exact=tool.exact)
+    later_result = _NO_TYPE if output is None else _output(output, f"{base}Output", types, exact=tool.exact)
 
     def text() -> str:
         given, result = later_given(), later_result()
@@ -337,10 +333,6 @@ def _parameter(given: TypeText, *, reading: bool) -> str:
     return "{}" if given.text in ("", "object") else given.text
 
 
-def _untyped(tool: ToolEntry, number: int, export: str) -> Callable[[], str]:
-    return lambda: _function(tool, number, "(input?: any): Promise<any>;\n", export)
-
-
 def _is_binding(name: str) -> bool:
     return is_identifier(name) and name not in RESERVED_BINDINGS
 
@@ -356,8 +348,8 @@ def _function(tool: ToolEntry, number: int, signature: str, export: str) -> str:
 
 def _output(output: ToolOutput, name: str, types: Types, *, exact: bool) -> Later:
     """Gives the union of all that a script can get."""
-    plain = _no_type if output.schema is None else types.add(output.schema, name, exact=exact)
-    document = _no_type if output.document is None else types.add(output.document, f"{name}Json")
+    plain = _NO_TYPE if output.schema is None else types.add(output.schema, name, exact=exact)
+    document = _NO_TYPE if output.document is None else types.add(output.document, f"{name}Json")
 
     def text() -> TypeText:
         value, parsed = plain(), document()
