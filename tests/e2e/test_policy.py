@@ -138,7 +138,7 @@ async def test_a_client_sees_and_reaches_what_it_is_granted(tmp_path: Path, mode
         for name in set(tried) - {"polluted", "this"}:
             assert "error" in tried[name], (name, tried[name])
         assert tried["getTool"]["error"] == "ToolNotFoundError"
-        assert "read-only" in tried["getTool"]["message"] and "destructive" in tried["getTool"]["message"]
+        assert "read-only" in tried["getTool"]["message"] and "destroy" in tried["getTool"]["message"]
         assert "not known" in tried["getTool2"]["message"]
         assert "not granted" in tried["listTools"]["message"] and "not granted" in tried["import"]["message"]
         assert set(calls(tmp_path / "notes.jsonl")) == {"read_note"}

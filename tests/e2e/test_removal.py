@@ -96,7 +96,9 @@ def test_its_options_are_explained_where_that_is_asked(option: str) -> None:
     assert done.stdout.startswith("Installs Cellblock from this checkout") and done.stderr == ""
     assert "--remove   ends the daemon" in done.stdout and "--force follows" in done.stdout
     wrong = subprocess.run([*line[:2], "--hlep"], capture_output=True, text=True)
-    assert wrong.returncode == 1 and "usage: bash scripts/install [--help | --remove [--force]]" in wrong.stderr
+    assert (
+        wrong.returncode == 1 and "usage: bash scripts/install [--help | --remove [--force]]" in wrong.stderr
+    )
 
 
 async def test_it_can_be_forced(installed: Installed) -> None:

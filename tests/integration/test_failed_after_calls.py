@@ -19,23 +19,23 @@ CHECK = "Check what these calls did before you run the script again."
         ("await Promise.all([never({}), give({})]);", None),
         ('await fail({ text: "no" });', None),
         (
-            'import { wait } from "@codemode/servers/plain"; await Promise.all([wait({ ms: 60000 }), give({})]);',
-            "May have run: plain.wait.",
+            'import { die } from "@codemode/servers/plain"; await Promise.all([die({}), give({})]);',
+            "May have run: plain.die.",
         ),
     ],
     ids=["one failed", "read alone", "none before", "one denied"],
 )
 async def test_a_failed_script_says_which_calls_ran(tmp_path: Path, code: str, said: str | None) -> None:
-    section = {"policy": {"default": {"approve": ["plain.wait", *(["plain.give"] if "all" in code else [])]}}}
+    section = {"policy": {"default": {"approve": ["plain.die", *(["plain.give"] if "all" in code else [])]}}}
     ledger = tmp_path / "ledger"
     made_of = settings(
         tmp_path / "s", {"plain": plain_server("--ledger", ledger)}, typecheck="off", **section
     )
 
     async def one_alone(question: Question) -> Verdict:
-        if question.tool_name == "wait":
+        if question.tool_name == "die":
             return Verdict.ACCEPTED
-        other = "never" if "never(" in code else "wait"
+        other = "never" if "never(" in code else "die"
         await until(lambda: recorded(ledger, tool=other), "the other call is made")
         return Verdict.DECLINED
 

@@ -513,8 +513,8 @@ class Executor:
             return response.model_copy(update={"diagnostics": told, **about})
 
     def _warnings(self, job: _Job, catalog: Catalog | None, servers: Collection[str]) -> list[Diagnostic]:
-        slips = [] if catalog is None else self._policy.slips(job.caller.grantee.principal, catalog)
-        told = "; ".join(fault.sentence for fault in slips if fault.slip_at in servers)
+        principal = job.caller.grantee.principal
+        told = "" if catalog is None else self._policy.slips(principal, catalog, servers)
         if not told:
             return job.warnings(catalog, servers)
         slip = Diagnostic(severity="warning", code="POLICY_NAMES_NO_TOOL", message=told)

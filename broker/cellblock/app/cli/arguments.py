@@ -86,9 +86,9 @@ class Parser(argparse.ArgumentParser):
     def _refuse_before_command(self, option: str, words: Sequence[str]) -> NoReturn:
         """Ends the program for an option before the command; of what the command has not, it says that."""
         known = dict(all_commands(self))
-        at = next((at for at, word in enumerate(words) if word in known), len(words))
-        paths = (" ".join(words[at:end]) for end in (at + 2, at + 1))
-        path = next((path for path in paths if path in known), "")
+        line = f" {' '.join(words)} "
+        there = [path for path in known if path and f" {path} " in line]
+        path = min(there, key=lambda path: (line.index(f" {path} "), -len(path)), default="")
         if path and option not in known[path]._option_string_actions:  # pyright: ignore[reportPrivateUsage]
             _refuse(known[path], option)
         where = known[path].prog if path else f"{self.prog} COMMAND"

@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,7 +128,7 @@ def install(parsed: argparse.Namespace) -> int:
     report, left = list[dict[str, Any]](), set[str]()
     for step in steps:
         if step.file.changed and not parsed.uninstall:
-            made = {**_secrets_made(step.file), **plan.moved}
+            made = _secrets_made(step.file) | plan.moved
             record = [_before_us(step.file, step.key), step.file.text, str(step.file.path), made]
             seal(_record_of(step.file), json.dumps(record).encode())
         copy = step.file.write() if step.file.changed else None
@@ -213,9 +212,14 @@ def _step(
             for name in (servers if is_object(servers) else ())
             if not is_object(there) or name not in there
         ]
-        before = {name: value_at(servers, (name,)) for name in back}
+        before: dict[str, Any] = {name: value_at(servers, (name,)) for name in back}
         now = _with_secrets_of_now(before, _secrets_made(file), unread)
-        changes |= _differences(before, now, key[:-1])
+        changes |= {
+            (*key[:-1], name, member): value
+            for name, entry in now.items()
+            for member, value in (entry.items() if is_object(entry) else ())
+            if value != before[name][member]
+        }
     else:
         # opencode 2 would otherwise run the tool's script from a script of its own.
         outside = {"codemode": False} if key[:-1] != client.servers else {}
@@ -250,29 +254,17 @@ def _secrets_made(file: ConfigFile) -> dict[str, str]:
 def _with_secrets_of_now(entries: Any, made: Mapping[str, str], unread: list[str]) -> Any:
     """Returns a client's entries with the secrets as they are here now; `unread` takes the names of those that cannot
     be read."""
-    names = {value: name for name, value in made.items()}
-
-    def now(found: re.Match[str]) -> str:
-        name, value = names[found[0]], None
+    for name, before in made.items():
+        if mapped(entries, lambda text, before=before: text.replace(before, "")) == entries:
+            continue
+        now: str | None = None
         with contextlib.suppress(KeyringError):
-            value = NamedSecrets().get(name)
-        if value is None:
+            now = NamedSecrets().get(name)
+        if now is None:
             unread.append(name)
-        return found[0] if value is None else value
-
-    olds = "|".join(re.escape(value) for value in sorted(names, key=len, reverse=True))
-    return mapped(entries, lambda text: re.sub(olds, now, text)) if names else entries
-
-
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any], above: KeyPath) -> dict[KeyPath, Any]:
-    """Returns the members that differ, by their paths."""
-    found: dict[KeyPath, Any] = {}
-    for key, value in after.items():
-        if is_object(value):
-            found |= _differences(before[key], value, (*above, key))
-        elif value != before[key]:
-            found[*above, key] = value
-    return found
+        else:
+            entries = mapped(entries, lambda text, before=before, now=now: text.replace(before, now))
+    return entries
 
 
 def _record_of(file: ConfigFile) -> str:
@@ -335,9 +327,7 @@ def _install_text(step: Step, target: Path, paint: Painter, *, uninstall: bool) 
         f"  {dotted([name])}: is given back; Cellblock has it, too, until `cellblock remove`"
         for name in step.given_back
     ]
-    lines += [
-        f"  {name} cannot be read here: it is given back as it was" for name in dict.fromkeys(step.unread)
-    ]
+    lines += [f"  {name} cannot be read here: it is given back as it was" for name in step.unread]
     lines += [
         f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock" for name in step.plan.needed
     ]

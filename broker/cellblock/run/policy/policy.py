@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from cellblock.base.errors import ConfigError, InvalidRequest
@@ -142,13 +142,17 @@ class Policy:
         found = of.get(principal, of.get(DEFAULT))
         return Quotas(principal, found, self._counts) if found and self._counts is not None else None
 
-    def slips(self, principal: str, catalog: Catalog) -> list[Fault]:
-        """Returns what the policy for a client names of connected servers and they do not have: it guards nothing."""
+    def slips(self, principal: str, catalog: Catalog, servers: Collection[str]) -> str:
+        """Says which tools of these servers the policy for a client names that they do not have: it guards nothing."""
         client = f"clients.{principal}" if principal in self.settings.clients else "default"
-        quotas = f"quotas.{principal if principal in self.settings.quotas else DEFAULT}"
-        whose = {client, quotas, "labels", "flows"}
-        idle = self._idle.get_or_make(catalog)
-        return [fault for fault in idle if fault.slip_at and fault.grant in whose]
+        whose = {
+            client,
+            f"quotas.{principal if principal in self.settings.quotas else DEFAULT}",
+            "labels",
+            "flows",
+        }
+        found = self._idle.get_or_make(catalog)
+        return "; ".join(one.sentence for one in found if one.slip_at in servers and one.grant in whose)
 
     def _layer_of_token(self, principal: str) -> Layer | None:
         """Returns the grant that a named token has brought, which can only take away from the policy's."""
@@ -250,8 +254,7 @@ def idle_patterns(settings: PolicySettings, catalog: Catalog) -> Iterator[Fault]
             hint = did_you_mean(near, "Take it out, or correct it.")
             # A pattern with a star may be meant for tools to come.
             slip_at = "" if "*" in wanted and not pattern.startswith(EXACTLY) else server_id
-            message = f"{server_id} has no tool {wanted!r}"
-            yield Fault(place, (*path, *where), message, hint, at_key, slip_at)
+            yield Fault(place, (*path, *where), f"{server_id} has no tool {wanted!r}", hint, at_key, slip_at)
 
 
 def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
