@@ -311,8 +311,7 @@ def with_loops(diagnostic: Diagnostic, script: Script) -> Diagnostic:
         return diagnostic
     lines = {code.count("\n", 0, loop.start()) + 1 for loop in found}
     which = f"the loop in line {lines.pop()} ends" if len(lines) == 1 else "its loops end"
-    said = f"Look whether {which}. If so, {hint[0].lower()}{hint[1:]}"
-    return diagnostic.model_copy(update={"hint": said})
+    return diagnostic.model_copy(update={"hint": f"Look whether {which}. If so, {hint[0].lower()}{hint[1:]}"})
 
 
 def end_not_written(run_id: str) -> Diagnostic:
