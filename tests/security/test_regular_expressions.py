@@ -25,6 +25,7 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.settings.syntax import without_comments
 from cellblock.base.terminal import harmless
 from cellblock.tools.schemas.cost import states
+from cellblock.types.check import misuse
 from cellblock.types.learning.sample import too_deep
 
 ROOTS = {"cellblock": "broker/cellblock", "cellblock_worker": "worker_runtime/cellblock_worker"}
@@ -80,6 +81,21 @@ def uses(package: str, part: str) -> Iterator[Use]:
         methods = methods_of(tree)
         yield from named_uses(module, methods)
         yield from inline_uses(module, tree, methods)
+    if (package, part) == ("cellblock", "types"):
+        yield from misuse_uses()
+
+
+def misuse_uses() -> Iterator[Use]:
+    """Patterns that a table has as texts, and a query."""
+    searched = [one[0] for one in misuse.COMPLAINED] + [one[4] for one in misuse.COMPLAINED]
+    searched += [one[2] for one in misuse.WRITTEN.values()]
+    searched += [
+        text.replace("\\\\", "\\") for text in re.findall(r'match\? @\w+ "((?:[^"\\]|\\.)*+)"', misuse.QUERY)
+    ]
+    for text in filter(None, searched):
+        yield Use(f"misuse {text}", re.compile(text), frozenset({"search"}))
+    for one in misuse.COMPLAINED:
+        yield Use(f"misuse {one[1]}", re.compile(one[1], re.DOTALL), frozenset({"fullmatch"}))
 
 
 def named_uses(module: str, methods: Mapping[str, set[str]]) -> Iterator[Use]:

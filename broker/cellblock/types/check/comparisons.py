@@ -76,8 +76,8 @@ class Comparisons:
             return None
         one, other = said.groups()
         for value, union, of in ((one, other, operands[1]), (other, one, operands[0])):
-            alias = re.search(rf"\btype {re.escape(union)} = ([^;]*);", self._declarations)
-            printed = _literals(alias[1] if alias is not None else union)
+            alias = self._declarations.partition(f"\ntype {union} = ")[2].partition(";")[0]
+            printed = _literals(alias or union)
             if printed and _TEXT.fullmatch(value) is not None:
                 choices = self._choices(value, printed)
                 if choices and not self._is_own(of) and not _is_covered(node, value, choices):

@@ -81,7 +81,7 @@ COMPLAINED: Final = (
         r'@format — "date|: stringDate\b|: string.{0,40}YYYY',
     ),
     (
-        r"type 'Map<.*Did you mean to call '(?P<map>[\w$.]+)\.get'",
+        r"type 'Map<.{0,300}Did you mean to call '(?P<map>[\w$.]+)\.get'",
         r".*",
         "A Map is not read by brackets.",
         "Use `{map}.get(…)`.",
@@ -95,7 +95,7 @@ COMPLAINED: Final = (
         "",
     ),
     (
-        r"Type '\{ (?P<member>[\w$]+)[^']*' must have a '\[Symbol",
+        r"Type '\{ (?P<member>[\w$]++)[^']*+' must have a '\[Symbol",
         r".*",
         "It is an object, not a list.",
         "Take a member that is a list, such as `.{member}`.",
@@ -145,7 +145,7 @@ WRITTEN: Final = {
     "keyed": (
         "`for … in` gives the numbers of the elements.",
         "Take the elements themselves: `for (const … of …)`.",
-        r"'value': [\"']\(\w+\) [\w$.]+: [^=\n]*\[\]",
+        r"'value': [\"']\(\w+\) [\w$.]+: [^=\n]{0,200}\[\]",
     ),
     "listed": (
         "`{0}` is text: its single characters are read.",
@@ -233,7 +233,7 @@ QUERY: Final = r"""
 ((call_expression function: (member_expression property: (property_identifier) @summed)
   arguments: (arguments . (arrow_function) @callback))
  (#eq? @summed "reduce") (#match? @callback "^async")
- (#not-match? @callback "^async *\\([{[]? *(\\w+)(.|\n)*(await \\(*\\1\\b|\\b\\1\\.then)"))
+ (#not-match? @callback "^async *\\([{[]? *(\\w{1,60})\\b(.|\n)*(await \\(*\\1\\b|\\b\\1\\.then)"))
 
 ((call_expression function: (member_expression property: (property_identifier) @ignored)
   arguments: (arguments . (arrow_function body: (statement_block (if_statement consequence: [

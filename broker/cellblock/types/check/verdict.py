@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Final, Literal
 
 from tree_sitter import Node
@@ -38,6 +37,9 @@ Guard = Literal["", "asked", "defaulted"]
 
 MAX_JUDGED: Final = 200
 """Bounds the complaints of one script that are looked at, in the order of the text."""
+
+MAX_WRITTEN_BYTES: Final = 8 * 1024
+"""Bounds the pieces of a script that patterns look at: the text of one within others is read for each of them."""
 
 Kind = Literal[
     "member",
@@ -240,7 +242,12 @@ def judge(
 def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
     """Tells of what is written as no script means it."""
     nodes = nodes_of(source.root, STARTS, typescript=typescript).values()
-    starts = chain.from_iterable(some[:MAX_JUDGED] for some in nodes)
+    starts = (
+        one
+        for some in nodes
+        for one in some[:MAX_JUDGED]
+        if one.end_byte - one.start_byte < MAX_WRITTEN_BYTES
+    )
     for name, node in captured(starts, QUERY, typescript=typescript):
         if name in WRITTEN:
             at, text = source.position(node), source.text(node)
@@ -273,13 +280,14 @@ def _by_number(source: ParsedScript) -> Iterator[Complaint]:
     found = source.found
     named = {text_of(name) for name in found["given"] if _splits(field(name.parent, "value"))}
     numbers = {text_of(index) for index in found["index"]}
-    said = "`for … in` gives the numbers of the lines."
-    hint = "Take the lines themselves: `for (const … of …)`."
     for lines in found["numbered"]:
         name, at = field(lines.parent, "left"), source.position(lines)
         is_list = _splits(lines) or text_of(lines) in named
         if name is not None and is_list and text_of(name) not in numbers:
-            yield Complaint("misused", said, source.text(lines), at, at, hint=hint)
+            made = Complaint(
+                "misused", "`for … in` gives the numbers of the lines.", source.text(lines), at, at
+            )
+            yield replace(made, hint="Take the lines themselves: `for (const … of …)`.")
 
 
 def _splits(node: Node | None) -> bool:
