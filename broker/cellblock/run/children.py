@@ -75,18 +75,19 @@ class Children:
         if self._capacity() < 2:
             raise _refusal(name, "the pool has one place, which its caller has", "Raise pool.capacity to 2.")
         calls, context = outer.calls, outer.calls.context
-        limits = context.limits
         used = 0, 0
         try:
             lent = await lender.lend()
-            cpu_ms, log_bytes = min(lent.cpu_ms, limits.max_cpu_ms), min(lent.log_bytes, limits.max_log_bytes)
-            left_ms = int((calls.clock.left - HOST_GRACE_SECONDS) * 1000)
+            cpu_ms, log_bytes = (
+                min(lent.cpu_ms, context.limits.max_cpu_ms),
+                min(lent.log_bytes, context.limits.max_log_bytes),
+            )
             # All of it, until the response says otherwise.
             used = cpu_ms, log_bytes
             request["limits"] = {
-                "timeoutMs": left_ms,
+                "timeoutMs": int((calls.clock.left - HOST_GRACE_SECONDS) * 1000),
                 "maxCpuMs": cpu_ms,
-                "maxMemoryBytes": min(lent.memory_bytes, limits.max_memory_bytes),
+                "maxMemoryBytes": min(lent.memory_bytes, context.limits.max_memory_bytes),
                 "maxLogBytes": log_bytes,
                 "maxToolCalls": calls.calls_left,
             }
@@ -98,8 +99,11 @@ class Children:
             used = min(cpu_ms, response.usage.cpu_ms), min(log_bytes, logged)
         except InvalidRequest as error:
             used = 0, 0
-            why = f"its caller has too little left: {error.message}"
-            raise _refusal(name, why, "Call fewer scripts in one run, or raise its limits.") from None
+            raise _refusal(
+                name,
+                f"its caller has too little left: {error.message}",
+                "Call fewer scripts in one run, or raise its limits.",
+            ) from None
         finally:
             lender.repay(*used)
             context.account.add_cpu(used[0])
@@ -146,8 +150,8 @@ class Callers:
 
 def _result(name: str, schema: JsonSchema, response: RunResponse) -> RawJson:
     given: Any = response.result
-    result = given.decoded() if isinstance(given, RawJson) else given
-    misfit = InputValidator(schema, label=name, subject="the result", strict=True).check(result)
+    validator = InputValidator(schema, label=name, subject="the result", strict=True)
+    misfit = validator.check(given.decoded() if isinstance(given, RawJson) else given)
     if misfit is not None:
         raise ToolCallError(
             f"The result of the kept script {name} does not fit its output schema: {misfit.sentence}.",

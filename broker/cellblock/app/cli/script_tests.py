@@ -56,8 +56,9 @@ async def test(parsed: argparse.Namespace) -> int:
         return EXIT_OK if all(one["verdict"] == "works" for one in told) else EXIT_NO
     if len(scripts) != 1:
         raise UsageError("--input is for one script; name it")
-    question = f"Run {scripts[0].name} with this input, live? Its tools are called."
-    if not (parsed.yes or confirmed(question, "name --yes")):
+    if not parsed.yes and not confirmed(
+        f"Run {scripts[0].name} with this input, live? Its tools are called.", "name --yes"
+    ):
         sys.stdout.write("Nothing was run.\n")
         return EXIT_NO
     return await run_version(parsed, settings, scripts[0], parsed.input)
@@ -149,8 +150,11 @@ def against(script: KeptScript, trial: Trial | None, catalog: Catalog) -> Iterat
                 ]
             yield from found
         elif schema_digest(tool) != digest:
-            what = "its schemas are not those it was kept with, and there is no recording here to judge by"
-            yield Finding("changed", name, what)
+            yield Finding(
+                "changed",
+                name,
+                "its schemas are not those it was kept with, and there is no recording here to judge by",
+            )
 
 
 async def type_checked(

@@ -37,9 +37,8 @@ def show_all(parsed: argparse.Namespace) -> int:
     _, library = opened_library(parsed)
     found = [state_of(library, name) for name in library.names()]
     rows = [("NAME", "STATE", "VERSION", "APPROVED", "DESCRIPTION"), *map(_row, found)]
-    lines = ("  ".join(map(cell, row, WIDTHS)).rstrip() for row in rows)
-    text = "".join(f"{harmless(line)}\n" for line in lines) if found else "No script is kept.\n"
-    return answer(parsed, found, text)
+    lines = (harmless("  ".join(map(cell, row, WIDTHS)).rstrip()) for row in rows)
+    return answer(parsed, found, "".join(f"{line}\n" for line in lines) if found else "No script is kept.\n")
 
 
 def approve(parsed: argparse.Namespace) -> int:
@@ -47,8 +46,15 @@ def approve(parsed: argparse.Namespace) -> int:
     _, library = opened_library(parsed)
     script, before = library.file(parsed.name), library.approvals.get(parsed.name)
     old = "" if before is None else before.script.text
-    names = ("(nothing is approved)" if before is None else f"{script.name} approved", f"{script.name} file")
-    lines = [*difflib.unified_diff(old.split("\n"), script.text.split("\n"), *names, lineterm="")]
+    lines = [
+        *difflib.unified_diff(
+            old.split("\n"),
+            script.text.split("\n"),
+            "(nothing is approved)" if before is None else f"{script.name} approved",
+            f"{script.name} file",
+            lineterm="",
+        )
+    ]
     if not lines:
         sys.stdout.write(f"{script.name} is approved already: {script.digest}\n")
         return EXIT_OK
@@ -56,8 +62,9 @@ def approve(parsed: argparse.Namespace) -> int:
     sys.stdout.write(f"\n{script.name} would be {script.digest}\n")
     if parsed.digest is not None and parsed.digest != script.digest:
         raise UsageError(f"--digest names another version: this one is {script.digest}")
-    question = f"Let this version of {script.name} run?"
-    if parsed.digest is None and not confirmed(question, "name what was reviewed with --digest"):
+    if parsed.digest is None and not confirmed(
+        f"Let this version of {script.name} run?", "name what was reviewed with --digest"
+    ):
         sys.stdout.write("Nothing was approved.\n")
         return EXIT_NO
     # This very text, whatever the file is by now.

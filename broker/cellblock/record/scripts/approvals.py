@@ -95,9 +95,12 @@ class Approvals:
         try:
             self._shelf.remove(check_name(name))
         except FileNotFoundError:
-            near = nearest_names(name, self.all(), 1)
-            hint = did_you_mean(near, "`cellblock scripts list` shows those that are.")
-            raise BadScript(f"No version of {name} is approved.", hint=hint) from None
+            raise BadScript(
+                f"No version of {name} is approved.",
+                hint=did_you_mean(
+                    nearest_names(name, self.all(), 1), "`cellblock scripts list` shows those that are."
+                ),
+            ) from None
         except OSError as error:
             raise failed(f"The approval of {name} cannot be removed", error) from None
 

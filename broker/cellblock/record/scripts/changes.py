@@ -64,8 +64,7 @@ def _misfit(before: Any, after: Any, values: Sequence[Any]) -> Violation | None:
     if before == after:
         return None
     was, now = InputValidator(before), InputValidator(after)
-    misfits = (now.check(value) for value in values if was.check(value) is None)
-    return next((one for one in misfits if one is not None), None)
+    return next(filter(None, (now.check(value) for value in values if was.check(value) is None)), None)
 
 
 def _read(value: Any, words: frozenset[str]) -> Any:

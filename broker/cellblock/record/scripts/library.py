@@ -110,8 +110,10 @@ class Library:
     def missing(self, name: str) -> BadScript:
         """Makes the error for a name that no file has."""
         near = nearest_names(name, [one for one in self.names() if one != name], 1)
-        hint = did_you_mean(near, "`cellblock scripts list` shows them.")
-        return BadScript(f"There is no kept script {name} in {self.folder}.", hint=hint)
+        return BadScript(
+            f"There is no kept script {name} in {self.folder}.",
+            hint=did_you_mean(near, "`cellblock scripts list` shows them."),
+        )
 
     def write(self, name: str, header: Header, code: str, trial: Trial, *, replace: bool) -> KeptScript:
         """Keeps a script: its recording first, which the file names, so that no file has another's.

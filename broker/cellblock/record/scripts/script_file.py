@@ -236,8 +236,10 @@ def _header(name: str, head: str) -> Header:
         header = Header.model_validate(found)
     except ValidationError as error:
         problem = of_validation(error, Header, found)[0]
-        where = shorten(problem.place, 100) or "the header"
-        raise _bad(name, f"has a header that cannot be used: {where}: {problem.message}") from None
+        raise _bad(
+            name,
+            f"has a header that cannot be used: {shorten(problem.place, 100) or 'the header'}: {problem.message}",
+        ) from None
     if header.input.get("type", "object") != "object":
         raise _bad(name, "has an input that is no object")
     if header.grants.tools is not None:
