@@ -78,7 +78,7 @@ ODD_BUT_FINE: Final[dict[str, tuple[Make, tuple[str, ...]]]] = {
         ("SYNTAX_ERROR", "SCRIPT_TOO_COMPLEX"),
     ),
     "huge limits": (_limits(timeoutMs=10**30, maxToolCalls=2**63), ("LIMIT_CLAMPED",)),
-    "unknown limits": (_limits(__proto__=1, constructor="x", **{"x" * 1000: 1}), ()),
+    "unknown limits": (_limits(__proto__=1, constructor="x", **{"x" * 1000: 1}), ("LIMIT_UNKNOWN",)),
     "as many capabilities as there may be": (
         lambda: {"code": FINE, "requestedCapabilities": [f"none{n}" for n in range(200)]},
         ("CAPABILITY_UNAVAILABLE",),

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cellblock.base.raw_json import RawJson, weight_of
 from cellblock.base.settings.settings import RunSettings, TypecheckMode
 from cellblock.run.failure import CORRECT_IT
 from cellblock.run.request import RunRequest
@@ -30,6 +31,9 @@ HOLD_SECONDS: Final = 0.03
 
 OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE", "SANDBOX_LIMIT"})
 """Lists failures that a type error may be behind; of a host that is gone, the types say nothing."""
+
+MAX_WEIGHT: Final = 1_000
+"""Bounds the values of a result whose texts are looked at, in 0.1 ms: what is larger is data of tools."""
 
 MAX_QUOTED_CHARS: Final = 80
 """Bounds the characters of the line of an earlier script that is quoted."""
@@ -165,6 +169,8 @@ class TypeErrors:
 
 def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
     """Tells of a text in the result that an object, or a missing value, has become part of."""
+    if isinstance(response.result, RawJson) or weight_of(response.result, MAX_WEIGHT) > MAX_WEIGHT:
+        return []
     found = _MADE_TEXT.search(json.dumps(response.result, ensure_ascii=False))
     if found is None or found[0] in side.code or side.answers.may_say(found[0]):
         return []

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 from uvicorn import server
 
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.settings.policy import NAMED
 from cellblock.observe.logs import tame_libraries
 from cellblock.serve.http.address import Address
@@ -259,5 +259,5 @@ def test_host_headers_are_of_the_loopback_only_for_the_loopback() -> None:
 def test_a_taken_port_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+        with pytest.raises(CellblockError, match=f"127.0.0.1:{port}"):
             Address.parse(f"127.0.0.1:{port}").bind()
