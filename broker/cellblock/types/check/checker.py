@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,10 +29,6 @@ logger = logging.getLogger("cellblock.typecheck")
 MAX_SCRIPT_BYTES: Final = 256 * 1024
 """Bounds the scripts that are checked: with a larger one, finding which complaints count would take longer than a run
 may wait."""
-
-INLINE_CHARS: Final = 8 * 1024
-"""Bounds the scripts that are judged at once, in 2 ms; a larger one is judged in a thread, so that the loop is not
-held."""
 
 START_BOUND_SECONDS: Final = 10.0
 """Bounds the time from spawning the compiler to its first answer; it takes 50 ms on a quiet machine."""
@@ -185,7 +180,7 @@ class TypeChecker:
         self._set_idle_timer(None)
         try:
             report = await warm.diagnostics(script.code, declarations, script.typescript)
-            judged = partial(
+            counted = await asyncio.to_thread(
                 judge,
                 report,
                 script.code,
@@ -193,7 +188,6 @@ class TypeChecker:
                 typescript=script.typescript,
                 texts=self._texts(script),
             )
-            counted = judged() if len(script.code) < INLINE_CHARS else await asyncio.to_thread(judged)
             observed = (
                 self.declarations.observed(script.catalog, script.names, script.principal)
                 if any(complaint.receiver for complaint in counted)

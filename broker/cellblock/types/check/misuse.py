@@ -250,6 +250,7 @@ QUERY: Final = r"""
 
 (binary_expression operator: ["===" "==" "!==" "!="] right: [(array) (new_expression) (object)]) @equalled
 """
+"""Has patterns with an empty line between them: all made in one step would hold the loop for 0.15 s."""
 
 STARTS: Final = (
     "assignment_expression",

@@ -241,19 +241,16 @@ def judge(
 
 def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
     """Tells of what is written as no script means it."""
-    nodes = nodes_of(source.root, STARTS, typescript=typescript).values()
-    starts = (
-        one
-        for some in nodes
-        for one in some[:MAX_JUDGED]
-        if one.end_byte - one.start_byte < MAX_WRITTEN_BYTES
-    )
-    for name, node in captured(starts, QUERY, typescript=typescript):
-        if name in WRITTEN:
-            at, text = source.position(node), source.text(node)
-            said, hint, described = WRITTEN[name]
-            made = Complaint("misused", said.format(text), text, at, at)
-            yield replace(made, hint=hint.format(text), described=described)
+    nodes = nodes_of(source.root, STARTS, typescript=typescript)
+    for query in QUERY.split("\n\n"):
+        starts = nodes[query.split(maxsplit=1)[0].lstrip("(")][:MAX_JUDGED]
+        small = (one for one in starts if one.end_byte - one.start_byte < MAX_WRITTEN_BYTES)
+        for name, node in captured(small, query, typescript=typescript):
+            if name in WRITTEN:
+                at, text = source.position(node), source.text(node)
+                said, hint, described = WRITTEN[name]
+                made = Complaint("misused", said.format(text), text, at, at)
+                yield replace(made, hint=hint.format(text), described=described)
 
 
 def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> Complaint:
