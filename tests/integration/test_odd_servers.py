@@ -110,7 +110,7 @@ async def test_a_server_that_ends_before_it_is_greeted_is_greeted_at_once_at_its
     assert not [text for text in records if "closes" in text and "it ended by itself" in text]
 
 
-def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
+async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
     odd: Broker, records: list[str]
 ) -> None:
     mute = odd.catalog.servers["mute"]
