@@ -85,7 +85,9 @@ async def broker(folder: Path) -> AsyncIterator[Broker]:
 def undisturbed(response: RunResponse) -> None:
     """What the neighbour must always see."""
     wanted = {"said": '{"n": 7}', "clean": True, "code": "undefined", "sum": 12}
-    assert (response.result, response.diagnostics) == (wanted, []), shown(response)
+    # The hostile scripts are the same client's, which is told late what is wrong with them.
+    own = [one for one in response.diagnostics if not one.message.startswith("In an earlier script of yours")]
+    assert (response.result, own) == (wanted, []), shown(response)
     assert [entry.message for entry in response.logs] == ["neighbour"], shown(response)
     assert [(entry.tool_name, entry.ok) for entry in response.tool_trace] == [("echo", True)]
 

@@ -29,8 +29,9 @@ CHECK_SECONDS: Final = 0.5
 HOLD_SECONDS: Final = 0.03
 """Bounds how long a response waits for the check beside its run; later findings come with the client's next one."""
 
-OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE", "SANDBOX_LIMIT"})
-"""Lists failures that a type error may be behind; of a host that is gone, the types say nothing."""
+OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
+"""Lists failures that a type error may be behind, as one about tools may be behind a limit; of a host that is gone, the
+types say nothing."""
 
 MAX_WEIGHT: Final = 1_000
 """Bounds the values of a result whose texts are looked at, in 0.1 ms: what is larger is data of tools."""
@@ -137,7 +138,8 @@ class TypeErrors:
     async def _of_failure(
         self, response: RunResponse, request: RunRequest, side: SideCheck, hold: float
     ) -> list[Diagnostic]:
-        if not any(found.code in OF_THE_SCRIPT for found in response.diagnostics):
+        failures = OF_THE_SCRIPT | {"SANDBOX_LIMIT"} if side.is_about_tools else OF_THE_SCRIPT
+        if not any(found.code in failures for found in response.diagnostics):
             return []
         # What could not be checked before was told then.
         asked = self.mode(request) != "before" and (request.typecheck is not None or self._explicit)
