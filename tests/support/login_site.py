@@ -120,9 +120,11 @@ async def site(
             )
         )
         made = Site(place, served, store or LocalStore(folder / "s"))
-        yield made
-        for browser in made.browsers:
-            await browser.http.aclose()
+        try:
+            yield made
+        finally:
+            for browser in made.browsers:
+                await browser.http.aclose()
 
 
 @contextlib.asynccontextmanager
