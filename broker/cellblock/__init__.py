@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from cellblock.record.views import ParkedRun
     from cellblock.run.events import CallFacts, Decision, Observer, RunEvents, RunFacts, Watcher
     from cellblock.run.flows.labels import Audience, Label
-    from cellblock.run.flows.question import FlowQuestion
-    from cellblock.run.media import Media
-    from cellblock.run.policy.asking import Approver, Grantee, LoginQuestion, Question, Verdict
+    from cellblock.run.policy.asking import Approver, FlowQuestion, Grantee, LoginQuestion, Question, Verdict
     from cellblock.run.response import Diagnostic, Level, LogEntry, RunResponse, Severity, TraceEntry, Usage
+    from cellblock.run.results import Media
     from cellblock.serve.agent_tool import Api, ToolAnswer
     from cellblock.tools.catalog.model import (
         Catalog,
@@ -140,11 +139,10 @@ _IN: Final = {
     "record.views": "ParkedRun",
     "run.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
     "run.flows.labels": "Audience Label",
-    "run.flows.question": "FlowQuestion",
-    "run.media": "Media",
+    "run.results": "Media",
     "serve.agent_tool": "Api ToolAnswer",
     "run.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
-    "run.policy.asking": "Approver Grantee LoginQuestion Question Verdict",
+    "run.policy.asking": "Approver FlowQuestion Grantee LoginQuestion Question Verdict",
     "tools.python.tool_mark": "tool",
     "observe.collector": "MetricsCollector",
 }

@@ -35,9 +35,8 @@ from cellblock.record.rows import (
 from cellblock.record.store import JOURNAL_TABLES, UNENDED_SECONDS, JournalStore
 from cellblock.record.views import ParkedRun, described
 from cellblock.run.executor import Executor
-from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import CANCELLED, EXPIRED, LOST, REFUSED_FOR_NOW
-from cellblock.run.policy.asking import Caller, Grantee
+from cellblock.run.policy.asking import Caller, Grantee, flow_of
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry
 

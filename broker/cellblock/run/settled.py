@@ -11,10 +11,10 @@ from cellblock.base.raw_json import is_light
 from cellblock.run.context import RunContext
 from cellblock.run.failure import diagnose, places_in_stacks
 from cellblock.run.journaled import another_run
-from cellblock.run.large_results import UnreadableResult, not_json, not_read, read_result
 from cellblock.run.outcome import no_result
 from cellblock.run.plan import imported_exports, imported_withheld
 from cellblock.run.response import Diagnostic
+from cellblock.run.results import UnreadableResult, not_json, not_read, read_result
 from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock.run")

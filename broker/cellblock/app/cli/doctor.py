@@ -36,7 +36,7 @@ from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
 from cellblock.record.journal import Journal
 from cellblock.record.scripts.approvals import Approvals
-from cellblock.run.flows.overview import overview
+from cellblock.run.flows.rules import overview
 from cellblock.run.policy.policy import idle_patterns
 from cellblock.run.request import request_of
 from cellblock.serve.http.address import Address, check_certificate, validity

@@ -24,12 +24,11 @@ from cellblock.base.errors import (
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.store import LocalStore
 from cellblock.run import answers as module
-from cellblock.run import media
+from cellblock.run import results
 from cellblock.run.answers import Answers
-from cellblock.run.large_results import LargeResult
-from cellblock.run.media import Media, taken_out
 from cellblock.run.replies import HELD_FACTOR, Replies, encode_error
 from cellblock.run.response import LogEntry, RunResponse
+from cellblock.run.results import LargeResult, Media, taken_out
 from cellblock.serve import run_output
 from cellblock.serve.http.bodies import Spliced
 from cellblock.serve.kept_outputs import KeptOutputs
@@ -369,14 +368,14 @@ def test_what_no_client_could_show_stays(block: dict[str, Any]) -> None:
 
 
 def test_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown, found = taken_out([image()] * (media.MAX_BLOCKS + 2))
-    assert len(found) == media.MAX_BLOCKS
+    shown, found = taken_out([image()] * (results.MAX_BLOCKS + 2))
+    assert len(found) == results.MAX_BLOCKS
     assert shown[-1] == image()
-    monkeypatch.setattr(media, "MAX_CHARS", 2 * len(PNG))
+    monkeypatch.setattr(results, "MAX_CHARS", 2 * len(PNG))
     shown, found = taken_out([image()] * 3)
     assert len(found) == 2 and shown[2] == image()
     deep: Any = image()
-    for _ in range(media.MAX_LEVELS):
+    for _ in range(results.MAX_LEVELS):
         deep = [deep]
     assert taken_out(deep) == (deep, [])
-    assert taken_out([0] * media.MAX_VALUES + [image()])[1] == []
+    assert taken_out([0] * results.MAX_VALUES + [image()])[1] == []
