@@ -37,8 +37,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.json import is_object
-from cellblock.base.raw_json import is_light
-from cellblock.base.steps import step_for
+from cellblock.base.raw_json import is_light, step_for
 from cellblock.base.tasks import at_most
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire import messages, repair

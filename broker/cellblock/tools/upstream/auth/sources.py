@@ -11,7 +11,7 @@ import httpx2
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import ServerAuthSettings
+from cellblock.base.settings.server import ServerAuthSettings
 from cellblock.base.store import Stamp
 from cellblock.tools.upstream.auth.authority import authority_of, client_of
 from cellblock.tools.upstream.auth.bearer import Login

@@ -16,9 +16,8 @@ from mcp.client.session import ClientSession
 from cellblock.base.budget import Budget
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.settings.sections import ServerBounds
-from cellblock.base.settings.server import ServerConfig
+from cellblock.base.settings.server import AuthSettings, ServerAuthSettings, ServerConfig
 from cellblock.base.store import Store
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.auth.bearer import Login
