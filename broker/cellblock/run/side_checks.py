@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -242,13 +242,13 @@ class SideCheck:
             check.found.certain = checked
         return check.found.certain
 
-    def tell_later(self, diagnostics: Callable[[Checked], list[Diagnostic]]) -> None:
+    def tell_later(self, diagnostics: Callable[[Checked], Awaitable[list[Diagnostic]]]) -> None:
         """Has what is still to be found told with the client's next response; `diagnostics` words it."""
 
         async def wait() -> None:
             checked = await self.outcome()
             if checked is not None:
-                self._owner.tell_later(self._client, self._script, diagnostics(checked))
+                self._owner.tell_later(self._client, self._script, await diagnostics(checked))
 
         self._owner.spawn(wait)
 
