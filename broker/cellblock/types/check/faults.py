@@ -14,7 +14,7 @@ from cellblock.script.lines import CompilerPlaces, line_of
 from cellblock.tools.catalog.model import Catalog, ToolEntry
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
 from cellblock.tools.catalog.outputs import ToolOutput
-from cellblock.tools.schemas.keywords import subschemas
+from cellblock.tools.schemas.document import subschemas
 from cellblock.types.absent_globals import absent_hint, import_hint
 from cellblock.types.check.ambient import Got, imported_servers
 from cellblock.types.check.compiler import CompilerSession

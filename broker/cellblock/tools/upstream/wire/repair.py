@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from cellblock.base.json import is_array, is_object
-from cellblock.tools.schemas.keywords import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
+from cellblock.tools.schemas.document import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
 from cellblock.tools.upstream.wire.members import MOST_ITEMS, fields_of, items_of
 
 LISTS: Final = {
