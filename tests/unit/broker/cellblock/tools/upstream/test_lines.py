@@ -28,9 +28,9 @@ from cellblock.tools.upstream.wire.framing import (
     LineSplitter,
     TooLong,
 )
-from cellblock.tools.upstream.wire.members import MOST_ITEMS
 from cellblock.tools.upstream.wire.messages import (
     ENDS_BYTES,
+    MOST_ITEMS,
     Failure,
     Message,
     Notification,
