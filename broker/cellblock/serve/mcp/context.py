@@ -17,8 +17,7 @@ from typing import Final
 from cellblock.base.errors import first_few
 from cellblock.serve.mcp.manual import IN_SCRIPTS, OPENING_CHARS, by_use, manual, opening, shares
 from cellblock.serve.service import RunService
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import stated_output
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, stated_output
 from cellblock.types.typescript import ServerText, bare, declare_shared
 from cellblock.types.typescript.text import one_line
 

@@ -20,8 +20,7 @@ from cellblock.run.response import RunResponse
 from cellblock.serve.mcp.context import Declared
 from cellblock.serve.mcp.manual import by_use
 from cellblock.serve.service import Owner, RunService
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput, stated_output
 from cellblock.types.typescript import HOW_TO_PARSE, JSON_TEXT, bare, declare_tool, module_start, signature
 
 MAX_KEPT: Final = 4_096

@@ -22,14 +22,18 @@ from cellblock.tools.schemas.alternatives import (
     kinds_of,
     literals_of,
 )
-from cellblock.tools.schemas.document import TRUE, Document, Location, as_list, as_object
-from cellblock.tools.schemas.keywords import (
+from cellblock.tools.schemas.document import (
     ANNOTATIONS,
     BELOW_LIST,
     BELOW_ONE,
     IN_PLACE_LIST,
     IN_PLACE_ONE,
     MAPS,
+    TRUE,
+    Document,
+    Location,
+    as_list,
+    as_object,
 )
 from cellblock.types.typescript.docs import Docs
 from cellblock.types.typescript.limits import (

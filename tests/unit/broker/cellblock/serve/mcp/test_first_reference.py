@@ -12,8 +12,7 @@ from cellblock.serve.mcp import first_reference
 from cellblock.serve.mcp.context import Declared, declarations_in_budget
 from cellblock.serve.mcp.first_reference import MAX_CHARS, MAX_LINES_CHARS, FirstReferences
 from cellblock.serve.service import Owner, RunService
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
 from cellblock.types.typescript import HOW_TO_PARSE
 from support.recorded_catalogs import server_of
 
