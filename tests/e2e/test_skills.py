@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.record.scripts.approvals import Approval, entry_of
 from cellblock.record.scripts.library import Library

@@ -24,9 +24,9 @@ from cellblock.base.raw_json import (
     brackets_of,
     depths,
     has_many_containers,
+    next_step,
     values_in,
 )
-from cellblock.base.steps import next_step
 from cellblock.base.visible import visible
 from cellblock.run.failure import places_in_stacks
 from cellblock.run.response import Diagnostic, error_diagnostic

@@ -8,9 +8,16 @@ from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import (
+    Catalog,
+    OutputLookup,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    nothing_observed,
+    stated_output,
+)
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
-from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, nothing_observed, stated_output
 from cellblock.types.discovery import Discovery, describe_server, tool_definition
 from cellblock.types.search import SearchHit
 from cellblock.types.typescript import ServerText, declare_all, declare_server, declare_tool

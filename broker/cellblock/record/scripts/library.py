@@ -11,11 +11,10 @@ import msgpack
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import ConfigError
-from cellblock.base.settings.auth import AuthSettings
-from cellblock.base.state_keys import StateKeys
+from cellblock.base.settings.server import AuthSettings
+from cellblock.base.state_keys import StateKeys, keys_of
 from cellblock.base.store import FileShelf, Store
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.record.journal_key import keys_of
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.approvals import Approvals, failed
 from cellblock.record.scripts.script_file import (

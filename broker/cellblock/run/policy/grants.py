@@ -145,7 +145,7 @@ class Layer:
                     hint="Give fewer or simpler schemas, above all fewer patterns with counts or Unicode classes.",
                 )
             # A client is greeted before there is need of it, and it takes a while to import.
-            from cellblock.tools.schemas.keywords import why_unrestricting
+            from cellblock.tools.schemas.document import why_unrestricting
             from cellblock.tools.schemas.validation import InputValidator
 
             validator = InputValidator(schema, label=f"the policy for {pattern}", strict=True)

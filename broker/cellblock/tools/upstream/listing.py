@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
 from cellblock.base.json import is_object
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import next_step
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream import failures

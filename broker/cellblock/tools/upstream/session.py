@@ -29,6 +29,7 @@ from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
 from cellblock.tools.upstream.dispatcher import Connection
+from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.installs import NO_PACKAGE
 from cellblock.tools.upstream.lifecycle import NO_ROOM, Lifecycle, State
@@ -39,7 +40,6 @@ from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.resources import Resources
 from cellblock.tools.upstream.server_log import ServerLog, log_line, upstream_log, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
-from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 from cellblock.tools.upstream.wire.results import ToolResult
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
 from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import NotShared, Stamp, Store
 from cellblock.base.threads import start_daemon
 from cellblock.tools.upstream.auth.errors import LoginStoreError

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from cellblock.base import payload
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
-from cellblock.run.call_results import MAX_ERROR_TEXT, unwrap
-from cellblock.tools.upstream.wire.numbers import inexact
+from cellblock.run.call_results import MAX_ERROR_TEXT, inexact, unwrap
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.nesting import listed, nested
 

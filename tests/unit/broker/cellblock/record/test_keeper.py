@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cellblock.base.questions import ParkedQuestion
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState

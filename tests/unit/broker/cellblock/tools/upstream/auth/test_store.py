@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.tools.upstream.auth.errors import LoginStoreError
