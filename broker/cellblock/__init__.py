@@ -53,10 +53,11 @@ if TYPE_CHECKING:
         Given,
         JsonSchema,
         ServerEntry,
+        Source,
         ToolEntry,
+        ToolOutput,
         Withheld,
     )
-    from cellblock.tools.catalog.outputs import Source, ToolOutput
     from cellblock.tools.python.tool_mark import tool
 
 __version__ = "0.1.0"
@@ -128,8 +129,7 @@ __all__ = [
 _IN: Final = {
     "base.errors": "CellblockError Certainty ConfigError Fault HostUnavailable InvalidRequest Overloaded ToolCallError",
     "base.questions": "Answer ParkedQuestion QuestionId Reply",
-    "tools.catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry ToolEntry Withheld",
-    "tools.catalog.outputs": "Source ToolOutput",
+    "tools.catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry Source ToolEntry ToolOutput Withheld",
     "base.settings.policy": "FlowLabel Grant PolicySettings",
     "base.settings.server": "ServerConfig",
     "base.settings.settings": "CellblockSettings Profile Settings TypecheckMode",

@@ -27,8 +27,7 @@ from cellblock.app.assembly import (
     tools_of,
     unavailable,
 )
-from cellblock.app.config.load import load_settings
-from cellblock.app.reload import applicable, described, keeping
+from cellblock.app.config.load import applicable, described, keeping, load_settings
 from cellblock.base.admission import DEFAULT_CLIENT
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
@@ -45,8 +44,7 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy, idle_patterns
 from cellblock.run.request import request_of
 from cellblock.run.response import RunResponse
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput, stated_output
 
 if TYPE_CHECKING:
     from cellblock.base.questions import Answer, QuestionId, Reply

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.base.store import Store
 from cellblock.pool.pool import Pool
+from cellblock.tools.catalog.model import OutputLookup
 from cellblock.tools.catalog.naming import LOCAL_SERVER
-from cellblock.tools.catalog.outputs import OutputLookup
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.server_logins import can_log_in
 

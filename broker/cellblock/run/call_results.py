@@ -16,11 +16,9 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_object, pointer_of
 from cellblock.base.raw_json import RawJson, step_for
 from cellblock.run.policy.grants import effect_of
-from cellblock.tools.catalog.model import ToolEntry
-from cellblock.tools.catalog.outputs import ResultKind
+from cellblock.tools.catalog.model import ResultKind, ToolEntry
 from cellblock.tools.python.tool_results import no_form, too_large
-from cellblock.tools.upstream.wire.members import member_alone
-from cellblock.tools.upstream.wire.messages import decoded, quoted
+from cellblock.tools.upstream.wire.messages import decoded, member_alone, quoted
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 from cellblock.types.learning.sample import TooDeep, parse_document
 

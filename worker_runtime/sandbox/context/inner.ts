@@ -5,9 +5,8 @@
  * @module
  */
 
-import { outer } from "./around.ts"; // first: the rest finds a clock
+import { type Inner, outer } from "./outer.ts"; // first: the rest finds a clock
 import { uncaught } from "./events.ts";
-import type { Inner } from "./outer.ts";
 import { bytesFrom, makeWeb } from "./web.ts";
 import { makeTimers, placeGlobals } from "../globals/globals_web.ts";
 import * as p from "../primordials.ts";

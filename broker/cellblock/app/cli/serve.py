@@ -20,8 +20,8 @@ from cellblock.app.cli.flows import always_in
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import config_used, settings_of
 from cellblock.app.cli.streams import say, warn
+from cellblock.app.config.load import behind
 from cellblock.app.process_memory import own_process
-from cellblock.app.reload import behind
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import check_state_dir

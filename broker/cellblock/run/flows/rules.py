@@ -263,7 +263,7 @@ def validator_of(rule: FlowRule, number: int) -> InputValidator | None:
     """Makes what checks a rule's arguments; None where it names none. Raises ConfigError: It cannot be made."""
     if rule.arguments is None:
         return None
-    from cellblock.tools.schemas.keywords import why_unrestricting
+    from cellblock.tools.schemas.document import why_unrestricting
     from cellblock.tools.schemas.validation import InputValidator
 
     properties: dict[str, Any] = {}

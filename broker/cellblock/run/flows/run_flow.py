@@ -19,7 +19,7 @@ from cellblock.run.flows.rules import FlowRules, Judged, rule_for
 from cellblock.run.policy.asking import FlowQuestion
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.upstream.requester import CallOrigin
-from cellblock.tools.upstream.wire.members import fields_of
+from cellblock.tools.upstream.wire.messages import fields_of
 from cellblock.tools.upstream.wire.repair import carried
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 

@@ -25,8 +25,7 @@ from typing import Any, Final, NamedTuple
 import jsonschema_rs
 
 from cellblock.base.json import is_array, is_object
-from cellblock.tools.schemas.document import Document
-from cellblock.tools.schemas.keywords import Applies, subschemas
+from cellblock.tools.schemas.document import Applies, Document, subschemas
 
 MAX_VALUES: Final = 200_000
 """Sets the most JSON values in an input that is checked on the loop."""

@@ -24,8 +24,8 @@ from cellblock.tools.schemas.cost import (
     abridged,
     measured,
 )
+from cellblock.tools.schemas.document import ANNOTATIONS
 from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
-from cellblock.tools.schemas.keywords import ANNOTATIONS
 
 logger = logging.getLogger("cellblock.schemas")
 

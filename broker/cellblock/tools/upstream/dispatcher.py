@@ -39,11 +39,18 @@ from pydantic_core import to_json
 from cellblock.base.json import is_object
 from cellblock.base.raw_json import is_light, step_for
 from cellblock.base.tasks import at_most
+from cellblock.tools.upstream.failures import AnswerUnreadable, ConnectionLost, HttpRefused
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire import messages, repair
-from cellblock.tools.upstream.wire.errors import AnswerUnreadable, ConnectionLost, HttpRefused
-from cellblock.tools.upstream.wire.members import fields_of
-from cellblock.tools.upstream.wire.messages import Failure, Message, Notification, Request, Result, Unreadable
+from cellblock.tools.upstream.wire.messages import (
+    Failure,
+    Message,
+    Notification,
+    Request,
+    Result,
+    Unreadable,
+    fields_of,
+)
 from cellblock.tools.upstream.wire.results import ToolResult
 
 logger = logging.getLogger("cellblock.tools.upstream")

@@ -20,6 +20,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from cellblock.base.budget import OverBudget
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
+from cellblock.tools.upstream.failures import (
+    AnswerUnreadable,
+    ConnectionLost,
+    HttpRefused,
+    SessionForgotten,
+)
 from cellblock.tools.upstream.http_requests import (
     EVENTS,
     is_within_origin,
@@ -32,12 +38,6 @@ from cellblock.tools.upstream.http_requests import (
 )
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire import messages
-from cellblock.tools.upstream.wire.errors import (
-    AnswerUnreadable,
-    ConnectionLost,
-    HttpRefused,
-    SessionForgotten,
-)
 from cellblock.tools.upstream.wire.framing import Event, EventSplitter, over_cap
 from cellblock.tools.upstream.wire.messages import Failure
 

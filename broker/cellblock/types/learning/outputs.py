@@ -16,8 +16,15 @@ from typing import Final, cast
 from cellblock.base.errors import ConfigError, counted
 from cellblock.base.kept import Newest
 from cellblock.base.settings.settings import SchemaSettings
-from cellblock.tools.catalog.model import Given, JsonSchema, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.tools.catalog.model import (
+    Given,
+    JsonSchema,
+    OutputLookup,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    stated_output,
+)
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.learning.learner import Learner, mark_of
 from cellblock.types.learning.observation import Observation, fingerprint

@@ -268,9 +268,42 @@ class OwnCredentials(Login):
         record, scope = await authority_of(self._url, refused, asks, client, issuer, scopes)
         form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
         if self._client.client_auth_method == "private_key_jwt":
-            from cellblock.tools.upstream.auth.signed import assertion
-
             form["client_assertion_type"] = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
             whom = record.issuer or ""
-            form["client_assertion"] = await assertion(client.client_id, secret, whom, self.hint)
+            form["client_assertion"] = await _assertion(client.client_id, secret, whom, self.hint)
         return record, await ask(record, form, names_resource=True)
+
+
+async def _assertion(client_id: str, key: str, issuer: str, hint: str) -> str:
+    """Returns a JWT by which a client shows an issuer that it has a private key (PEM; RFC 7523, section 2.2). Raises
+    LoginError: It cannot sign."""
+    # Not at the top: few clients sign.
+    from mcp.client.auth.extensions.client_credentials import SignedJWTParameters
+
+    signing = SignedJWTParameters(
+        issuer=client_id, subject=client_id, signing_key=key, signing_algorithm=_algorithm_of(key, hint)
+    )
+    return await signing.create_assertion_provider()(issuer)
+
+
+def _algorithm_of(key: str, hint: str) -> str:
+    """Returns what a private key signs with (RFC 7518, section 3.1; RFC 8037). Raises LoginError: It cannot sign."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        match load_pem_private_key(key.encode(), None):
+            case RSAPrivateKey():
+                return "RS256"
+            case EllipticCurvePrivateKey(curve=curve):
+                return {256: "ES256", 384: "ES384", 521: "ES512"}[curve.key_size]
+            case Ed25519PrivateKey():
+                return "EdDSA"
+            case _:
+                raise ValueError
+    except (ValueError, TypeError, KeyError, UnsupportedAlgorithm):
+        # Without the library's words, which may quote the key.
+        raise LoginError("the client's private key cannot sign", hint=hint) from None

@@ -26,11 +26,11 @@ from cellblock.tools.upstream.auth.exchange import is_safe, reason_of
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 from cellblock.tools.upstream.connecting import Link, ProbeEnded, Upstream
+from cellblock.tools.upstream.failures import HttpRefused
 from cellblock.tools.upstream.listing import list_tools
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.registry import MESSAGE_BYTES
 from cellblock.tools.upstream.server_logins import can_log_in
-from cellblock.tools.upstream.wire.errors import HttpRefused
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Raw
 
 from cellblock.base.json import is_array, is_object
-from cellblock.tools.schemas.keywords import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
-from cellblock.tools.upstream.wire.members import MOST_ITEMS, fields_of, items_of
+from cellblock.tools.schemas.document import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
+from cellblock.tools.upstream.wire.messages import MOST_ITEMS, fields_of, items_of
 
 LISTS: Final = {
     "tools/list": "tools",

@@ -17,7 +17,7 @@ from cellblock.run.calls import NOTED_ANSWERS, ToolCalls
 from cellblock.run.events import Observer, RunEvents
 from cellblock.run.response import TraceEntry
 from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ResultKind as Kind
+from cellblock.tools.catalog.model import ResultKind as Kind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.results import ToolResult
