@@ -292,7 +292,8 @@ async def test_credentials_that_are_refused_from_the_start(tmp_path: Path, statu
     ):
         response = await run(broker, 'import * as guarded from "@codemode/servers/guarded";')
         [found] = response.diagnostics
-        assert found.code == "IMPORT_FAILURE" and found.hint
-        assert str(status) in found.message
+        wanted = "correct the credentials of guarded in Cellblock's configuration"
+        assert (found.code, found.hint) == ("IMPORT_FAILURE", f"Do without it, or ask the user ({wanted}).")
+        assert f"HTTP {status}; it said: no; {wanted}" in found.message
         assert "wrong-77" not in json.dumps(response.as_json())
         assert (await run(broker, "globalThis.__codemode_result__ = 1")).result == 1

@@ -392,7 +392,7 @@ class ToolCalls:
         if server is None and call.server in catalog.unavailable:
             raise ServerNotFound(
                 f"Server {call.server} is not connected: {catalog.unavailable[call.server]}.",
-                hint=f"Do without it, or {catalog.may_come(call.server)}",
+                hint=catalog.may_come(call.server),
             )
         if server is None:
             near = nearest_names(call.server, catalog.servers)

@@ -455,7 +455,7 @@ class Run:
         if self._has_looked and (catalog := self._context.catalog).unavailable:
             notices.append(not_shown(catalog))
         if self._settled.failed:
-            own = [with_calls(one, self._calls.may_have_changed(), own=True) for one in own]
+            own = [with_calls(one, [], self._calls.may_have_changed()) for one in own]
         diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
         final, kept = self._killed_for, self._context.kept
         is_lost = self._is_lost(ended)
@@ -466,9 +466,11 @@ class Run:
         if final is None and not self._settled.is_so:
             final = self._ending(ended)
         if final is not None:
+            final = with_loops(final, self._script)
             if self._calls.calls and not is_parked:
-                final = with_calls(with_certainty(final, self._calls.counts()), self._calls.calls)
-            diagnostics.insert(0, with_loops(final, self._script))
+                final = with_certainty(final, self._calls.counts())
+                final = with_calls(final, self._calls.calls, self._calls.may_have_changed())
+            diagnostics.insert(0, final)
         trace, rules = self._calls.trace(), self._context.rules
         response = RunResponse(
             logs=self._log.entries,

@@ -237,8 +237,8 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
         elif server_id in catalog.starting:
             hint = "Try again in a moment."
         else:
-            lacks = server_id in catalog.lacking
-            hint = "Set it where Cellblock is started." if lacks else "`cellblock doctor` says what to do."
+            wanted = catalog.wants.get(server_id, "`cellblock doctor` says what to do")
+            hint = f"{wanted[0].upper()}{wanted[1:]}."
         raise ConfigError(f"Server {name} is not connected: {reason}.", hint=hint)
     if server_id in catalog.denied:
         raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[server_id])

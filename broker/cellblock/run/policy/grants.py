@@ -248,7 +248,7 @@ class Grants:
             {**catalog.denied, **denied},
             catalog.ids,
             catalog.starting & {*servers, *unavailable},
-            catalog.lacking & unavailable.keys(),
+            {one: what for one, what in catalog.wants.items() if one in unavailable},
             catalog.changing & unavailable.keys(),
             {one: how for one, how in catalog.logins.items() if one in unavailable},
         )

@@ -202,8 +202,8 @@ class Catalog:
     one-line reason that is safe to show to an agent. `denied` maps the `server_id` of a server that this run or client
     is granted no tool of to what can be done about it. `ids` maps the names in the configuration, those of servers
     that are not connected or not granted too, to the `server_id`. `starting` are the ids of servers whose first attempt
-    to connect is not over: what `servers` has of one is as it was last known, which may be nothing. `lacking` are the
-    ids of unavailable servers that are not started at all: something that their configuration refers to is not there.
+    to connect is not over: what `servers` has of one is as it was last known, which may be nothing. `wants` says of
+    unavailable servers that whoever runs Cellblock must do something about what that is.
     `changing` are the ids of unavailable servers that are connected, and whose tools have changed. `logins` says of
     unavailable servers that want a login of whom the catalog is for, how to log in.
     """
@@ -214,7 +214,7 @@ class Catalog:
     denied: Mapping[str, str] = field(default_factory=dict[str, str])
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     starting: frozenset[str] = frozenset()
-    lacking: frozenset[str] = frozenset()
+    wants: Mapping[str, str] = field(default_factory=dict[str, str])
     changing: frozenset[str] = frozenset()
     logins: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -243,8 +243,8 @@ class Catalog:
             return f"Do without it, or log in ({self.logins[server_id]}) and run the script again."
         if server_id in self.starting:
             return "Send the same script again: the server is still starting."
-        if server_id in self.lacking:
-            return "Do without it, or tell the user, who has to set it and start Cellblock anew."
+        if server_id in self.wants:
+            return f"Do without it, or ask the user ({self.wants[server_id]})."
         if server_id in self.changing:
             return "Do without it, or run the script again in a moment."
         return "Do without it, or try again later; Cellblock reconnects by itself."

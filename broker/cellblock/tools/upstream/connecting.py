@@ -308,7 +308,8 @@ class Link:
         if self._cut is not None:
             return self._cut
         if isinstance(error, HttpRefused):
-            return failures.refused_connection(error, self._server.trouble(), self._server.redactor)
+            login, redactor = self._server.trouble(), self._server.redactor
+            return failures.refused_connection(self._server.name, error, login, redactor)
         missing = missing_command(config) if isinstance(error, OSError) else None
         if missing is not None:
             return missing.removesuffix(".")[: failures.MAX_REASON_CHARS]

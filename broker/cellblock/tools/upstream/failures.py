@@ -71,7 +71,7 @@ _UNAUTHORIZED: Final = re.compile(
 def not_connected(
     server: str, reason: str, login: tuple[str | None, str] | None, needed: NeededLogin | None
 ) -> ToolCallError:
-    """Says that there is no connection; `login` is given where it was refused for want of a login, as for `refused`."""
+    """Says that there is no connection; `login` is of `remedy`."""
     if login is None:
         return ToolCallError(
             f"Server {server} is not connected: {reason}.",
@@ -109,7 +109,7 @@ def not_begun(error: MCPError) -> bool:
 def forgotten(server: str, tool: str) -> ToolCallError:
     """Says that the server has no such session."""
     return ToolCallError(
-        f"{server} has forgotten the session; {tool} was not called.",
+        f"The session with {server} is over; {tool} was not called.",
         hint="Try again in a moment; Cellblock reconnects by itself.",
         certainty=Certainty.NOT_STARTED,
     )
@@ -135,9 +135,9 @@ def refused(
     """Words an HTTP status instead of an answer; `login` is what is wrong with the login, and the hint, `needed` one
     that a person can give."""
     status, said = error.status, _quoted(error, redactor)
-    if status == 401 or (status == 403 and (login is None or login[0] is not None)):
+    if (found := remedy(status, login, server)) is not None:
         said = "" if login is not None else said
-        problem, hint = login or (None, f"correct the credentials of {server} in Cellblock's configuration")
+        problem, hint = found
         failure: ToolCallError = AuthenticationFailed(
             f"{server} refused {tool}: HTTP {status}{f'; {problem}' if problem else ''}{said}.",
             hint=f"{hint[0].upper()}{hint[1:]}.",
@@ -159,13 +159,23 @@ def refused(
     return failure
 
 
-def refused_connection(error: HttpRefused, login: tuple[str | None, str] | None, redactor: Redactor) -> str:
+def remedy(status: int, login: tuple[str | None, str] | None, server: str) -> tuple[str | None, str] | None:
+    """Says what is wrong with the credentials, if that is known, and what to do; None where nothing says that others
+    would help."""
+    if status == 401 or (status == 403 and (login is None or login[0] is not None)):
+        return login or (None, f"correct the credentials of {server} in Cellblock's configuration")
+    return None
+
+
+def refused_connection(
+    server: str, error: HttpRefused, login: tuple[str | None, str] | None, redactor: Redactor
+) -> str:
     """Words an HTTP status instead of a connection."""
     why = f"the server refused the connection: HTTP {error.status}"
-    if login is not None and (error.status == 401 or (error.status == 403 and login[0] is not None)):
-        problem, hint = login
-        return f"{why}{f'; {problem}' if problem else ''}; {hint}"
-    return f"{why}{_quoted(error, redactor)}"
+    if (found := remedy(error.status, login, server)) is None:
+        return f"{why}{_quoted(error, redactor)}"
+    said = _quoted(error, redactor) if login is None else ""
+    return f"{why}{said}{f'; {found[0]}' if found[0] else ''}; {found[1]}"
 
 
 def _quoted(error: HttpRefused, redactor: Redactor) -> str:
