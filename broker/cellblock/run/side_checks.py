@@ -93,6 +93,11 @@ class Answers:
         found = re.compile(pattern)
         return any(found.search(body) for of, body in self._bodies if tool in (None, of))
 
+    def is_json_text(self, tool: _Tool | None) -> bool:
+        """Says whether a tool is known to have answered with a text that holds JSON."""
+        bodies = (body for of, body in self._bodies or () if of == tool and body[:1] == b'"')
+        return any(next(_objects(body), None) for body in bodies)
+
     def place_of(self, field: str, beside: Collection[str], tool: _Tool | None) -> str | None:
         """Says where a field is that an object with the members `beside` was read for: empty where it is in such an
         object, or may be; else the way from there to it, such as `owner`; None where it is nowhere."""
