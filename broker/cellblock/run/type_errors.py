@@ -145,15 +145,16 @@ class TypeErrors:
         asked = self.mode(request) != "before" and (request.typecheck is not None or self._explicit)
         if self._checker is None and not asked:
             return []
+        # The engine has told a missing export already, at the same place.
+        told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
         checked = await side.outcome(hold)
         if checked is None:
-            side.tell_later(lambda found: _earlier(_counted(found, side), side.code))
+            if not told:
+                side.tell_later(lambda found: _earlier(_counted(found, side), side.code))
             return [LATE] if asked else []
         if checked.gave_up is not None:
             # Who did not ask for a check is not told that there was none: `cellblock doctor` does that.
             return [self._notice(checked, side)] if asked else []
-        # The engine has told a missing export already, at the same place.
-        told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
         found = _diagnostics(_counted(checked, side), "warning", side.name)
         return [fault for fault in found if fault.path not in told]
 
