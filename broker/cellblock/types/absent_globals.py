@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from cellblock.tools.catalog.model import Catalog
@@ -148,11 +148,14 @@ def import_hint(name: str, catalog: Catalog, line: str = "") -> str | None:
 def _foreign_hint(name: str, catalog: Catalog, line: str) -> str | None:
     """Says what to write for `tools.SERVER.TOOL()`, `codemode.TOOL()`, `callTool("TOOL")`, `mcp__SERVER__TOOL()`."""
     if name.startswith("mcp__"):
-        words = name.split("__")[1:]
+        found = [name]
     elif _FOREIGN.fullmatch(name):
-        words = _WORDS.findall(line.partition(name)[2])[:MAX_WORDS]
+        # Not the word in `__codemode_result__`.
+        found = _WORDS.findall(re.split(rf"\b{name}\b", line, maxsplit=1)[-1])[:MAX_WORDS]
     else:
         return None
+    parted = [word.split("__")[1:] if word.startswith("mcp__") else [word] for word in found]
+    words = list(chain(*parted))
     parts = [re.sub(r"\W", "_", word) for word in words]
     tools = [
         (server.server_id, tool.export_name)

@@ -20,12 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from cellblock.base.budget import OverBudget
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
-from cellblock.tools.upstream.failures import (
-    AnswerUnreadable,
-    ConnectionLost,
-    HttpRefused,
-    SessionForgotten,
-)
+from cellblock.tools.upstream.failures import AnswerUnreadable, ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.http_requests import (
     EVENTS,
     is_within_origin,
