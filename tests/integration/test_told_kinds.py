@@ -23,6 +23,24 @@ LIST = {
     "properties": {"result": {"type": "array", "items": RECORD}},
     "required": ["result"],
 }
+STATES = {
+    "type": "object",
+    "properties": {
+        "rows": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "state": {"enum": ["on", "off"]},
+                    "mode": {"enum": ["fast", "slow"]},
+                    "sku": {"type": "string"},
+                },
+                "required": ["state", "mode", "sku"],
+            },
+        }
+    },
+    "required": ["rows"],
+}
 PAIR = {
     "type": "array",
     "prefixItems": [{"type": "number"}, {"type": "number"}],
@@ -64,6 +82,8 @@ TOOLS = [
         "events", {"rows": [{"at": "2026-01-31T12:00:00Z", "n": 1}, {"at": "2026-02-01T12:00:00Z", "n": 2}]}
     ),
     tool("seen", {"rows": [{"id": 1}], "total": 1}),
+    tool("order", json.dumps({"order": {"sum": 3, "lines": [{"sku": "a", "n": 1}]}, "buyer": {"name": "A"}})),
+    tool("states", {"rows": [{"state": "on", "mode": "fast", "sku": "b"}]}, STATES),
     tool("at", "ok", properties={"at": PAIR}),
     tool("either", "ok", oneOf=ONE_OF),
 ]
@@ -165,6 +185,14 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         (
             "const { rows } = await p.invoices({}); const s = {}; for (const r of rows) s.a = (s.a || 0) + r.amount;",
             "Number(…)",
+        ),
+        ("const o = JSON.parse(await p.order({})); o.sum;", "`sum` is in `order`: read `o.order.sum`."),
+        ("const { sum } = JSON.parse(await p.order({})); sum;", "`sum` is in `order`."),
+        ("const o = JSON.parse(await p.order({})); o.order.buyer;", "It has: lines, sum."),
+        ("const s = await p.states({}); s.rows.filter((r) => r.state === 'fast').length;", "Declared: "),
+        (
+            "const o = JSON.parse(await p.order({})); const s = await p.states({}); o.order.sku === s.rows[0].sku;",
+            "It has: lines, sum.",
         ),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from cellblock.pool.start import Terms, Workers
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
-    from cellblock.record.owner import RunOwner
+    from cellblock.record.rows import RunOwner
     from cellblock.record.scripts.library import Library
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
@@ -285,7 +285,7 @@ async def start_reach(
     )
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
-    from cellblock.record.owner import Owner
+    from cellblock.record.rows import Owner
     from cellblock.tools.upstream.pins import PinStore, Reviewer
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins

@@ -739,7 +739,7 @@ class Broker:
             self._settings, reach, self.policy, self.events, stack, self.store
         )
         from cellblock.record.parked_runs import ParkedRuns
-        from cellblock.record.scripts.approvals import Approvals, serve_scripts
+        from cellblock.record.scripts.library import Approvals, serve_scripts
 
         await serve_scripts(
             Approvals(self.store),

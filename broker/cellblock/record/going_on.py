@@ -23,13 +23,13 @@ from cellblock.base.tasks import TaskSet, at_most, end_tasks
 from cellblock.record.journal import NotYet
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper, Kept
-from cellblock.record.owner import RunOwner
 from cellblock.record.rows import (
     WAITING,
     Foreign,
     Head,
     OneRunFailed,
     Piece,
+    RunOwner,
     parked_questions,
 )
 from cellblock.record.store import JOURNAL_TABLES, UNENDED_SECONDS, JournalStore

@@ -22,7 +22,7 @@ from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_keys import KEY_BYTES, derived_key, keys_of
 from cellblock.base.store import Store
-from cellblock.base.threads import DaemonThread, is_done_within
+from cellblock.base.tasks import DaemonThread, is_done_within
 from cellblock.record.rows import AnyPiece, Head, OneRunFailed
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 

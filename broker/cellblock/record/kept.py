@@ -22,7 +22,6 @@ from cellblock.base.settings.state import JournalMode, JournalSettings
 from cellblock.record.held_calls import HeldCalls
 from cellblock.record.journal import BUDGET, Journal, NotYet
 from cellblock.record.journals import SMALL_BYTES, Journals
-from cellblock.record.owner import RunOwner
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.record.rows import (
     WAITING,
@@ -30,6 +29,7 @@ from cellblock.record.rows import (
     Foreign,
     Head,
     Piece,
+    RunOwner,
     answer_piece,
     events_piece,
     late_answer_piece,

@@ -11,12 +11,13 @@ import asyncio
 import json
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal
 from weakref import WeakMethod
 
+from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import Newest
 from cellblock.base.tasks import TaskSet
 from cellblock.run.plan import Plan
@@ -29,9 +30,20 @@ from cellblock.types.check.checker import Checked, TypeChecker
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
 """Bounds the bytes of answers that one run keeps until its end, to look for fields in them; they are not copied."""
 
+MAX_READ_BYTES: Final = 256 * 1024
+"""Bounds the bytes of answers whose objects are looked at: reading the worst of them holds the loop for 35 ms, from
+whatever thread. In more of them, a field may be anywhere."""
 
 What = Literal["json text", "text", "value"]
 """Names what a script has got; a value is anything that is no text."""
+
+_Tool = tuple[str, str]
+"""Names a tool by its server's id and its own name."""
+
+_Place = tuple[_Tool, tuple[str, ...]]
+"""Says where in the answers of a tool objects are: by the members on the way, and `_THROUGH` for elements and texts."""
+
+_THROUGH: Final = ""
 
 
 class Answers:
@@ -44,8 +56,9 @@ class Answers:
 
     def __init__(self, keeps: bool, on_text: Callable[[], None] = lambda: None) -> None:
         self._on_text = on_text
-        self._kinds: dict[tuple[str, str], set[What]] = {}
-        self._bodies: list[bytes] | None = [] if keeps else None
+        self._kinds: dict[_Tool, set[What]] = {}
+        self._bodies: list[tuple[_Tool, bytes]] | None = [] if keeps else None
+        self._places: dict[_Place, set[str]] | None = None
         self._bytes = 0
 
     def add(self, server_id: str, tool: str, kind: ResultKind, body: bytes) -> None:
@@ -58,22 +71,52 @@ class Answers:
             if self._bytes > MAX_KEPT_BYTES:
                 self._bodies = None
             else:
-                self._bodies.append(body)
+                self._bodies.append(((server_id, tool), body))
         if is_new and what != "value":
             self._on_text()
 
-    def may_have(self, field: str) -> bool:
-        """Says whether an answer has a field of this name, or may have: they were too large to keep."""
-        if self._bodies is None:
-            return bool(self._kinds)
-        # JSON in a text has its quotes behind backslashes, JSON in that has more of them.
-        written = {json.dumps(field, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)}
-        found = re.compile(rb'"(?:%s)\\*"' % b"|".join(re.escape(one) for one in sorted(written)))
-        return any(found.search(body) for body in self._bodies)
+    def may_have(self, field: str, tool: _Tool | None = None) -> bool:
+        """Says whether an answer has a field of this name, or may have: they were too large to keep. `tool`: that
+        whose answers count; None: of any."""
+        return self._may_match(rb'"%s\\*"' % _written(field), tool)
+
+    def may_be(self, field: str, text: str, tool: _Tool | None = None) -> bool:
+        """Says whether a field of this name has such a text in an answer, or may have."""
+        return self._may_match(rb'"%s\\*"\s*+:\s*+\\*"%s\\*"' % (_written(field), _written(text)), tool)
 
     def may_say(self, text: str) -> bool:
         """Says whether an answer has such characters, or may have."""
-        return self._bodies is None or any(text.encode() in body for body in self._bodies)
+        return self._may_match(re.escape(text.encode()), None)
+
+    def _may_match(self, pattern: bytes, tool: _Tool | None) -> bool:
+        if self._bodies is None:
+            return bool(self._kinds)
+        found = re.compile(pattern)
+        return any(found.search(body) for of, body in self._bodies if tool in (None, of))
+
+    def place_of(self, field: str, beside: Collection[str], tool: _Tool | None) -> str | None:
+        """Says where a field is that an object with the members `beside` was read for: empty where it is in such an
+        object, or may be; else the way from there to it, such as `owner`; None where it is nowhere."""
+        if not self.may_have(field, tool):
+            return None
+        if self._bodies is None or sum(len(body) for _, body in self._bodies) > MAX_READ_BYTES:
+            return ""
+        if self._places is None:
+            self._places = {}
+            for of, body in self._bodies:
+                for path, names in _objects(body):
+                    self._places.setdefault((of, path), set()).update(names)
+        known = {place: names for place, names in self._places.items() if tool in (None, place[0])}
+        alike = [place for place, names in known.items() if _are_alike(names - {field}, {*beside})]
+        if not alike or any(field in known[place] for place in alike):
+            return ""
+        ways = [
+            path[len(start) :]
+            for of, start in alike
+            for (other, path), names in known.items()
+            if field in names and other == of and path[: len(start)] == start
+        ]
+        return min((".".join(way) for way in ways if _THROUGH not in way), key=len, default=None)
 
     def may_be_text(self, tool: tuple[str, str] | None) -> bool:
         """Says whether a tool may have answered JSON in a text, as far as this run knows: it gave no value. None is any
@@ -102,6 +145,38 @@ class Answers:
             if kinds and "value" not in kinds and not known_as_text:
                 found[key] = as_text(output, is_json=kinds == {"json text"})
         return found
+
+
+def _written(text: str) -> bytes:
+    """Gives a pattern of a text in JSON. Quotes of JSON in a text are behind backslashes."""
+    written = {json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)}
+    return rb"(?:%s)" % b"|".join(re.escape(one) for one in sorted(written))
+
+
+def _objects(body: bytes) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
+    """Gives the names of each object's members, with the way to it."""
+    stack: list[tuple[tuple[str, ...], Any]] = [((), _parsed(body))]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, str) and value[:1] in ("{", "["):
+            path, value = (*path, _THROUGH) if path else path, _parsed(value)
+        if is_object(value):
+            yield path, value.keys()
+            stack += (((*path, name), member) for name, member in value.items())
+        elif is_array(value):
+            stack += (((*path, _THROUGH), element) for element in value)
+
+
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _are_alike(names: set[str], others: set[str]) -> bool:
+    """Says whether two kinds of objects may be one: of the smaller one's members, half are the other's."""
+    return 0 < min(len(names), len(others)) <= 2 * len(names & others)
 
 
 def _what(kind: ResultKind, body: bytes) -> What:
@@ -336,13 +411,13 @@ class SideCheck:
             check.found.certain = checked
         return check.found.certain
 
-    def tell_later(self, diagnostics: Callable[[Checked], list[Diagnostic]]) -> None:
+    def tell_later(self, diagnostics: Callable[[Checked], Awaitable[list[Diagnostic]]]) -> None:
         """Has what is still to be found told with the client's next response; `diagnostics` words it."""
 
         async def wait() -> None:
             checked = await self.outcome()
             if checked is not None:
-                self._owner.tell_later(self._client, self._script, diagnostics(checked))
+                self._owner.tell_later(self._client, self._script, await diagnostics(checked))
 
         self._owner.spawn(wait)
 

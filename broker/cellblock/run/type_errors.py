@@ -131,9 +131,9 @@ class TypeErrors:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
         if checked is None:
-            side.tell_later(lambda found: _earlier(_missed(found, side), side.code))
+            side.tell_later(partial(_earlier, side))
             return told
-        return [*told, *_diagnostics(_missed(checked, side), "warning", side.name)]
+        return [*told, *_diagnostics(await _missed(checked, side), "warning", side.name)]
 
     async def _of_failure(
         self, response: RunResponse, request: RunRequest, side: SideCheck, hold: float
@@ -145,17 +145,16 @@ class TypeErrors:
         asked = self.mode(request) != "before" and (request.typecheck is not None or self._explicit)
         if self._checker is None and not asked:
             return []
-        # The engine has told a missing export already, at the same place.
-        told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
         checked = await side.outcome(hold)
         if checked is None:
-            if not told:
-                side.tell_later(lambda found: _earlier(_counted(found, side), side.code))
+            side.tell_later(partial(_earlier, side, failed=True))
             return [LATE] if asked else []
         if checked.gave_up is not None:
             # Who did not ask for a check is not told that there was none: `cellblock doctor` does that.
             return [self._notice(checked, side)] if asked else []
-        found = _diagnostics(_counted(checked, side), "warning", side.name)
+        # The engine has told a missing export already, at the same place.
+        told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
+        found = _diagnostics(await _missed(checked, side, failed=True), "warning", side.name)
         return [fault for fault in found if fault.path not in told]
 
     def _notice(self, checked: Checked | None, side: SideCheck) -> Diagnostic:
@@ -187,13 +186,31 @@ def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:
     return [fault for fault in checked.faults if not fault.is_text or side.answers.may_be_text(fault.tool)]
 
 
-def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
-    """Gives what counts in a script that has succeeded: not what a result has after all, whatever is declared."""
-    return [
-        replace(fault, message=f"{fault.message} No result of this run had it.") if fault.absent else fault
-        for fault in _counted(checked, side)
-        if not fault.absent or not side.answers.may_have(fault.absent)
-    ]
+async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) -> list[TypeFault]:
+    """Gives what counts in a script that has run: where it succeeded, not what a result has after all, whatever is
+    declared."""
+    told: list[TypeFault] = []
+    for fault in _counted(checked, side):
+        place = None
+        if fault.compared:
+            place = "" if side.answers.may_be(fault.compared, fault.absent, fault.tool) else None
+        elif fault.absent:
+            look = side.answers.place_of
+            place = await asyncio.to_thread(look, fault.absent, fault.beside, fault.tool)
+        if place == "" and not failed:
+            continue
+        there = " there" if side.answers.may_have(fault.absent) else ""
+        said = f"{fault.message} No result of this run had it{there}."
+        way = f": read `{fault.subject}.{place}.{fault.absent}`" if fault.subject else ""
+        hint = f"`{fault.absent}` is in `{place}`{way}."
+        told.append(
+            replace(
+                fault,
+                message=said if fault.absent and not failed else fault.message,
+                hint=hint if place else fault.hint,
+            )
+        )
+    return told
 
 
 async def _with_json_text_hint(
@@ -235,9 +252,10 @@ def _tool_read_at(code: str, typescript: bool, line: int, column: int) -> Tool |
     return source.json_texts.tool_read_by(source.node(at, at + 1))
 
 
-def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
+async def _earlier(side: SideCheck, checked: Checked, *, failed: bool = False) -> list[Diagnostic]:
     """Makes the diagnostics of a script whose response is gone: its places would be taken for those of another."""
     found: list[Diagnostic] = []
+    faults, code = await _missed(checked, side, failed=failed), side.code
     for fault, diagnostic in zip(faults, _diagnostics(faults, "warning"), strict=True):
         line = line_of(code, fault.line).strip()
         if len(line) > MAX_QUOTED_CHARS:

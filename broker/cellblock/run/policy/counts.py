@@ -25,8 +25,7 @@ from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import Quota
 from cellblock.base.state_dir import COUNTS
 from cellblock.base.store import Store, Tables
-from cellblock.base.tasks import end_tasks
-from cellblock.base.threads import DaemonThread, is_done_within
+from cellblock.base.tasks import DaemonThread, end_tasks, is_done_within
 from cellblock.run.policy.grants import fits
 from cellblock.tools.catalog.model import ToolEntry
 

@@ -10,7 +10,12 @@ from typing import Any, Final, cast
 import mcp_types as types
 from mcp import MCPError
 
-from cellblock.base.errors import AuthenticationFailed, Certainty, NeededLogin, ToolCallError
+from cellblock.base.errors import (
+    AuthenticationFailed,
+    Certainty,
+    NeededLogin,
+    ToolCallError,
+)
 from cellblock.base.redaction import Redactor
 
 

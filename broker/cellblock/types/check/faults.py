@@ -69,7 +69,16 @@ class TypeFault:
     """Says whether a text that holds JSON is taken for the value: right where the tool answers with a value."""
 
     tool: tuple[str, str] | None = None
-    """Names the tool that the text is from, if that is known, by its server's id and its own name."""
+    """Names the tool that the value is from, if that is known, by its server's id and its own name."""
+
+    subject: str = ""
+    """Holds what the field is read of, where that is short."""
+
+    beside: tuple[str, ...] = ()
+    """Names the fields that there are where `absent` is read."""
+
+    compared: str = ""
+    """Names the field that is compared with the text `absent`."""
 
     slip: bool = False
     """Says whether the fault is a key that is spelt almost like one which the call does not give."""
@@ -156,7 +165,19 @@ async def find_faults(
             if seen is not None and seen.document is None:
                 hint = hint.replace(_IF_JSON, "no result was JSON")
         faults.append(
-            TypeFault(message, hint, line, column, complaint.absent, complaint.is_text, named, slip)
+            TypeFault(
+                message,
+                hint,
+                line,
+                column,
+                absent=complaint.absent,
+                is_text=complaint.is_text,
+                tool=named,
+                subject=complaint.subject,
+                beside=tuple(members),
+                compared=complaint.compared,
+                slip=slip,
+            )
         )
     return tuple(faults)
 

@@ -172,8 +172,14 @@ class Complaint:
     absent: str = ""
     """Names the field that an object does not have, or the text that a declared enum does not."""
 
+    subject: str = ""
+    """Holds what the member is read of, where that is short."""
+
+    compared: str = ""
+    """Names the member that is compared with a text."""
+
     tool: Tool | None = None
-    """Names, of a text, the tool that it is from, where that is known."""
+    """Names the tool that the value is from, where that is known."""
 
     is_text: bool = False
     """Says whether a text is taken for a value."""
@@ -378,7 +384,8 @@ def _of_member(
         # What could stand in a text is asked for in it, not in front of it.
         asked_at=(at[0], at[1] + (node.type == "string")),
         absent=name if not is_json and _is_of_object(receiver) else "",
-        tool=source.json_texts.tool(read) if is_json or last == "string" else None,
+        tool=source.json_texts.tool(read),
+        subject=subject,
         element_at=source.position(read) if read is not None and brackets else None,
         guard=guard,
         read=source.names_read(read if subject else None) if guard else None,
@@ -411,7 +418,10 @@ def _of_comparison(
         absent = str(json.loads(value))
     except ValueError:
         absent = ""
-    return replace(made, kind="comparison", message=said, hint=hint, absent=absent)
+    tool, member = source.json_texts.tool(compared), text_of(field(compared, "property")).decode()
+    return replace(
+        made, kind="comparison", message=said, hint=hint, absent=absent, tool=tool, compared=member
+    )
 
 
 def _of_argument(made: Complaint, message: str, node: Node, source: ParsedScript) -> Complaint | None:

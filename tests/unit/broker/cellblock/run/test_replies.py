@@ -203,6 +203,42 @@ def test_what_was_not_kept_may_have_anything(monkeypatch: pytest.MonkeyPatch) ->
     assert answered({"a": 1, "b": 2}).may_have("title")
 
 
+ROWS = {"rows": [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "note": ""}], "page": {"total": 2}}
+
+
+@pytest.mark.parametrize(
+    ("field", "beside", "value", "place"),
+    [
+        ("total", ["rows", "page"], ROWS, "page"),
+        ("total", ["id", "name"], ROWS, None),
+        ("none", ["rows", "page"], ROWS, None),
+        ("note", ["id", "name"], ROWS, ""),
+        ("name", ["rows", "page"], ROWS, None),
+        ("total", ["other"], ROWS, ""),
+        ("total", ["rows", "page"], json.dumps(ROWS), "page"),
+        ("total", ["text"], {"text": json.dumps(ROWS)}, None),
+        ("total", ["text"], {"text": "[no JSON", "in": {"of": {"total": 1}}}, "in.of"),
+    ],
+)
+def test_a_field_counts_where_such_objects_are(
+    field: str, beside: list[str], value: Any, place: str | None
+) -> None:
+    assert answered(value).place_of(field, beside, None) == place
+    assert answered(value).place_of(field, beside, ("tracker", "list")) == place
+    assert answered(value).place_of(field, beside, ("tracker", "other")) is None
+
+
+def test_in_more_than_is_read_a_field_may_be_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_READ_BYTES", 10)
+    assert answered(ROWS).place_of("total", ["rows", "page"], None) == ""
+
+
+@pytest.mark.parametrize("value", [{"state": "on", "mode": "x"}, '{"state" : "on", "mode": "x"}'])
+def test_a_text_counts_in_its_own_field(value: Any) -> None:
+    answers = answered(value)
+    assert answers.may_be("state", "on") and not answers.may_be("mode", "on")
+
+
 DECLARED = ToolOutput("declared", "", schema={"type": "object"})
 
 
