@@ -25,6 +25,7 @@ from typing import Final
 from cellblock.pool.pool import Lease, RunMessage
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
+from cellblock.run.heard import RunLog, Settled
 from cellblock.run.hook import CANCELLED, STOPPED, KeptRun, Parked
 from cellblock.run.journaled import Journaled
 from cellblock.run.lending import Lender
@@ -47,8 +48,6 @@ from cellblock.run.questions import Questions
 from cellblock.run.replies import Replies
 from cellblock.run.response import Diagnostic, RunResponse, Usage
 from cellblock.run.run_clock import Deadline, RunClock
-from cellblock.run.run_log import RunLog
-from cellblock.run.settled import Settled
 from cellblock.run.states import Cause, Event, Life, State
 from cellblock.tools.upstream.requester import PAUSE_MS
 from cellblock_worker.wire import protocol

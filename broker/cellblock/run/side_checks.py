@@ -30,8 +30,9 @@ from cellblock.types.check.checker import Checked, TypeChecker
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
 """Bounds the bytes of answers that one run keeps until its end, to look for fields in them; they are not copied."""
 
-MAX_READ_BYTES: Final = 1024 * 1024
-"""Bounds the bytes of answers whose objects are looked at, in 0.1 s; in more of them, a field may be anywhere."""
+MAX_READ_BYTES: Final = 256 * 1024
+"""Bounds the bytes of answers whose objects are looked at: reading the worst of them holds the loop for 35 ms, from
+whatever thread. In more of them, a field may be anywhere."""
 
 What = Literal["json text", "text", "value"]
 """Names what a script has got; a value is anything that is no text."""

@@ -227,15 +227,16 @@ class Link:
         try:
             return await self._agreed(stack, wire, make_session, handshake)
         except HttpRefused as refused:
-            if (
-                refused.status != 405
-                or not isinstance(wire, HttpWire)
-                or self._server.config.type is not None
-            ):
+            if not isinstance(wire, HttpWire) or self._server.config.type is not None:
                 raise
-            # Before streamable HTTP, a GET opened the stream of events.
+            if refused.status not in (404, 405):
+                raise
+            # Before streamable HTTP, a GET opened the stream of events; not all servers of then say 405 to a POST.
             self.ended.clear()
-            sse = await self._sse(stack, wire.url, wire.client)
+            try:
+                sse = await self._sse(stack, wire.url, wire.client)
+            except MCPError:
+                raise refused from None
             return await self._agreed(stack, sse, make_session, handshake=True)
 
     async def _wire(self, stack: contextlib.AsyncExitStack, stderr: TextIO) -> Wire:
