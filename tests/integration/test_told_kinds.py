@@ -213,6 +213,15 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
             "async function again(f) { await f(); } const r = await again(() => p.seen({})); r?.total ?? 0;",
             "add `return`",
         ),
+        (
+            "interface Order { sum: number } const o: Order = JSON.parse(await p.order({})); o.sum;",
+            "read `o.order.sum`",
+        ),
+        (
+            "type One = { title: string }; const u = (await p.list_users({})) as unknown as { result: One[] }; "
+            "u.result.map((o: One) => o.title);",
+            "It has: id, name.",
+        ),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
 )
@@ -290,6 +299,9 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "const u = await p.list_users({}); u.result.forEach((o) => { if (!o.id) return; console.log(o); });",
         "const u = await p.list_users({}); for (let o of u.result) { o = { ...o }; console.log(o); }",
         "const { rows } = await p.invoices({}); const s = {}; for (const r of rows) s.a = (s.a || 0) + r.n;",
+        "const o = JSON.parse(await p.order({})) as any; o.sum;",
+        "type One = { id: number; name: string }; const by: Record<string, One> = {}; "
+        "for (const o of (await p.list_users({})).result as One[]) by[o.name] = o; by.A?.id;",
         "const all = await Promise.allSettled([p.seen({})]); all.map((r) => r.value?.total ?? String(r.reason));",
         "const all = await Promise.allSettled([p.seen({})]); all.map((r) => r.status[0] === 'r' || r.value.total);",
         "[JSON.parse(await p.page({}))].filter((one) => one.tags).map((one) => one.tags.length);",

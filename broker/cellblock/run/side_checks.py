@@ -226,6 +226,7 @@ MAX_TRIES: Final = 4
 text that nobody expected."""
 
 Assumed = tuple[ServerEntry, ToolEntry, ToolOutput | None]
+_ANY: Final = re.compile(r"\bany\b")
 _KNOWN: Final[frozenset[tuple[str, str]]] = frozenset()
 """Stands for a run in which every tool has answered as was assumed."""
 
@@ -365,6 +366,9 @@ class SideCheck:
         self._owner, self.bound_seconds = owner, bound_seconds
         self.code = plan.code
         self.typescript, self.name = plan.script.typescript, plan.script.name
+        # A script's own types say nothing of what tools give, unless it says that this may be anything.
+        is_untyped = plan.script.untyped is not None and _ANY.search(plan.code) is None
+        self._untyped = plan.script.untyped if is_untyped else None
         self._catalog = catalog
         self._client, self._principal = client, principal
         self.imports = frozenset(plan.script.specifiers)
@@ -489,8 +493,8 @@ class SideCheck:
 
     async def _check(self, checker: TypeChecker, got: Got, *, closed: bool) -> Checked:
         return await checker.check(
-            self.code,
-            typescript=self.typescript,
+            self._untyped or self.code,
+            typescript=self.typescript and self._untyped is None,
             catalog=self._catalog,
             imports=self.imports,
             bound_seconds=self.bound_seconds,
