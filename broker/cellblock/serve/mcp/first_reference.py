@@ -203,7 +203,7 @@ def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]
             lines.append(f"// and {first_few(rest, MAX_NAMES)}")
         if any(f"{JSON_TEXT}<" in line for line in lines):
             lines.append(HOW_TO_PARSE)
-        if one.is_first or one.is_whole or listed:
+        if one.is_first or one.is_whole or listed or any(line.endswith("…") for line in lines):
             lines.append(f'// Whole: describe("{server_id}", name) of @codemode/discovery')
         modules[server_id] = module_start(one.server, about=one.is_first) + "\n".join([*lines, "}"])
     return modules, left

@@ -299,6 +299,26 @@ def test_numbers_that_javascript_does_not_have_are_told(body: str, said: str | N
     assert told == (found if "Infinity" in (found or "") else None)
 
 
+ROWS = [{"share": 0.1234567890123456789, "sku": "12345678901234567890", "count": n} for n in range(9)]
+SAID = ', 12345678901234567890,\\" {"id": 12345678901234567890}' * 3_000
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('"first": 9007199254740991, "last": [-9007199254740993]', "at last (byte 17"),
+        ('"a\\"b": 12345678901234567890123', "at b (byte 17"),
+        ('"none": 9007199254740991, "e": 1e22', None),
+    ],
+)
+def test_a_long_integer_of_a_large_value_is_told_and_no_other_digits(more: str, said: str | None) -> None:
+    body = f"{json.dumps({'rows': ROWS, 'said': SAID})[:-1]}, {more}}}"
+    for form in (body, json.dumps(body)):
+        found = inexact(form.encode(), "s", exact=False) or ""
+        assert (found and said and f"The integer {said}" in found) or found == (said or ""), found
+        assert inexact(form.encode(), "s", exact=True) is None
+
+
 def test_error_texts_are_never_empty_and_never_long() -> None:
     with pytest.raises(ToolCallError, match="no message"):
         value_of(result(isError=True))

@@ -163,6 +163,13 @@ async def test_of_a_large_server_those_that_read_have_their_lines() -> None:
     assert "function get_deal(" in text and "// and archive_" in text
 
 
+async def test_what_is_cut_says_where_the_whole_is() -> None:
+    client = Client({"crm": [tool("find"), tool("huge", 400)]})
+    await client.given("crm.find()", "crm")
+    text = (await client.given("crm.huge()", "crm"))["crm"]
+    assert "…\n" in text and 'describe("crm", name)' in text
+
+
 async def test_how_a_text_is_parsed_is_said_once() -> None:
     client = Client({"crm": [tool("find")]})
     client.service.outputs = {"find": ToolOutput("observed", "seen", document={"type": "object"})}
