@@ -39,7 +39,8 @@ const WATCH_MS = 50;
 const IDLE_LOOKS = 3;
 const STUCK = "The script awaits a promise that can never settle: no call is under way and no timer is set.";
 const STUCK_HINT = "Settle each `new Promise` on every way: call its resolve or reject.";
-const MISSING_HINT = "Read what the value has; where it may be missing, write null: `value ?? null`.";
+const MISSING_HINT =
+  "Look first at what it is read of, and what functions return. Only where it may be missing, write null: `value ?? null`.";
 
 const now = performance.now.bind(performance);
 const floor = Math.floor;

@@ -94,6 +94,11 @@ class Answers:
         found = re.compile(pattern)
         return any(found.search(body) for of, body in self._bodies if tool in (None, of))
 
+    def is_json_text(self, tool: _Tool | None) -> bool:
+        """Says whether a tool is known to have answered with a text that holds JSON."""
+        bodies = (body for of, body in self._bodies or () if of == tool and body[:1] == b'"')
+        return any(next(_objects(body), None) for body in bodies)
+
     def place_of(self, field: str, beside: Collection[str], tool: _Tool | None) -> str | None:
         """Says where a field is that an object with the members `beside` was read for: empty where it is in such an
         object, or may be; else the way from there to it, such as `owner`; None where it is nowhere."""
@@ -221,6 +226,7 @@ MAX_TRIES: Final = 4
 text that nobody expected."""
 
 Assumed = tuple[ServerEntry, ToolEntry, ToolOutput | None]
+_ANY: Final = re.compile(r"\bany\b")
 _KNOWN: Final[frozenset[tuple[str, str]]] = frozenset()
 """Stands for a run in which every tool has answered as was assumed."""
 
@@ -360,6 +366,9 @@ class SideCheck:
         self._owner, self.bound_seconds = owner, bound_seconds
         self.code = plan.code
         self.typescript, self.name = plan.script.typescript, plan.script.name
+        # A script's own types say nothing of what tools give, unless it says that this may be anything.
+        is_untyped = plan.script.untyped is not None and _ANY.search(plan.code) is None
+        self._untyped = plan.script.untyped if is_untyped else None
         self._catalog = catalog
         self._client, self._principal = client, principal
         self.imports = frozenset(plan.script.specifiers)
@@ -484,8 +493,8 @@ class SideCheck:
 
     async def _check(self, checker: TypeChecker, got: Got, *, closed: bool) -> Checked:
         return await checker.check(
-            self.code,
-            typescript=self.typescript,
+            self._untyped or self.code,
+            typescript=self.typescript and self._untyped is None,
             catalog=self._catalog,
             imports=self.imports,
             bound_seconds=self.bound_seconds,

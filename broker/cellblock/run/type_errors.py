@@ -21,6 +21,7 @@ from cellblock.script.lines import SCRIPT_NAME, index_of, line_of
 from cellblock.tools.upstream.definitions import shown
 from cellblock.types.check.checker import Checked, TypeChecker, TypeFault
 from cellblock.types.check.compiler import FIX
+from cellblock.types.check.faults import NO_JSON
 from cellblock.types.check.parsed import ParsedScript, Tool
 
 CHECK_SECONDS: Final = 0.5
@@ -123,7 +124,16 @@ class TypeErrors:
         if not response.ok:
             response = await _with_json_text_hint(response, side.texts(), side.code, side.typescript)
         if found:
-            response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found]})
+            told = [*response.diagnostics, *found]
+            if any(one.code == "TYPE_ERROR" for one in found):
+                # What has made it is known: a default would hide that.
+                told = [
+                    one.model_copy(update={"hint": None})
+                    if (one.code, one.severity == "error") == ("RESULT_NOT_JSON", False)
+                    else one
+                    for one in told
+                ]
+            response = response.model_copy(update={"diagnostics": told})
         return response
 
     async def _of_success(self, response: RunResponse, side: SideCheck, hold: float) -> list[Diagnostic]:
@@ -131,7 +141,7 @@ class TypeErrors:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
         if checked is None:
-            side.tell_later(partial(_earlier, side))
+            side.tell_later(partial(_late, side))
             return told
         return [*told, *_diagnostics(await _missed(checked, side), "warning", side.name)]
 
@@ -147,7 +157,7 @@ class TypeErrors:
             return []
         checked = await side.outcome(hold)
         if checked is None:
-            side.tell_later(partial(_earlier, side, failed=True))
+            side.tell_later(partial(_late, side, failed=True))
             return [LATE] if asked else []
         if checked.gave_up is not None:
             # Who did not ask for a check is not told that there was none: `cellblock doctor` does that.
@@ -191,6 +201,8 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
     declared."""
     told: list[TypeFault] = []
     for fault in _counted(checked, side):
+        if fault.hint and side.answers.is_json_text(fault.tool):
+            fault = replace(fault, hint=fault.hint.replace(NO_JSON, "use JSON.parse first"))
         place = None
         if fault.compared:
             place = "" if side.answers.may_be(fault.compared, fault.absent, fault.tool) else None
@@ -252,10 +264,13 @@ def _tool_read_at(code: str, typescript: bool, line: int, column: int) -> Tool |
     return source.json_texts.tool_read_by(source.node(at, at + 1))
 
 
-async def _earlier(side: SideCheck, checked: Checked, *, failed: bool = False) -> list[Diagnostic]:
+async def _late(side: SideCheck, checked: Checked, *, failed: bool = False) -> list[Diagnostic]:
+    return _earlier(await _missed(checked, side, failed=failed), side.code)
+
+
+def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
     """Makes the diagnostics of a script whose response is gone: its places would be taken for those of another."""
     found: list[Diagnostic] = []
-    faults, code = await _missed(checked, side, failed=failed), side.code
     for fault, diagnostic in zip(faults, _diagnostics(faults, "warning"), strict=True):
         line = line_of(code, fault.line).strip()
         if len(line) > MAX_QUOTED_CHARS:

@@ -29,6 +29,7 @@ from cellblock.types.check.hints import (
 from cellblock.types.check.verdict import (
     ASKED_OF_ANY,
     MAX_MESSAGE_CHARS,
+    SETTLED,
     Complaint,
     at_key,
     is_json_text,
@@ -47,6 +48,9 @@ _OF_LISTS: Final = frozenset(
 )
 _OF_NUMBERS: Final = frozenset(("toFixed", "toPrecision"))
 _IF_JSON: Final = "if it holds JSON, use JSON.parse first"
+NO_JSON: Final = "no result was JSON"
+"""Says of a tool's text what was observed."""
+
 _ONLY_MEMBER: Final = re.compile(r"\{ ([\w$]++)\??: [^{};]*+(?:\{[^{}]*+\}[^{};]*+)?; \}")
 """Fits a printed type of one member."""
 
@@ -163,7 +167,7 @@ async def find_faults(
             hint += of_observed(complaint, script.code, observed)
             seen = observed.get(complaint.tool[1]) if complaint.tool is not None else None
             if seen is not None and seen.document is None:
-                hint = hint.replace(_IF_JSON, "no result was JSON")
+                hint = hint.replace(_IF_JSON, NO_JSON)
         faults.append(
             TypeFault(
                 message,
@@ -266,16 +270,17 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
         observed: The functions whose output was observed.
     """
     receiver = complaint.receiver
-    if is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
+    if is_json_text(receiver) or receiver.startswith(("Promise", "typeof import")):
         return ""
-    if receiver == "string" or receiver.endswith("[]"):
+    if receiver in ("string", "void") or receiver.endswith("[]"):
         # What texts and arrays have is the language's, whoever gave them.
         return ""
     called = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
     # Behind a dot it may as well be a field's name.
     named = [name for name in observed if re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", code)]
     # Under another name, or handed on: then whatever is named may be meant.
-    counts = [(name, observed[name].samples) for name in (called or named)[:MAX_NAMED]]
+    meant = (called or named) if complaint.tool is None else observed.keys() & {complaint.tool[1]}
+    counts = [(name, observed[name].samples) for name in list(meant)[:MAX_NAMED]]
     seen = ", ".join(f"{name} ({counted(count, 'result')})" for name, count in counts)
     if not seen:
         return ""
@@ -286,6 +291,10 @@ def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:
     receiver, wanted, suggested = complaint.receiver, complaint.name, complaint.suggested
     if receiver.startswith("Promise<"):
         return f"Await the call first: `(await …).{wanted}`."
+    if receiver.startswith(SETTLED):
+        return f"A settled result has `status`, and `value` or `reason`: read `.value?.{wanted}`."
+    if receiver == "void":
+        return "What gives it returns nothing: add `return` to that function."
     if receiver == "string" or receiver.endswith("[]"):
         return _hint_of_language(receiver, wanted, members)
     if len(members) == 1 and members[0] in WRAPPERS and (wanted in _OF_LISTS or wanted.isdigit()):
