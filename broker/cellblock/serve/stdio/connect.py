@@ -153,9 +153,6 @@ def needs_daemon(line: bytes) -> bool:
     return not is_answer_or_note and bool(line.strip())
 
 
-# ---- inside ----------------------------------------------------------------------------------------------
-
-
 def _read(line: bytes) -> _Message:
     if len(line) > WHOLE_BYTES:
         return _at_its_ends(line)
