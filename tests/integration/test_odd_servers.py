@@ -217,7 +217,10 @@ async def test_a_long_id_is_passed_on_with_its_digits_or_refused(tmp_path: Path,
     assert failed.error_class == "SchemaValidationError"
     assert "at /id, 1234567890123456800 is beyond 2^53" in failed.message
     (note,) = [found for found in response.diagnostics if found.code == "TOOL_RESULT_NOTE"]
-    assert "at /id is beyond 2^53, and rounded as a number: it is 1234567890123456789. With" in note.message
+    assert (
+        'behind "id", is beyond 2^53, and rounded as a number: it is 1234567890123456789. With'
+        in note.message
+    )
     assert '`schemas.unwrap` at {"plain": "bigint"} scripts get it as a BigInt.' in note.message
 
 

@@ -150,11 +150,12 @@ def load_key(state_dir: Path, settings: AuthSettings, *, make: bool = True) -> b
 
 def _made(folder: Folder, file: Path, settings: AuthSettings) -> bytes:
     keyring, key = Keyring(KEYRING_SECONDS), secrets.token_bytes(KEY_BYTES)
-    told: dict[str, Any] = {"version": 1, "key": _text(key)}
+    text = base64.b64encode(key).decode()
+    told: dict[str, Any] = {"version": 1, "key": text}
     if settings.keyring == "auto" and keyring.find():
         entry = f"journals-{secrets.token_hex(8)}"
         try:
-            keyring.set(entry, _text(key))
+            keyring.set(entry, text)
         except KeyringError as error:
             logger.warning("the key of the journals is kept in a file: %s", error.message)
         else:
@@ -191,7 +192,3 @@ def _key_in(data: bytes, file: Path) -> bytes:
     if len(key) != KEY_BYTES:
         raise StoreError(damaged)
     return key
-
-
-def _text(key: bytes) -> str:
-    return base64.b64encode(key).decode("ascii")

@@ -363,34 +363,6 @@ def needed_in(
     return needed, reached
 
 
-# ---- inside ------------------------------------------------------------------------------------------
-
-
-def _known(facts: Facts) -> dict[str, Any]:
-    known = {"error": facts.error, "certainty": facts.certainty.value, "duration_ms": facts.duration_ms}
-    known |= {"inner": facts.inner} if facts.inner else {}
-    return {**known, "label": facts.label} if facts.label else known
-
-
-def _step(call_id: int, events: str, **fields: Any) -> Piece:
-    step = {"id": call_id, "events": events, "fields": fields}
-    return Piece("call", cast("bytes", msgpack.packb(step)))  # pyright: ignore[reportUnknownMemberType]
-
-
-def _late(call_id: int, name: str, body: bytes) -> LatePiece:
-    """Returns the piece of one large field of a call."""
-    # The step of a body without bytes has one byte for its kind, and one for its length, which is four then.
-    size = len(_step(call_id, "", **{name: b""}).body) + len(body) + 3
-    return LatePiece("call", size, lambda: _step(call_id, "", **{name: body}).body)
-
-
-def _read(body: bytes) -> dict[str, Any]:
-    found = cast("object", msgpack.unpackb(body))  # pyright: ignore[reportUnknownMemberType]
-    if not is_object(found):
-        raise UnreadableRecording("The recording is damaged.", hint="Delete the run.")
-    return found
-
-
 class RunOwner(Protocol):
     """Names a broker, and sees whether others live; `Owner` and `Presence` do."""
 
@@ -454,3 +426,31 @@ class Owner:
         if self._folder is not None:
             self._folder.close()
             self._folder = None
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _known(facts: Facts) -> dict[str, Any]:
+    known = {"error": facts.error, "certainty": facts.certainty.value, "duration_ms": facts.duration_ms}
+    known |= {"inner": facts.inner} if facts.inner else {}
+    return {**known, "label": facts.label} if facts.label else known
+
+
+def _step(call_id: int, events: str, **fields: Any) -> Piece:
+    step = {"id": call_id, "events": events, "fields": fields}
+    return Piece("call", cast("bytes", msgpack.packb(step)))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _late(call_id: int, name: str, body: bytes) -> LatePiece:
+    """Returns the piece of one large field of a call."""
+    # The step of a body without bytes has one byte for its kind, and one for its length, which is four then.
+    size = len(_step(call_id, "", **{name: b""}).body) + len(body) + 3
+    return LatePiece("call", size, lambda: _step(call_id, "", **{name: body}).body)
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    found = cast("object", msgpack.unpackb(body))  # pyright: ignore[reportUnknownMemberType]
+    if not is_object(found):
+        raise UnreadableRecording("The recording is damaged.", hint="Delete the run.")
+    return found

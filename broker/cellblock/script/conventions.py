@@ -100,8 +100,8 @@ def entry_of(root: Node, source: bytes) -> Entry | None:
 
 
 def _calls_own_async(call: Node, before: list[Node], source: bytes) -> bool:
-    """Says whether an expression calls an async function of the script's own, or `then` and its like of that."""
-    call = _unchained(call, source)
+    """Says whether an expression calls an async function of the script's own, or `then` and its like of one."""
+    whole, call = call, _unchained(call, source)
     function = field(call, "function") if call.type == "call_expression" else None
     if function is None:
         return False
@@ -114,7 +114,9 @@ def _calls_own_async(call: Node, before: list[Node], source: bytes) -> bool:
             if (name := field(one, "name")) is not None and _text(name, source) == _text(called, source)
         ]
         called = (field(named[0], "value") or named[0]) if len(named) == 1 else called
-    return any(child.type == "async" for child in called.children)
+    # Of what a function gives, `then` is a method where it gives a promise.
+    is_own = called.type in (*_FUNCTIONS, "function_declaration")
+    return any(child.type == "async" for child in called.children) or (is_own and call is not whole)
 
 
 def _unchained(call: Node, source: bytes) -> Node:

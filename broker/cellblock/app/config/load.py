@@ -157,7 +157,8 @@ def read_settings(
     A reference that stands for nothing here is a warning in a server's entry, which is then not started, and an error
     in the `cellblock` section, where it may be a restriction. Variables are `environment`'s; None: this process's.
     """
-    made = as_normal(raw)
+    # Claude Code keeps servers of single projects in its own file, and takes those of the folder it is started in.
+    made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
     file = Path(source.name) if source.text is not None else None
     permissions = _with_permissions(made, file)
     variables = os.environ if environment is None else environment
@@ -203,12 +204,6 @@ def _with_permissions(made: Normal, file: Path | None) -> list[Path]:
             hint = "Take the rule out there, or add the server to a file of your own."
             made.problems.append(Problem(origin, message, hint, "warning", at_key=True))
     return permissions.files
-
-
-def as_normal(raw: Mapping[str, Any]) -> Normal:
-    """Returns a parsed file in our own format."""
-    # Claude Code keeps servers of single projects in its own file, and takes those of the folder it is started in.
-    return normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
 
 
 def validated(

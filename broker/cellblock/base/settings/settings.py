@@ -212,9 +212,8 @@ class Settings(BaseModel):
 
     def for_one_run(self) -> Settings:
         """Returns the same settings for a process that runs one script: it boots no others."""
-        section = self.cellblock
-        pool = section.pool.model_copy(update={"warm": min(1, section.pool.warm)})
-        return self._with(pool=pool)
+        pool = self.cellblock.pool
+        return self._with(pool=pool.model_copy(update={"warm": min(1, pool.warm)}))
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """Returns the same settings with another front-end profile, or unchanged for None."""

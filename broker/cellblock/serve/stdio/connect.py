@@ -102,9 +102,8 @@ class InFlight:
                 key = as_id(params.get("requestId"))
                 self._waiting = {one: request for one, request in self._waiting.items() if one != key}
         elif message.method:
-            self._waiting[message.id] = _Waiting(
-                message.method, line if _is_repeatable(message.method) else b""
-            )
+            repeatable = message.method in REPEATABLE or message.method.endswith("/list")
+            self._waiting[message.id] = _Waiting(message.method, line if repeatable else b"")
             if message.method == "initialize":
                 self._greeting = [line]
 
@@ -152,13 +151,6 @@ def needs_daemon(line: bytes) -> bool:
     message = _read(line)
     is_answer_or_note = message.method is None or message.method.startswith("notifications/")
     return not is_answer_or_note and bool(line.strip())
-
-
-# ---- inside ----------------------------------------------------------------------------------------------
-
-
-def _is_repeatable(method: str) -> bool:
-    return method in REPEATABLE or method.endswith("/list")
 
 
 def _read(line: bytes) -> _Message:

@@ -229,8 +229,7 @@ def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> Too
 def first_of(error: BaseException) -> BaseException:
     """Returns the first error of exception groups."""
     while isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        error = group.exceptions[0]
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 

@@ -264,7 +264,8 @@ def facts_of(session: ClientSession, listing: Listing[ToolDefinition], odd: tupl
         version=info.version if info and _VERSION.fullmatch(info.version or "") else None,
         instructions=_cut(session.instructions, MAX_TEXT_CHARS),
         capabilities=tuple(sorted(capabilities.model_dump(exclude_none=True))) if capabilities else (),
-        tools=tuple(listing.kept),
+        # In an order of its own: another one is no change.
+        tools=tuple(sorted(listing.kept, key=lambda tool: tool.name)),
         left_out=tuple(listing.left_out),
         notes=tuple(listing.notes),
         odd=odd,

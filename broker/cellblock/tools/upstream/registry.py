@@ -209,7 +209,6 @@ class Registry:
             self._entries.of_python(self._local, self._paths[LOCAL_SERVER]) if self._local else None
         )
         self._scripts: tuple[ServerEntry, CallsScripts] | None = None
-        self.known_catalog = Catalog()
         self.catalog = Catalog()
         self._changed()
 

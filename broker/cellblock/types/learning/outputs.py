@@ -1,7 +1,7 @@
 """Joins what is known of tool outputs: what the catalog states, joined with what the learner has observed.
 
 Types use what is given, then declared, then observed. Only discovery, search and inspection go through here: texts that
-a client caches are made with `catalog.outputs.stated_output`, and never change because something was observed.
+a client caches are made with `catalog.model.stated_output`, and never change because something was observed.
 """
 
 from __future__ import annotations

@@ -279,17 +279,19 @@ def test_what_stands_beside_a_value_is_told() -> None:
     [
         (
             '{"id": 12345678901234567890123}',
-            "The integer at /id is beyond 2^53, and rounded as a number: it is 123456789",
+            'The integer at byte 7, behind "id", is beyond 2^53, and rounded as a number: it is 123456789',
         ),
-        ('[{"a": [0, -9007199254740993]}]', "The integer at /0/a/1 is beyond 2^53"),
-        (json.dumps('{"ids": [9007199254740992]}'), "The integer at /ids/0 is beyond 2^53"),
-        ("-12345678901234567", "The integer at the root is beyond 2^53"),
-        ('{"n": 1E+400}', "The number at /n is past the range of numbers, and is Infinity."),
-        ('{"n": 1' + "0" * 400 + "}", "The integer at /n is beyond 2^53"),
+        ('[{"a": [0, -9007199254740993]}]', 'The integer at byte 11, behind "a", is beyond 2^53'),
+        (json.dumps('{"ids": [9007199254740992]}'), 'The integer at byte 9, behind "ids", is beyond 2^53'),
+        ("-12345678901234567", "The integer at byte 0 is beyond 2^53"),
+        ('{"n": 1E+400}', 'The number at byte 6, behind "n", is past the range of numbers, and is Infinity.'),
+        ('{"n": 1' + "0" * 400 + "}", 'The integer at byte 6, behind "n", is beyond 2^53'),
         (
             '{"n": 1.5e10, "m": 9007199254740991, "t": "12345678901234567890 1e999", "f": 0.12345678901234567}',
             None,
         ),
+        ('"[paper] 12345678901234567 ]"', None),
+        ('"{ 12345678901234567 }, in words"', None),
     ],
 )
 def test_numbers_that_javascript_does_not_have_are_told(body: str, said: str | None) -> None:
@@ -300,14 +302,14 @@ def test_numbers_that_javascript_does_not_have_are_told(body: str, said: str | N
 
 
 ROWS = [{"share": 0.1234567890123456789, "sku": "12345678901234567890", "count": n} for n in range(9)]
-SAID = ', 12345678901234567890,\\" {"id": 12345678901234567890}' * 3_000
+SAID = ', 12345678901234567890,\\" {"id": 12345678901234567890}' * 2_000
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ('"first": 9007199254740991, "last": [-9007199254740993]', "at last (byte 17"),
-        ('"a\\"b": 12345678901234567890123', "at b (byte 17"),
+        ('"first": 9007199254740991, "last": [-9007199254740993]', ', behind "last", is'),
+        ('"a\\"b": 12345678901234567890123', ', behind "b", is'),
         ('"none": 9007199254740991, "e": 1e22', None),
     ],
 )
@@ -315,7 +317,7 @@ def test_a_long_integer_of_a_large_value_is_told_and_no_other_digits(more: str, 
     body = f"{json.dumps({'rows': ROWS, 'said': SAID})[:-1]}, {more}}}"
     for form in (body, json.dumps(body)):
         found = inexact(form.encode(), "s", exact=False) or ""
-        assert (found and said and f"The integer {said}" in found) or found == (said or ""), found
+        assert (said in found) if said else not found, found
         assert inexact(form.encode(), "s", exact=True) is None
 
 
