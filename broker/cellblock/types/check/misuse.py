@@ -190,7 +190,7 @@ WRITTEN: Final = {
     "keyed": (
         "`for … in` gives the numbers of the elements.",
         "Take the elements themselves: `for (const … of …)`.",
-        r"'value': [\"']\(\w+\) [\w$.]+: [^=\n]{0,200}\[\]",
+        r"'value': [\"'](?:\(\w+\) [\w$.]+: [^=\n]{0,200}|(?:const|let|var) [\w$]+: string)\[\]|\bString\.split\(",
     ),
     "listed": (
         "`{0}` is text: its single characters are read.",
@@ -295,6 +295,11 @@ QUERY: Final = r"""
   right: [(identifier) @keyed (member_expression property: (property_identifier) @keyed)]
   body: (_) @body)
  (#not-match? @body "\\["))
+
+((for_in_statement operator: "in"
+  right: (call_expression function: (member_expression property: (property_identifier) @keyed))
+  body: (_) @body)
+ (#eq? @keyed "split") (#not-match? @body "\\["))
 
 ((call_expression function: (member_expression) @function
   arguments: (arguments . [(identifier) @listed (member_expression property: (property_identifier) @listed)]))

@@ -248,8 +248,7 @@ def judge(
     # The compiler keeps to the first type of a variable.
     retyped = min((one.start for one in counted if not one.message), default=(len(code), 0))
     counted = [one for one in counted if one.message and not (one.receiver and one.start > retyped)]
-    counted += _by_number(source)
-    told = {at for one in counted for at in (one.start, one.element_at)}
+    told = {one.element_at for one in counted}
     written = (one for one in _written(source, typescript) if one.start not in told)
     complaints = [*numbered, *written, *counted]
     return sorted(complaints, key=lambda complaint: complaint.start)
@@ -287,25 +286,6 @@ def _of_characters(made: Complaint, subject: str, wrong: str = ITS_CHARACTERS) -
     said = f"{f'`{what}`' if what else 'It'} is JSON text, and {wrong}."
     hint = f"It is JSON text, not yet a value: use `JSON.parse({subject or '…'})` first."
     return replace(made, message=said, hint=hint, receiver=JSON_TEXT, is_text=True)
-
-
-def _by_number(source: ParsedScript) -> Iterator[Complaint]:
-    """Tells of `for (const line in text.split("\\n"))`, where nothing is read by the number that `line` is."""
-    found = source.found
-    named = {text_of(name) for name in found["given"] if _splits(field(name.parent, "value"))}
-    numbers = {text_of(index) for index in found["index"]}
-    for lines in found["numbered"]:
-        name, at = field(lines.parent, "left"), source.position(lines)
-        is_list = _splits(lines) or text_of(lines) in named
-        if name is not None and is_list and text_of(name) not in numbers:
-            made = Complaint(
-                "misused", "`for … in` gives the numbers of the lines.", source.text(lines), at, at
-            )
-            yield replace(made, hint="Take the lines themselves: `for (const … of …)`.")
-
-
-def _splits(node: Node | None) -> bool:
-    return text_of(field(node, "function", "property")) == b"split"
 
 
 def _complaint(
@@ -442,9 +422,16 @@ def _of_comparison(
         absent = str(json.loads(value))
     except ValueError:
         absent = ""
-    tool, member = source.json_texts.tool(compared), text_of(field(compared, "property")).decode()
+    # A text that is sought in a list is no value of the member itself.
+    is_list = compared.parent is not None and compared.parent.type == "member_expression"
     return replace(
-        made, kind="comparison", message=said, hint=hint, absent=absent, tool=tool, compared=member
+        made,
+        kind="comparison",
+        message=said,
+        hint=hint,
+        absent=absent,
+        tool=source.json_texts.tool(compared),
+        compared="" if is_list else text_of(field(compared, "property")).decode(),
     )
 
 
@@ -601,7 +588,7 @@ def _is_union(text: str) -> bool:
 def _is_of_object(receiver: str) -> bool:
     """Says whether a type that lacks a member is an object's: no result of another shape is read wrongly."""
     other = receiver == "void" or receiver.endswith("[]") or receiver.startswith(_PROMISED)
-    other |= is_json_text(receiver)
+    other = other or is_json_text(receiver)
     return not other and _MODULE.fullmatch(receiver) is None and _PLAIN.fullmatch(receiver) is None
 
 
