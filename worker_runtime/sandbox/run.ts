@@ -41,6 +41,7 @@ const IDLE_LOOKS = 3;
 const STUCK = "The script awaits a promise that can never settle: no call is under way and no timer is set.";
 const STUCK_HINT = "Settle each `new Promise` on every way: call its resolve or reject.";
 const MISSING_HINT = "Read what the value has; where it may be missing, write null: `value ?? null`.";
+const NUMBER_HINT = "Look for a field that is not there, or a text that is no number: `Number(value)` of it is NaN.";
 
 const now = performance.now.bind(performance);
 const floor = Math.floor;
@@ -150,7 +151,9 @@ function finish(): void {
       return send({ t: "failed", ms, kind: "result" }, utf8(stringify(failure)));
     }
     const field = issue.kind === "undefined_member" || issue.kind === "undefined";
-    const hint = field ? MISSING_HINT : "Assign plain JSON data to __codemode_result__.";
+    const isNumber = issue.kind === "non_finite_number";
+    const otherwise = isNumber ? NUMBER_HINT : "Assign plain JSON data to __codemode_result__.";
+    const hint = field ? MISSING_HINT : otherwise;
     notice("RESULT_NOT_JSON", issue.message, hint, issue.path, issue.kind === "undefined_member");
   }
   done(json);

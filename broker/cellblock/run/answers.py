@@ -15,6 +15,8 @@ MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
 """Bounds the bytes of answers that one run keeps until its end, to look for fields in them; they are not copied."""
 
 
+_NUMBER: Final = re.compile(rb"-?\d{1,30}(?:\.\d{1,30})?")
+
 What = Literal["json text", "text", "value"]
 """Names what a script has got; a value is anything that is no text."""
 
@@ -55,6 +57,15 @@ class Answers:
         written = {json.dumps(field, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)}
         found = re.compile(rb'"(?:%s)\\*"' % b"|".join(re.escape(one) for one in sorted(written)))
         return any(found.search(body) for body in self._bodies)
+
+    def holds_numbers(self, field: str) -> bool:
+        """Says whether all texts of the fields of this name are numbers, which are ordered otherwise than texts."""
+        name = re.escape(json.dumps(field)[1:-1].encode())
+        text = re.compile(rb'"%s\\*"\s*:\s*\\*"([^"\\]*)' % name)
+        found = [number for body in self._bodies or () for number in text.findall(body)]
+        wholes = {len(number.partition(b".")[0]) for number in found}
+        are_alike = len(wholes) < 2 and not any(b"." in number for number in found)
+        return not are_alike and all(map(_NUMBER.fullmatch, found))
 
     def may_say(self, text: str) -> bool:
         """Says whether an answer has such characters, or may have."""

@@ -155,12 +155,15 @@ class Meanings:
         root: Its tree.
         source: Its text.
         deadline: The CPU time of this thread at which to give up: then nothing has a meaning.
+
+    Attributes:
+        deadline: That of the thread that asks, which may be another one later.
     """
 
     def __init__(self, root: Node, source: bytes, deadline: float = math.inf) -> None:
         self._root = root
         self._source = source
-        self._deadline = deadline
+        self.deadline = deadline
         self._bound: dict[bytes, list[_Bound]] = {}
         self._left = MAX_STEPS
 
@@ -176,6 +179,12 @@ class Meanings:
         value = self._bare(values[0].value) if len(values) == 1 and not values[0].path else None
         is_own = value is not None and values[0].parameter < 0 and value.type in FUNCTIONS
         return value if is_own else None
+
+    def is_given(self, name: Node) -> bool:
+        """Says whether an expression is the name of a parameter, or of what a loop takes one after the other."""
+        self._left = MAX_STEPS
+        values = self._values(name) if name.type == "identifier" else []
+        return any(value.parameter >= 0 or value.path[:1] == (_ANY,) for value in values)
 
     def calls(self, specifiers: Iterable[Node]) -> Iterator[tuple[Node, Meaning]]:
         """Gives the calls of tools, name by name.
@@ -205,7 +214,7 @@ class Meanings:
     def _of(self, node: Node | None) -> Meaning | None:
         node = self._bare(node)
         self._left -= 1
-        if node is None or self._left < 0 or time.thread_time() > self._deadline:
+        if node is None or self._left < 0 or time.thread_time() > self.deadline:
             return None
         match node.type:
             case "identifier" | "shorthand_property_identifier":
@@ -379,7 +388,7 @@ class Meanings:
         source, start = self._source, -1
         for _ in range(MAX_OCCURRENCES):
             start = source.find(name, start + 1)
-            if start < 0 or time.thread_time() > self._deadline:
+            if start < 0 or time.thread_time() > self.deadline:
                 return
             end = start + len(name)
             # A word of its own, and nothing's member, but it may be spread.

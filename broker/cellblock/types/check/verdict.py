@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -21,8 +22,17 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.hints import listed
-from cellblock.types.check.misuse import COMPLAINED, QUERY, STARTS, WRITTEN
-from cellblock.types.check.parsed import ITS_CHARACTERS, ParsedScript, TextKind, Tool, literal_around, text_of
+from cellblock.types.check.misuse import COMPLAINED, QUERY, RETYPED, STARTS, WRITTEN
+from cellblock.types.check.parsed import (
+    ITS_CHARACTERS,
+    PARSE_BOUND_SECONDS,
+    ParsedScript,
+    Shown,
+    TextKind,
+    Tool,
+    literal_around,
+    text_of,
+)
 
 MAX_SUBJECT_CHARS: Final = 60
 
@@ -33,7 +43,9 @@ MAX_NAMED_CHARS: Final = 100
 MAX_RECEIVER_CHARS: Final = 100
 """Bounds the characters of the type that lacks a member: the hint names what it has."""
 
-Guard = Literal["", "asked", "defaulted"]
+Guard = Literal["", "asked", "defaulted", "alone", "valued", "replaced"]
+"""Says how a read is guarded: it is asked for; it has a list, object or count for a default, behind other reads or as the
+only one (`alone`); or, as the only one, another value: `replaced` where it is read of one element after the other."""
 
 MAX_JUDGED: Final = 200
 """Bounds the complaints of one script that are looked at, in the order of the text."""
@@ -51,10 +63,11 @@ Kind = Literal[
     "characters",
     "spread",
     "misused",
+    "retyped",
 ]
 """Says what a complaint is about. `key`: one of a literal that its type does not have; `characters`: iterating or
 listing the keys of a text that holds JSON, which cannot be meant (`typescript.modules`); `misused`: what the language
-has, which is never meant so."""
+has, which is never meant so; `retyped`: a variable that is given a value of another type, which is meant."""
 
 _BRACKETS: Final = 7053
 """Names the finding of a member that is read in brackets, and is not there or is not known before the script runs."""
@@ -126,12 +139,18 @@ _ERASED: Final = frozenset(
         "type_alias_declaration",
     ]
 )
-ASKED_OF_ANY: Final = frozenset(["content", "error", "errors", "isError", "warnings"])
+ENVELOPE: Final = frozenset(["content", "structuredContent"])
+"""Names members of what stands around a tool's answer, which no script gets."""
+
+ASKED_OF_ANY: Final = ENVELOPE | {"error", "errors", "isError", "warnings"}
 """Names members that scripts ask for of any answer."""
 
-_PASSED_ON: Final = frozenset(["member_expression", "parenthesized_expression", "call_expression"])
+_PASSED_ON: Final = frozenset(
+    ["member_expression", "subscript_expression", "parenthesized_expression", "call_expression"]
+)
 _CHOICES: Final = frozenset(["??", "||"])
 _DEFAULTS: Final = frozenset(["array", "object"])
+_VALUES: Final = frozenset(["string", "number", "true", "false"])
 _LISTS: Final = ("Object.keys", "Object.values", "Object.entries", "Array.from")
 _SCOPES: Final = frozenset(
     ["arrow_function", "function_expression", "function_declaration", "method_definition"]
@@ -178,6 +197,9 @@ class Complaint:
     is_text: bool = False
     """Says whether a text is taken for a value."""
 
+    numeric: str = ""
+    """Names the field whose texts are compared in their order, which is wrong where they hold numbers."""
+
     described: str = ""
     """Holds what the compiler's description has to have, asked, for this to count."""
 
@@ -207,7 +229,7 @@ def at_key(complaint: Complaint, name: str, line: int, column: int) -> Complaint
 
 def judge(
     raw: list[Any],
-    code: str,
+    shown: Shown,
     declarations: str,
     *,
     typescript: bool,
@@ -217,29 +239,41 @@ def judge(
 
     Args:
         raw: Items of a diagnostic report (language server protocol 3.17), untrusted in shape.
-        code: What was checked; must have no lone surrogate.
+        shown: What was checked.
         declarations: What it was checked against.
         typescript: Whether it is TypeScript and no JavaScript.
         texts: The tools that answer with texts.
-
-    Raises:
-        ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
     found = [item for item in raw if is_object(item) and item.get("code") in _KINDS][:MAX_JUDGED]
-    source = ParsedScript(code, typescript)
+    source = shown.source
+    # It was parsed in another thread.
+    source.meanings.deadline = time.thread_time() + PARSE_BOUND_SECONDS
     comparisons = Comparisons(source.found, declarations)
     numbered = [_numbered(*misused, source) for misused in source.json_texts.misused(texts)]
     at = {complaint.start for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
     # The compiler keeps to the first type of a variable.
-    retyped = min((one.start for one in counted if not one.message), default=(len(code), 0))
-    counted = [one for one in counted if one.message and not (one.receiver and one.start > retyped)]
-    complaints = [*numbered, *_by_number(source), *_written(source, typescript), *counted]
-    return sorted(complaints, key=lambda complaint: complaint.start)
+    retyped = min((one.start for one in counted if one.kind == "retyped"), default=(len(source.code), 0))
+    counted = [
+        one for one in counted if one.kind != "retyped" and not (one.receiver and one.start > retyped)
+    ]
+    complaints = [*numbered, *_written(source, typescript, declarations), *counted]
+    return sorted(_in_script(complaints, shown), key=lambda complaint: complaint.start)
 
 
-def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
+def _in_script(complaints: list[Complaint], shown: Shown) -> list[Complaint]:
+    """Gives complaints at their places in the script: one that is shown several times gives one, the last, which is in a
+    copy, unless it was complained of in some copies only."""
+    found: dict[tuple[object, int], list[Complaint]] = {}
+    for complaint in complaints:
+        start, copies = shown.origin(complaint.start)
+        key = (start, complaint.kind, complaint.name) if copies > 1 else complaint
+        found.setdefault((key, copies), []).append(replace(complaint, start=start))
+    return [same[-1] for (_, copies), same in found.items() if len(same) >= copies - 1]
+
+
+def _written(source: ParsedScript, typescript: bool, declarations: str) -> Iterator[Complaint]:
     """Tells of what is written as no script means it."""
     nodes = nodes_of(source.root, STARTS, typescript=typescript)
     for query in QUERY.split("\n\n"):
@@ -249,8 +283,12 @@ def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
             if name in WRITTEN:
                 at, text = source.position(node), source.text(node)
                 said, hint, described = WRITTEN[name]
+                may_lack = rf"\b{re.escape(text)}(?:\?:|: [^;\n]*\bnull\b)"
+                if name == "never" and re.search(may_lack, declarations):
+                    continue
                 made = Complaint("misused", said.format(text), text, at, at)
-                yield replace(made, hint=hint.format(text), described=described)
+                made = replace(made, receiver=text if name == "never" else "", described=described)
+                yield replace(made, hint=hint.format(text), numeric=text if name == "numeric" else "")
 
 
 def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> Complaint:
@@ -270,25 +308,6 @@ def _of_characters(made: Complaint, subject: str, wrong: str = ITS_CHARACTERS) -
     said = f"{f'`{what}`' if what else 'It'} is JSON text, and {wrong}."
     hint = f"It is JSON text, not yet a value: use `JSON.parse({subject or '…'})` first."
     return replace(made, message=said, hint=hint, receiver=JSON_TEXT, is_text=True)
-
-
-def _by_number(source: ParsedScript) -> Iterator[Complaint]:
-    """Tells of `for (const line in text.split("\\n"))`, where nothing is read by the number that `line` is."""
-    found = source.found
-    named = {text_of(name) for name in found["given"] if _splits(field(name.parent, "value"))}
-    numbers = {text_of(index) for index in found["index"]}
-    for lines in found["numbered"]:
-        name, at = field(lines.parent, "left"), source.position(lines)
-        is_list = _splits(lines) or text_of(lines) in named
-        if name is not None and is_list and text_of(name) not in numbers:
-            made = Complaint(
-                "misused", "`for … in` gives the numbers of the lines.", source.text(lines), at, at
-            )
-            yield replace(made, hint="Take the lines themselves: `for (const … of …)`.")
-
-
-def _splits(node: Node | None) -> bool:
-    return text_of(field(node, "function", "property")) == b"split"
 
 
 def _complaint(
@@ -316,6 +335,8 @@ def _complaint(
     made = Complaint(kind, said, name, at, at, suggested=suggested[1] if suggested else "")
     if (misuse := _misuse(made, message, node, source)) is not None:
         return misuse
+    if node.parent is not None and node.parent.type == "assignment_expression" and re.match(RETYPED, message):
+        return replace(made, kind="retyped")
     match kind:
         case "member":
             return _of_member(made, message, node, source, declarations)
@@ -364,7 +385,10 @@ def _of_member(
     subject, guard = _subject(node, source), _guard(name, receiver, last, node, source)
     receiver = last if is_json_text(last) else receiver
     is_json, at = is_json_text(receiver), made.start
-    hint = f"It is JSON text, not yet a value: read `JSON.parse({subject or '…'}).{name}`."
+    parsed = f"JSON.parse({subject or '…'})"
+    hint = f"It is JSON text, not yet a value: read `{parsed if name in ENVELOPE else f'{parsed}.{name}'}`."
+    keys = [text_of(field(one.parent, "left")) for one in source.found["numbered"]] if last == "string" else []
+    is_key = read is not None and text_of(read) in keys
     said = made.message.replace(f"'{receiver}'", f"'{receiver[:MAX_RECEIVER_CHARS]}…'")
     said = said if len(receiver) > MAX_RECEIVER_CHARS else made.message
     brackets = read is not None and read.type == "subscript_expression"
@@ -372,7 +396,7 @@ def _of_member(
         made,
         name=name,
         message=f"Property '{name}' does not exist on JSON text." if is_json else said,
-        hint=hint if is_json else "",
+        hint=hint if is_json else "Take the elements: `for (const … of …)`." if is_key else "",
         is_text=is_json,
         receiver=receiver,
         # What could stand in a text is asked for in it, not in front of it.
@@ -537,16 +561,21 @@ def _guard(name: str, receiver: str, last: str, node: Node, source: ParsedScript
     is_text = is_text and not source.json_texts.is_handled(_read_of(node))
     if is_text or not source.guards.cover(name, node):
         return ""
-    here, around = node, node.parent
+    here, around, is_first = node, node.parent, True
     while around is not None:
         is_choice, default = operator_of(around) in _CHOICES, field(around, "right")
-        if default is not None and (is_choice or around.type.endswith("assignment_pattern")):
+        is_default = is_choice or around.type.endswith("assignment_pattern")
+        if default is not None and is_default and here == field(around, "left"):
             is_count = default.type == "number" and source.text(here).endswith(".length")
-            if here == field(around, "left") and (is_count or default.type in _DEFAULTS):
-                return "defaulted"
+            if is_count or default.type in _DEFAULTS:
+                return "alone" if is_first else "defaulted"
+            if is_first and is_choice and default.type in _VALUES:
+                read = _read_of(node)
+                is_each = read is not None and source.meanings.is_given(read)
+                return "replaced" if is_each else "valued"
         if not is_choice and around.type not in _PASSED_ON:
             break
-        here, around = around, around.parent
+        here, around, is_first = around, around.parent, is_first and not is_choice
     return "asked"
 
 
