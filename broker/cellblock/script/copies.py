@@ -67,11 +67,14 @@ def _uses(meanings: Meanings, calls: Iterable[Node]) -> Iterator[tuple[Node, Nod
     for call in calls:
         for name in filter(None, (field(call, "function"), *arguments_of(call)[:1])):
             function = meanings.function(name) if name.type == "identifier" else None
-            if function is not None and function.type in _COPIED:
-                text, start = function.text or b"", function.start_byte
-                is_within = start <= name.start_byte < function.end_byte
-                if len(text) <= MAX_COPIED_BYTES and not is_within and _OWN.search(text) is None:
+            if function is not None and function.type in _COPIED and not _is_in(name, function):
+                text = function.text or b""
+                if len(text) <= MAX_COPIED_BYTES and _OWN.search(text) is None:
                     yield name, function
+
+
+def _is_in(name: Node, function: Node) -> bool:
+    return function.start_byte <= name.start_byte < function.end_byte
 
 
 def _pieces(
@@ -79,7 +82,9 @@ def _pieces(
 ) -> Iterator[tuple[int, bytes]]:
     """Gives a part of a script in pieces, with the place of each, and copies of the functions that it uses in it."""
     for name, function in uses:
-        if start <= name.start_byte and name.end_byte <= end and function not in within:
+        is_here = start <= name.start_byte and name.end_byte <= end and function not in within
+        # A function that is copied itself stays as it is: what it is given is known in its copies alone.
+        if is_here and (within or not any(_is_in(name, other) for _, other in uses)):
             yield start, source[start : name.start_byte]
             yield name.start_byte, b"("
             yield from _pieces(source, uses, function.start_byte, function.end_byte, (*within, function))

@@ -180,12 +180,6 @@ class Meanings:
         is_own = value is not None and values[0].parameter < 0 and value.type in FUNCTIONS
         return value if is_own else None
 
-    def is_given(self, name: Node) -> bool:
-        """Says whether an expression is the name of a parameter, or of what a loop takes one after the other."""
-        self._left = MAX_STEPS
-        values = self._values(name) if name.type == "identifier" else []
-        return any(value.parameter >= 0 or value.path[:1] == (_ANY,) for value in values)
-
     def calls(self, specifiers: Iterable[Node]) -> Iterator[tuple[Node, Meaning]]:
         """Gives the calls of tools, name by name.
 

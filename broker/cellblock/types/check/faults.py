@@ -131,9 +131,8 @@ async def find_faults(
             break
         is_misused = complaint.kind == "misused"
         is_few = bool(complaint.receiver) and _of_few(script, observed, math.inf if is_misused else 1)
-        if (is_misused or is_few) and not script.closed:
-            continue
-        if is_few and (is_misused or complaint.guard == "replaced"):
+        is_weak = is_few and (is_misused or complaint.guard == "replaced")
+        if is_weak or ((is_misused or is_few) and not script.closed):
             continue
         described = complaint.described
         if described and not re.search(
@@ -192,7 +191,7 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     """Says whether a script that asks for a member always gets its default: an array never has it; or it takes a text or
     number in its place; or means one that is there: it is written the same but for case and `_`, or the script takes a
     list for it and reads nothing that is there."""
-    has_default, of_any = complaint.guard in ("alone", "replaced", "valued"), complaint.name in ASKED_OF_ANY
+    has_default, of_any = complaint.guard in ("alone", "replaced"), ASKED_OF_ANY.fullmatch(complaint.name)
     if complaint.receiver.endswith("[]"):
         return has_default
     if complaint.guard == "replaced" and not of_any:
@@ -200,7 +199,7 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     if (of_any and not (has_default and complaint.name in ENVELOPE)) or complaint.read is None or not complaint.absent:
         return False
     meant = {*members}
-    if complaint.guard == "asked" or (complaint.guard == "valued" and not of_any) or not members:
+    if complaint.guard == "asked" or not members:
         meant = {name for name in members if letters(name) == letters(complaint.name)}
     return bool(meant) and complaint.read.isdisjoint(meant)
 
@@ -272,10 +271,9 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
         observed: The functions whose output was observed.
     """
     receiver = complaint.receiver
-    if is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
-        return ""
-    if receiver == "string" or receiver.endswith("[]"):
-        # What texts and arrays have is the language's, whoever gave them.
+    is_of_language = receiver == "string" or receiver.endswith("[]")
+    if is_of_language or is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
+        # What texts, arrays and promises have is the language's, whoever gave them.
         return ""
     called = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
     # Behind a dot it may as well be a field's name.

@@ -4,6 +4,13 @@ from typing import Final
 
 COMPLAINED: Final = (
     (
+        r"Type 'string' is not assignable to type 'number'\.$",
+        r".*\+=?\s*+(?P<added>[^\s\"'`+=][^\"'`+]*)",
+        "`{added}` is text: added to a number, its characters are appended.",
+        "Add `Number({added})`.",
+        "",
+    ),
+    (
         r"types '[^']*\[\]' and '(?:string|number)'",
         r"(?P<list>[\w$.]+)\s*[!=]==.*",
         "`{list}` is an array, which equals no text or number.",

@@ -122,9 +122,6 @@ class ParsedScript:
 
     Attributes:
         calls: Its calls.
-        found: The expressions that are used in some way, by their uses.
-        json_texts: Knows what it does with texts that hold JSON.
-        guards: Knows what it looks at before it relies on it.
 
     Raises:
         ValueError: It cannot be parsed within `PARSE_BOUND_SECONDS`.
@@ -137,11 +134,23 @@ class ParsedScript:
         deadline = time.thread_time() + PARSE_BOUND_SECONDS
         self.root = parse(self.raw, typescript=typescript, is_late=lambda: time.thread_time() > deadline)
         self.meanings = Meanings(self.root, self.raw, time.thread_time() + PARSE_BOUND_SECONDS)
-        nodes = nodes_of(self.root, tuple(_USES), typescript=typescript)
-        self.calls = nodes["call_expression"]
-        self.found = _found(chain.from_iterable(nodes.values()))
-        self.json_texts = JsonTexts(self.found, self.meanings)
-        self.guards = Guards(self.found)
+        self._nodes = nodes_of(self.root, tuple(_USES), typescript=typescript)
+        self.calls = self._nodes["call_expression"]
+
+    @cached_property
+    def found(self) -> Nodes:
+        """Holds the expressions that are used in some way, by their uses."""
+        return _found(chain.from_iterable(self._nodes.values()))
+
+    @cached_property
+    def json_texts(self) -> JsonTexts:
+        """Knows what it does with texts that hold JSON."""
+        return JsonTexts(self.found, self.meanings)
+
+    @cached_property
+    def guards(self) -> Guards:
+        """Knows what it looks at before it relies on it."""
+        return Guards(self.found)
 
     def names_read(self, of: Node | None) -> frozenset[str] | None:
         """Gives the members that the script reads of an expression, or of anything; None where it may be any."""

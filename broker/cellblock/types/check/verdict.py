@@ -43,9 +43,9 @@ MAX_NAMED_CHARS: Final = 100
 MAX_RECEIVER_CHARS: Final = 100
 """Bounds the characters of the type that lacks a member: the hint names what it has."""
 
-Guard = Literal["", "asked", "defaulted", "alone", "valued", "replaced"]
+Guard = Literal["", "asked", "defaulted", "alone", "replaced"]
 """Says how a read is guarded: it is asked for; it has a list, object or count for a default, behind other reads or as the
-only one (`alone`); or, as the only one, another value: `replaced` where it is read of one element after the other."""
+only one (`alone`); or, as the only one, a text, number or truth value (`replaced`)."""
 
 MAX_JUDGED: Final = 200
 """Bounds the complaints of one script that are looked at, in the order of the text."""
@@ -123,8 +123,6 @@ _ADVICE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTA
 _WANTS_LIST: Final = re.compile(r"\[\]'\.(?: Did|\n|$)")
 """Finds, in a message about an undeclared key, that a list is wanted in place of the object."""
 
-
-_NO_NUMBER: Final = "Type 'string' is not assignable to type 'number'."
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _EITHER: Final = r"([A-Za-z_$][\w$]*)\??\.[\w$]+\s*(?:\?\?|\|\|)\s*\1(?![\w$.])"
 _ERASED: Final = frozenset(
@@ -142,8 +140,10 @@ _ERASED: Final = frozenset(
 ENVELOPE: Final = frozenset(["content", "structuredContent"])
 """Names members of what stands around a tool's answer, which no script gets."""
 
-ASKED_OF_ANY: Final = ENVELOPE | {"error", "errors", "isError", "warnings"}
-"""Names members that scripts ask for of any answer."""
+ASKED_OF_ANY: Final = re.compile(
+    r"content|structuredContent|errors?|isError|warnings?|.*(?:next|cursor|more).*", re.IGNORECASE
+)
+"""Fits names of members that scripts ask for of any answer, and of those that come and go."""
 
 _PASSED_ON: Final = frozenset(
     ["member_expression", "subscript_expression", "parenthesized_expression", "call_expression"]
@@ -458,24 +458,9 @@ def _of_argument(made: Complaint, message: str, node: Node, source: ParsedScript
     )
 
 
-def _added(node: Node) -> Node | None:
-    """Gives what is added to a number: by `+=`, as `total = total + …`, or in the callback of `reduce`."""
-    around = node if node.type == "binary_expression" else node.parent
-    if around is not None and around.type == "assignment_expression":
-        around = field(around, "right")
-    if around is None or operator_of(around) not in ("+", "+="):
-        return None
-    added = field(around, "right")
-    return None if added is None or added.type in ("string", "template_string") else added
-
-
 def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> Complaint | None:
     """Makes the complaint about what no script means so; None where it may be meant."""
     made, short = replace(made, kind="misused"), _short(node, source) or "…"
-    if message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
-        what, number = source.text(added)[:MAX_NAMED_CHARS], _short(added, source) or "…"
-        said = f"`{what}` is text: added to a number, its characters are appended."
-        return replace(made, message=said, hint=f"Add `Number({number})`.")
     around = call = node.parent
     while call is not None and call.type not in ("call_expression", "statement_block"):
         call = call.parent
@@ -557,11 +542,13 @@ def _upwards(node: Node, source: ParsedScript) -> list[Node]:
 
 def _guard(name: str, receiver: str, last: str, node: Node, source: ParsedScript) -> Guard:
     # A guard says that a field may be missing, not that the value may be a text; of any answer one may ask for these.
-    is_text = is_json_text(last) or (receiver == "string" and name not in ASKED_OF_ANY)
-    is_text = is_text and not source.json_texts.is_handled(_read_of(node))
+    is_text = is_json_text(last) or (receiver == "string" and not ASKED_OF_ANY.fullmatch(name))
+    read = _read_of(node)
+    is_text = is_text and not source.json_texts.is_handled(read)
     if is_text or not source.guards.cover(name, node):
         return ""
-    here, around, is_first = node, node.parent, True
+    # What an object of the script's own has, the script knows.
+    here, around, is_first = node, node.parent, text_of(read) not in map(text_of, source.found["made"])
     while around is not None:
         is_choice, default = operator_of(around) in _CHOICES, field(around, "right")
         is_default = is_choice or around.type.endswith("assignment_pattern")
@@ -569,10 +556,8 @@ def _guard(name: str, receiver: str, last: str, node: Node, source: ParsedScript
             is_count = default.type == "number" and source.text(here).endswith(".length")
             if is_count or default.type in _DEFAULTS:
                 return "alone" if is_first else "defaulted"
-            if is_first and is_choice and default.type in _VALUES:
-                read = _read_of(node)
-                is_each = read is not None and source.meanings.is_given(read)
-                return "replaced" if is_each else "valued"
+            if is_first and default.type in _VALUES:
+                return "replaced"
         if not is_choice and around.type not in _PASSED_ON:
             break
         here, around, is_first = around, around.parent, is_first and not is_choice
