@@ -101,7 +101,11 @@ class TypeErrors:
             said = f"{errors[0].message} The script was not started, and no tool was called."
             errors[0] = errors[0].model_copy(update={"message": said})
         # What counts of the rest is known after the run only; in a script that is refused, all of it is told.
-        rest = [fault for fault in checked.faults if errors and not fault.numeric and (fault.line, fault.column) not in told]
+        rest = [
+            fault
+            for fault in checked.faults
+            if errors and not fault.numeric and (fault.line, fault.column) not in told
+        ]
         return errors, _diagnostics(rest, "warning", side.name)
 
     def begin(self, side: SideCheck) -> None:

@@ -1,7 +1,7 @@
 """Writes copies of a script's own functions where it calls them, or hands them on, by their names.
 
-Only there is it known what their parameters are: `const name = (one) => one.name; list.map(name)`. Types that say `any`,
-which hide what is known, have blanks in their place. Nothing runs what is written here.
+Only there is it known what their parameters are: `const name = (one) => one.name; list.map(name)`. Types `any`, which
+hide what is known, have blanks in their place. Nothing runs what is written here.
 """
 
 from __future__ import annotations

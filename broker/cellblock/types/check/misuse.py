@@ -212,7 +212,7 @@ WRITTEN: Final = {
         r"\(property\) [\w$.]+: ",
     ),
     "numeric": (
-        "`{0}` is a number in a text: texts are compared letter by letter, \"10\" before \"9\".",
+        '`{0}` is a number in a text: texts are compared letter by letter, "10" before "9".',
         "Compare `Number(….{0})`.",
         _IS_TEXT,
     ),

@@ -44,8 +44,8 @@ MAX_RECEIVER_CHARS: Final = 100
 """Bounds the characters of the type that lacks a member: the hint names what it has."""
 
 Guard = Literal["", "asked", "defaulted", "alone", "replaced"]
-"""Says how a read is guarded: it is asked for; it has a list, object or count for a default, behind other reads or as the
-only one (`alone`); or, as the only one, a text, number or truth value (`replaced`)."""
+"""Says how a read is guarded: it is asked for; it has a list, object or count for a default, behind other reads or as
+the only one (`alone`); or, as the only one, a text, number or truth value (`replaced`)."""
 
 MAX_JUDGED: Final = 200
 """Bounds the complaints of one script that are looked at, in the order of the text."""
@@ -255,16 +255,14 @@ def judge(
     counted = [one for one in complaints if one is not None and one.element_at not in at]
     # The compiler keeps to the first type of a variable.
     retyped = min((one.start for one in counted if one.kind == "retyped"), default=(len(source.code), 0))
-    counted = [
-        one for one in counted if one.kind != "retyped" and not (one.receiver and one.start > retyped)
-    ]
+    counted = [one for one in counted if one.kind != "retyped" and not (one.receiver and one.start > retyped)]
     complaints = [*numbered, *_written(source, typescript, declarations), *counted]
     return sorted(_in_script(complaints, shown), key=lambda complaint: complaint.start)
 
 
 def _in_script(complaints: list[Complaint], shown: Shown) -> list[Complaint]:
-    """Gives complaints at their places in the script: one that is shown several times gives one, the last, which is in a
-    copy, unless it was complained of in some copies only."""
+    """Gives complaints at their places in the script: one that is shown several times gives one, the last, which is in
+    a copy, unless it was complained of in some copies only."""
     found: dict[tuple[object, int], list[Complaint]] = {}
     for complaint in complaints:
         start, copies = shown.origin(complaint.start)
@@ -387,7 +385,9 @@ def _of_member(
     is_json, at = is_json_text(receiver), made.start
     parsed = f"JSON.parse({subject or '…'})"
     hint = f"It is JSON text, not yet a value: read `{parsed if name in ENVELOPE else f'{parsed}.{name}'}`."
-    keys = [text_of(field(one.parent, "left")) for one in source.found["numbered"]] if last == "string" else []
+    keys = (
+        [text_of(field(one.parent, "left")) for one in source.found["numbered"]] if last == "string" else []
+    )
     is_key = read is not None and text_of(read) in keys
     said = made.message.replace(f"'{receiver}'", f"'{receiver[:MAX_RECEIVER_CHARS]}…'")
     said = said if len(receiver) > MAX_RECEIVER_CHARS else made.message

@@ -275,7 +275,10 @@ IN_VAIN = [
     (f"{LIST} console.log(i.priority ?? 'none', i.title);", "priority"),
     (f"{LIST} console.log(issues.map((one) => one.votes || 0));", "votes"),
     (f"{LIST} console.log(i.sla?.due ?? 'no sla');", "sla"),
-    (f"{LIST} const row = (one) => `${{one.title}} ${{one.team ?? '-'}}`; console.log(issues.map(row));", "team"),
+    (
+        f"{LIST} const row = (one) => `${{one.title}} ${{one.team ?? '-'}}`; console.log(issues.map(row));",
+        "team",
+    ),
     (f"{LIST} function row(one) {{ return one.area ?? '-'; }} for (const each of issues) row(each);", "area"),
     (f"{LIST} const a = (x) => x.zone; const b = (x) => a(x); console.log(issues.map(b));", "zone"),
 ]
