@@ -205,7 +205,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
             "Number(",
         ),
         (
-            "const { rows } = await p.invoices({}); let s; for (const r of rows) if (typeof r.amount === 'number') s++;",
+            "const { rows } = await p.invoices({}); let s; for (let r of rows) if (typeof r.amount === 'number') s++;",
             "Number(",
         ),
         ("const u = await p.teams({}); u.teams.filter((t) => t.slug === null).length;", "what it may be"),
@@ -292,7 +292,7 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "const get = (o, k) => o[k]; const u = await p.teams({}); get(u.teams[0], 'name');",
         "const u = await p.teams({}); const t = (u.items ?? u.teams ?? []).map((o) => o.name ?? null); t;",
         "const u = await p.teams({}); const t = u.content?.[0]?.text ?? u; t.teams.length;",
-        "const { rows: s } = await p.invoices({}); s.map((r) => (typeof r.amount === 'number' ? 1 : Number(r.amount)));",
+        "const { rows } = await p.invoices({}); rows.map((r) => (typeof r.amount === 'number' ? 1 : +r.amount));",
         "const e = await p.events({}); e.rows.sort((a, b) => (a.at > b.at ? 1 : -1)).filter((r) => r.at >= '2026');",
         "const u = await p.teams({}); for (const t of u.teams) { if (t.slug === null) continue; t.id; }",
         "const u = await p.teams({}); Object.keys(u.teams).map((k) => u.teams[k]); Object.keys(u.teams).map(Number);",

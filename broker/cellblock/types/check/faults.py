@@ -189,8 +189,8 @@ def _of_few(script: Script, observed: Mapping[str, ToolOutput], most: float = 1)
 
 def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     """Says whether a script that asks for a member always gets its default: an array never has it; or it takes a text
-    or number in its place; or means one that is there: it is written the same but for case and `_`, or the script takes a
-    list for it and reads nothing that is there."""
+    or number in its place; or means one that is there: it is written the same but for case and `_`, or the script takes
+    a list for it and reads nothing that is there."""
     has_default, of_any = complaint.guard in ("alone", "replaced"), ASKED_OF_ANY.fullmatch(complaint.name)
     if complaint.receiver.endswith("[]"):
         return has_default
