@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, cast, get_args, get_origin
 from pydantic import BaseModel
 
 from cellblock.app.config.formats import URL_KEYS
-from cellblock.app.reload import LIVE
+from cellblock.app.config.load import LIVE
 from cellblock.base.json import is_object
 from cellblock.base.settings.sections import ALL
 from cellblock.base.settings.settings import CellblockSettings, ServerConfig, Settings

@@ -30,7 +30,7 @@ from generated import ROOT, write_or_compare
 TARGET = ROOT / "docs" / "reference.md"
 BROKER = ROOT / "broker" / "cellblock"
 SANDBOX = ROOT / "worker_runtime" / "sandbox"
-NOTICES = "run_log.py"
+NOTICES = "heard.py"
 """Where the broker takes the sandbox's notices; their codes are in the sandbox."""
 
 INTRODUCTION = """# Reference

@@ -24,7 +24,7 @@ import psutil
 from cellblock import Broker, RunResponse, tool
 from cellblock.app.config.load import parse_settings
 from cellblock.base.settings.settings import Settings
-from cellblock.fleet.ray.plan import ORPHAN_SECONDS
+from cellblock.fleet.ray.fleet import ORPHAN_SECONDS
 from cellblock_worker.wire.keys import make_key_file
 from support.http_server import free_port
 from support.processes import command_line, gone

@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from cellblock.record.views import ParkedRun
     from cellblock.run.events import CallFacts, Decision, Observer, RunEvents, RunFacts, Watcher
     from cellblock.run.flows.labels import Audience, Label
-    from cellblock.run.flows.question import FlowQuestion
-    from cellblock.run.media import Media
-    from cellblock.run.policy.asking import Approver, Grantee, LoginQuestion, Question, Verdict
+    from cellblock.run.policy.asking import Approver, FlowQuestion, Grantee, LoginQuestion, Question, Verdict
     from cellblock.run.response import Diagnostic, Level, LogEntry, RunResponse, Severity, TraceEntry, Usage
+    from cellblock.run.results import Media
     from cellblock.serve.agent_tool import Api, ToolAnswer
     from cellblock.tools.catalog.model import (
         Catalog,
@@ -54,10 +53,11 @@ if TYPE_CHECKING:
         Given,
         JsonSchema,
         ServerEntry,
+        Source,
         ToolEntry,
+        ToolOutput,
         Withheld,
     )
-    from cellblock.tools.catalog.outputs import Source, ToolOutput
     from cellblock.tools.python.tool_mark import tool
 
 __version__ = "0.1.0"
@@ -129,8 +129,7 @@ __all__ = [
 _IN: Final = {
     "base.errors": "CellblockError Certainty ConfigError Fault HostUnavailable InvalidRequest Overloaded ToolCallError",
     "base.questions": "Answer ParkedQuestion QuestionId Reply",
-    "tools.catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry ToolEntry Withheld",
-    "tools.catalog.outputs": "Source ToolOutput",
+    "tools.catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry Source ToolEntry ToolOutput Withheld",
     "base.settings.policy": "FlowLabel Grant PolicySettings",
     "base.settings.server": "ServerConfig",
     "base.settings.settings": "CellblockSettings Profile Settings TypecheckMode",
@@ -140,11 +139,10 @@ _IN: Final = {
     "record.views": "ParkedRun",
     "run.events": "CallFacts Decision Observer RunEvents RunFacts Watcher",
     "run.flows.labels": "Audience Label",
-    "run.flows.question": "FlowQuestion",
-    "run.media": "Media",
+    "run.results": "Media",
     "serve.agent_tool": "Api ToolAnswer",
     "run.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
-    "run.policy.asking": "Approver Grantee LoginQuestion Question Verdict",
+    "run.policy.asking": "Approver FlowQuestion Grantee LoginQuestion Question Verdict",
     "tools.python.tool_mark": "tool",
     "observe.collector": "MetricsCollector",
 }

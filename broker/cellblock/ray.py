@@ -18,7 +18,7 @@ from cellblock.app.config.load import load_settings
 from cellblock.base.errors import CellblockError, ConfigError, InvalidRequest
 from cellblock.base.settings.hosts import HostSettings, RaySettings
 from cellblock.base.settings.settings import Settings
-from cellblock.fleet.ray.plan import the_ray
+from cellblock.fleet.ray.fleet import the_ray
 from cellblock.run.response import RunResponse
 
 __all__: Final = ["arun_many", "run_many"]

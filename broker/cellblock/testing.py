@@ -13,9 +13,8 @@ from typing import Any, Final
 from cellblock.app.broker import Broker
 from cellblock.app.replay import Replayed, is_well, replay
 from cellblock.base.errors import CellblockError
-from cellblock.record import cellrun
 from cellblock.record.journal import Journal
-from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
+from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording, read_file, write
 from cellblock.run.request import request_of
 from cellblock.run.response import RunResponse
 from cellblock_worker.base.folders import Folder
@@ -71,9 +70,9 @@ def write_recording(recording: Recording, path: str | os.PathLike[str]) -> None:
     """
     file = Path(path).absolute()
     with Folder.named(file.parent) as folder:
-        write_private(folder, file.name, cellrun.write(recording).encode())
+        write_private(folder, file.name, write(recording).encode())
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:
     """Reads a file that `cellblock record` or `write_recording` has made. Raises OSError, UnreadableRecording."""
-    return cellrun.read_file(Path(path))
+    return read_file(Path(path))

@@ -26,13 +26,17 @@ SUBCLASSES = [
 IMPORTS = f'import * as errors from "@codemode/errors";\n{CONTRACT}{CAUGHT}'
 
 
+REFUSAL = '{"error": "invalid_token", "error_description": "it has expired"}'
+
+
 @asynccontextmanager
 async def refusing_server(status: int) -> AsyncIterator[str]:
     """The URL of a real HTTP server that answers every request with a status, such as 401."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(f"HTTP/1.1 {status} No\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno".encode())
+        head = f"HTTP/1.1 {status} No\r\nContent-Length: {len(REFUSAL)}\r\nConnection: close\r\n\r\n"
+        writer.write(f"{head}{REFUSAL}".encode())
         await writer.drain()
         writer.close()
 
@@ -292,7 +296,8 @@ async def test_credentials_that_are_refused_from_the_start(tmp_path: Path, statu
     ):
         response = await run(broker, 'import * as guarded from "@codemode/servers/guarded";')
         [found] = response.diagnostics
-        assert found.code == "IMPORT_FAILURE" and found.hint
-        assert str(status) in found.message
+        wanted = "correct the credentials of guarded in Cellblock's configuration"
+        assert (found.code, found.hint) == ("IMPORT_FAILURE", f"Do without it, or ask the user ({wanted}).")
+        assert f"HTTP {status}; it said: {REFUSAL}; {wanted}" in found.message
         assert "wrong-77" not in json.dumps(response.as_json())
         assert (await run(broker, "globalThis.__codemode_result__ = 1")).result == 1

@@ -12,7 +12,7 @@ import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from cellblock.base.browser import open_privately
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
-from cellblock.record.scripts.approvals import Approval, entry_of
-from cellblock.record.scripts.library import Library
+from cellblock.record.scripts.library import Approval, Library, entry_of
 from cellblock.record.scripts.script_file import CLOSING, OPENING, Header, format_script, read_script
 from cellblock.serve.mcp.skills import skill_list, skill_text
 from cellblock.tools.catalog.model import Catalog

@@ -48,6 +48,29 @@ async def test_a_failed_script_says_which_calls_ran(tmp_path: Path, code: str, s
         assert hint.endswith(f" {said} {CHECK}") if said else CHECK not in hint, response.diagnostics
 
 
+@pytest.mark.parametrize(
+    ("code", "limits", "said"),
+    [
+        ("await give({ n: 1 }); await never({});", {"timeoutMs": 1_500}, "plain.give"),
+        ("for (;;) await give({ n: 1 });", {"maxToolCalls": 1}, "plain.give"),
+        ("await Promise.all([never({}), never({})]);", {"maxToolCalls": 1}, None),
+    ],
+    ids=["time", "calls", "read alone"],
+)
+async def test_a_script_that_reached_a_limit_says_which_calls_ran(
+    tmp_path: Path, code: str, limits: dict[str, int], said: str | None
+) -> None:
+    """A larger limit alone would have them made again."""
+    made_of = settings(tmp_path / "s", {"plain": plain_server()}, typecheck="off")
+    async with Broker(made_of) as broker:
+        await within(broker.settled())
+        response = await within(broker.run(IMPORTS + code, limits=limits), 60)
+        (limit,) = response.diagnostics
+        hint = limit.hint or ""
+        assert "ask for a larger limits." in hint
+        assert (f"Completed: {said}." in hint and hint.endswith(CHECK)) if said else CHECK not in hint, hint
+
+
 @tool
 def list_issues() -> list[int]:
     """Lists issues."""

@@ -14,9 +14,9 @@ from typing import Any, cast
 import pytest
 
 from cellblock import Broker, RunResponse
+from cellblock.base.database import SqliteDatabase
 from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.settings import Settings
-from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.record.rows import OneRunFailed
 from cellblock.record.store import JournalStore

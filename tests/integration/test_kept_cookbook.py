@@ -14,12 +14,11 @@ import pytest
 from cellblock import Broker
 from cellblock.app.assembly import library_of
 from cellblock.app.cli.demo.show import capacity, finish_date
-from cellblock.app.cli.script_tests import against, replayed, type_checked, worst
+from cellblock.app.cli.script_tests import WORD, against, replayed, type_checked, worst
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.settings import Settings
 from cellblock.record.journal import Journal
-from cellblock.record.scripts.changes import WORD
 from cellblock.record.scripts.library import Library, Trial
 from cellblock.record.scripts.saving import save
 from cellblock.record.scripts.script_file import KeptScript

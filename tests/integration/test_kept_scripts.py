@@ -50,6 +50,12 @@ async def meet(who: str) -> None:
     await until(lambda: {"caller", "child"} == MET, "both are here", 20)
 
 
+@tool()
+async def child_holds() -> None:
+    "Returns when the child has its memory."
+    await until(lambda: "child" in MET, "the child is there", 20)
+
+
 REPORT = """import { issues } from "@codemode/servers/local";
 const { issues: found } = await issues({ since: input.since });
 console.log("found " + found.length);
@@ -113,7 +119,7 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker
     given = settings(tmp_path_factory.mktemp("state"))
     for script in SCRIPTS:
         library_of(given, Broker(given).store).approvals.approve(script)
-    async with Broker(given, tools=[issues, close, meet]) as broker:
+    async with Broker(given, tools=[issues, close, meet, child_holds]) as broker:
         yield broker
 
 
@@ -267,9 +273,10 @@ async def tried(broker: Broker, before: int, child: int, during: int) -> RunResp
     """A caller that holds memory, then a child's with its own for as long as the caller holds more."""
     MET.clear()
     code = f"""import {{ holds }} from "@codemode/scripts";
-    import {{ meet }} from "@codemode/servers/local";
+    import {{ child_holds, meet }} from "@codemode/servers/local";
     {HOLD}const held = [hold({before})];
     const own = async () => {{
+      await child_holds({{}});
       held.push(hold({during}));
       await meet({{ who: "caller" }});
     }};

@@ -9,7 +9,7 @@ import pytest
 from cellblock.app.cli.auth import remove_all_of
 from cellblock.serve.kept_outputs import Output, keeping
 from cellblock.serve.service import Owner
-from cellblock.tools.upstream.auth.own_headers import OwnSecrets
+from cellblock.tools.upstream.auth.sources import OwnSecrets
 from support.brokers import begun, ready
 from support.oauth_world import World, world
 from support.responses import error_of, succeeded

@@ -15,7 +15,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.store import LocalStore
 from cellblock.record.scripts.script_file import Header, format_script
 from cellblock.tools.upstream import registry
-from cellblock.tools.upstream.auth.own_headers import OwnSecrets
+from cellblock.tools.upstream.auth.sources import OwnSecrets
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.pins import PinStore, Reviewer
 from support.brokers import ready

@@ -35,7 +35,9 @@ OVER_HTTP: dict[str, dict[str, Any]] = {
     "moved": {"headers": {"Authorization": "Bearer key"}},
     "elsewhere": {},
     "gone": {},
+    "anew": {},
     "sse": {},
+    "get": {},
     "page": {},
 }
 
@@ -80,7 +82,9 @@ async def odd(tmp_path_factory: pytest.TempPathFactory, records: list[str]) -> A
         pytest.param("tasks", ["hi 5"], id="a tool that must be called as a task is called as one"),
         pytest.param("moved", ["hi Bearer key"] * 2, id="a redirect within the origin is followed"),
         pytest.param("gone", ["hi None"] * 3, id="a session that is gone is begun anew for the call"),
+        pytest.param("anew", ["hi None"] * 2, id="as is one that the server does not know since its start"),
         pytest.param("sse", ["hi None"] * 2, id="a server of the older transport is found by its 405"),
+        pytest.param("get", ["hi None"] * 2, id="as is one that has no POST there"),
     ],
 )
 async def test_it_is_called_all_the_same(odd: Broker, way: str, answers: list[str]) -> None:
@@ -116,6 +120,7 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
     mute = odd.catalog.servers["mute"]
     assert (mute.version, mute.description) == ("1", "Be\nbrief.")
     assert mute.warnings == (
+        "Its revision of MCP is no text; 2025-03-26 is taken.",
         "Of its capabilities some are no objects: tools, prompts.",
         "It does not say its name and version as texts.",
         "Its instructions are no text.",
@@ -212,7 +217,10 @@ async def test_a_long_id_is_passed_on_with_its_digits_or_refused(tmp_path: Path,
     assert failed.error_class == "SchemaValidationError"
     assert "at /id, 1234567890123456800 is beyond 2^53" in failed.message
     (note,) = [found for found in response.diagnostics if found.code == "TOOL_RESULT_NOTE"]
-    assert "at /id is beyond 2^53, and rounded as a number: it is 1234567890123456789. With" in note.message
+    assert (
+        'behind "id", is beyond 2^53, and rounded as a number: it is 1234567890123456789. With'
+        in note.message
+    )
     assert '`schemas.unwrap` at {"plain": "bigint"} scripts get it as a BigInt.' in note.message
 
 

@@ -114,7 +114,7 @@ def hosts_on(cluster: RayCluster) -> list[psutil.Process]:
 async def test_hosts_come_as_runs_wait_and_go_without_a_run_lost(
     cluster: RayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cellblock.fleet.ray_hosts.SHRINK_SECONDS", 3.0)
+    monkeypatch.setattr("cellblock.fleet.remote_hosts.SHRINK_SECONDS", 3.0)
     holding = Tool()
     wants_four = section(cluster, hosts=[0, 4])
     config = settings(tmp_path / "state", hosts=wants_four, pool=PATIENT)
@@ -210,7 +210,7 @@ REFUSED = """
 import dataclasses, sys, time
 import ray
 from cellblock.fleet.ray.fleet import the_fleet
-from cellblock.fleet.ray.plan import NAMESPACE, Plan
+from cellblock.fleet.ray.fleet import NAMESPACE, Plan
 
 ray.init(address=sys.argv[1], namespace=NAMESPACE, logging_level="ERROR", log_to_driver=False)
 arguments = ("--connect", "tcp://127.0.0.1:1", "--server-key", "0" * 64, "--capacity", "0")

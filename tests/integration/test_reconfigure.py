@@ -178,7 +178,7 @@ async def test_a_server_that_lacks_something_is_told_and_one_that_runs_goes_on(t
         assert broker.catalog.unavailable == {"lacks-it": reason}
         assert broker.catalog.id_of("lacks.it") == "lacks-it"
         (found,) = (await within(broker.run(PID.replace("plain", "lacks-it")))).diagnostics
-        assert reason in found.message and "start Cellblock anew" in found.hint
+        assert reason in found.message and "set it where Cellblock is started" in found.hint
         assert succeeded(await within(broker.run(PID)))
         # A secret that is away for a moment ends nothing; a server that is new without one is not started.
         secret.unlink()

@@ -132,7 +132,12 @@ async def test_what_was_done_to_the_text_is_named(broker: Broker, code: str, pla
         "tools.add({ a: 1 })",
         "tools['add']({ a: 1 })",
         "mcp__local__add({ a: 1 })",
+        "tools.mcp__local__add({ a: 1 })",
         "codemode.add({ a: 1 })",
+        "codemode.local.add({ a: 1 })",
+        "local_add({ a: 1 })",
+        "mcp_local_add({ a: 1 })",
+        "local__add({ a: 1 })",
         "servers.local.add({ a: 1 })",
         "callTool('local.add', { a: 1 })",
         "call_tool('add', { a: 1 })",
@@ -150,6 +155,9 @@ async def test_calls_in_the_style_of_other_systems_get_the_import(broker: Broker
     [
         ("async function wipeEverything() { throw new Error('called'); }", "Nothing calls `wipeEverything`"),
         (f"function wipe() {{ {SEVEN} }}", "Nothing calls `wipe`"),
+        ("const wipe = async () => { throw new Error('called'); };", "= await wipe();`"),
+        ("const limit = 5; const twice = (n) => 2 * n;", "= limit;`"),
+        ("void (async function () { return 1; })();", "= await (async function () { return 1; })();`"),
         ("async function main() { return 1; }\nmain().then(console.log);", "= await main();`"),
         (
             "const main = async () => 1;\nmain().then((r) => { console.log(r); }).catch(console.error);",

@@ -31,6 +31,24 @@ NEEDED = {
     "properties": {**RECORD["properties"], "slug": {"type": "string"}},
     "required": ["id", "name", "slug"],
 }
+STATES = {
+    "type": "object",
+    "properties": {
+        "rows": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "state": {"enum": ["on", "off"]},
+                    "mode": {"enum": ["fast", "slow"]},
+                    "sku": {"type": "string"},
+                },
+                "required": ["state", "mode", "sku"],
+            },
+        }
+    },
+    "required": ["rows"],
+}
 PAIR = {
     "type": "array",
     "prefixItems": [{"type": "number"}, {"type": "number"}],
@@ -81,6 +99,9 @@ TOOLS = [
             "required": ["teams"],
         },
     ),
+    tool("order", json.dumps({"order": {"sum": 3, "lines": [{"sku": "a", "n": 1}]}, "buyer": {"name": "A"}})),
+    tool("states", {"rows": [{"state": "on", "mode": "fast", "sku": "b"}]}, STATES),
+    tool("counts", {"on": 1, "off": 2}, {"type": "object", "additionalProperties": {"type": "integer"}}),
     tool("at", "ok", properties={"at": PAIR}),
     tool("either", "ok", oneOf=ONE_OF),
 ]
@@ -228,6 +249,45 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ),
         ("const t = p.page({}); JSON.parse(t);", "JSON.parse(await"),
         ("const { teams } = await p.teams({}); for (const { teams } of teams) teams;", "another name"),
+        (
+            "const o = JSON.parse(await p.order({})) as any; o.sum;",
+            "`sum` is in `order`: read `o.order.sum`.",
+        ),
+        ("const o = JSON.parse(await p.order({})); o.sum;", "`sum` is in `order`: read `o.order.sum`."),
+        ("const { sum } = JSON.parse(await p.order({})); sum;", "`sum` is in `order`."),
+        ("const o = JSON.parse(await p.order({})); o.order.buyer;", "It has: lines, sum."),
+        ("const s = await p.states({}); s.rows.filter((r) => r.state === 'fast').length;", "Declared: "),
+        (
+            "const o = JSON.parse(await p.order({})); const s = await p.states({}); o.order.sku === s.rows[0].sku;",
+            "It has: lines, sum.",
+        ),
+        ("const c = await p.counts({}); const n = c.length; n;", "`Object.keys(…).length`"),
+        ("const { result } = await p.list_users({}); for (const u in result) u.name;", "for (const … of …)"),
+        ("const u = await p.list_users({}); u.result.map((o) => { name: o.name });", "`(…) => ({ … })`"),
+        (
+            "const all = await Promise.allSettled([p.seen({}), p.events({})]); all.map((r) => r.total);",
+            "read `.value?.total`",
+        ),
+        ("const u = await p.list_users({}); u.result.filter((o) => o.name === 'A' || 'B');", "… === 'B'"),
+        ("const e = await p.events({}); e.rows.filter((r) => !r.n > 1);", "Write `!(… > …)`"),
+        ("const e = await p.events({}); e.rows.filter((r) => r.n ?? 0 > 1);", "`(… ?? …) > …`"),
+        ("const u = await p.list_users({}); u.result.filter((o) => (o.name = 'A'));", "compare with `===`"),
+        ("const s = await p.seen({}); if (s.total = 3) s;", "Compare with `===`"),
+        ("[JSON.parse(await p.page({}))].filter((one) => one.tags).length;", "`.tags.length > 0`"),
+        ("const u = await p.list_users({}); u.result.map((o) => o.id).includes('1');", "Convert it"),
+        (
+            "async function again(f) { await f(); } const r = await again(() => p.seen({})); r?.total ?? 0;",
+            "add `return`",
+        ),
+        (
+            "interface Order { sum: number } const o: Order = JSON.parse(await p.order({})); o.sum;",
+            "read `o.order.sum`",
+        ),
+        (
+            "type One = { title: string }; const u = (await p.list_users({})) as unknown as { result: One[] }; "
+            "u.result.map((o: One) => o.title);",
+            "It has: id, name.",
+        ),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
 )
@@ -237,12 +297,20 @@ async def test_what_is_wrong_is_told(broker: Broker, code: str, hint: str) -> No
 
 
 @pytest.mark.parametrize(
-    "value", ["`${u}`", "{ [u]: 1 }", "u.result.join()", "`${u.none}, ${u.result[0].id}`"]
+    "value", ["`${u}`", "{ [u]: 1 }", "u.result.join()", "`${u['no' + 1]}, ${u.result[0].id}`"]
 )
 async def test_an_object_that_became_a_text_is_told(broker: Broker, value: str) -> None:
     code = f"{IMPORT}const u = await p.list_users({{}}); globalThis.__codemode_result__ = {value};"
     told = [found.hint or "" for found in (await within(broker.run(code))).diagnostics]
     assert any("Read a field of the object" in hint for hint in told), told
+
+
+async def test_a_default_is_advised_only_where_nothing_is_known_to_be_wrong(broker: Broker) -> None:
+    for value, is_advised in (("u.result[0].nam", False), ("u.result['a' + 1]", True), ("u.page", False)):
+        code = f"{IMPORT}const u = await p.list_users({{}}); globalThis.__codemode_result__ = [{value}];"
+        found = (await within(broker.run(code))).diagnostics
+        hints = [one.hint or "" for one in found if one.code == "RESULT_NOT_JSON"]
+        assert [("?? null" in hint, bool(hint)) for hint in hints] == [(is_advised, is_advised)], found
 
 
 async def test_another_verb_is_not_suggested(broker: Broker) -> None:
@@ -309,6 +377,20 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "const u = await p.list_users({}); u.result.forEach((o) => { if (!o.id) return; console.log(o); });",
         "const u = await p.list_users({}); for (let o of u.result) { o = { ...o }; console.log(o); }",
         "const { rows } = await p.invoices({}); const s = {}; for (const r of rows) s.a = (s.a || 0) + r.n;",
+        "type One = { id: number; name: string }; const by: Record<string, One> = {}; "
+        "for (const o of (await p.list_users({})).result as One[]) by[o.name] = o; by.A?.id;",
+        "const all = await Promise.allSettled([p.seen({})]); all.map((r) => r.value?.total ?? String(r.reason));",
+        "const all = await Promise.allSettled([p.seen({})]); all.map((r) => r.status[0] === 'r' || r.value.total);",
+        "[JSON.parse(await p.page({}))].filter((one) => one.tags).map((one) => one.tags.length);",
+        "let lines = 0; for (const letter of await p.tree({})) if (letter === '\\n') lines += 1; lines;",
+        "const u = await p.list_users({}); u.result.map((o) => o.name?.first ?? o.name ?? 'nobody');",
+        "const u = await p.list_users({}); u.result.filter((o) => o.name === 'A' || o.name);",
+        "const e = await p.events({}); e.rows.filter((r) => (r.n ?? 0) > 1 && !(r.n > 3));",
+        "const found = []; const word = /a/g; let at; while ((at = word.exec(await p.tree({})))) found.push(at);",
+        "const e = await p.events({}); e.rows.filter((r) => r.at.includes(r.n));",
+        "const c = await p.counts({}); Object.entries(c).length + c.on;",
+        "const u = await p.list_users({}); u.result.map((o) => ({ name: o.name }));",
+        "async function again(f) { return await f(); } const r = await again(() => p.seen({})); r?.total ?? 0;",
     ],
 )
 async def test_what_is_right_is_told_nothing(broker: Broker, code: str) -> None:

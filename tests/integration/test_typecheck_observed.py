@@ -87,6 +87,25 @@ async def test_a_member_that_no_result_had_is_refused_before_any_call(
         assert succeeded(await within(broker.run(again, typecheck="before"))) == "NOW THERE"
 
 
+async def test_a_member_that_came_this_time_is_told_of_no_other_place(tmp_path: Path) -> None:
+    config = settings(tmp_path, {"plain": plain_server()}, typecheck_timeout_ms=WARM_MS)
+    known = '{ order: { sum: 1 }, buyer: { name: "A" } }'
+    async with ready(config) as broker:
+        for _ in range(2):
+            await within(broker.run(script(STRUCTURED, "1", known)))
+        await broker.learnt(30.0)
+        for use, given, hint in (
+            ("String(task.sum)", known, "`sum` is in `order`: read `task.order.sum`."),
+            ("String(task.sum)", '{ sum: 2, order: { sum: 1 }, buyer: { name: "A" } }', None),
+            ("String(task.order.name)", known, "It has: sum."),
+            ("String(task.order.name)", '{ order: { sum: 1, name: "x" }, buyer: { name: "A" } }', None),
+            ("String(task.error)", '{ error: "none" }', None),
+        ):
+            response = await within(broker.run(script(STRUCTURED, use, given)))
+            told = [found.hint or "" for found in response.diagnostics if found.code == "TYPE_ERROR"]
+            assert [hint in one for one in told] == [True] * (hint is not None), (use, given, told)
+
+
 async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
     from cellblock.base.store import opened_file
     from cellblock.types.learning.store import TABLES, Observations

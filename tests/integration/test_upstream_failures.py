@@ -251,6 +251,6 @@ async def test_a_server_that_fails_to_start_is_retried_with_backoff(
     assert len(starts.read_text().splitlines()) == 4
     failed = [record.created for record in caplog.records if "upstream late" in record.getMessage()]
     # A pause lies between two failures: doubled each time, half of it left to chance. A slow machine only adds to it.
-    # After the first it is started again at once, to hear `initialize` first.
-    assert len(failed) == 2
-    assert failed[1] - failed[0] >= 0.1
+    # After the first it is started again at once, to hear `initialize` first; not where it ended before it was asked.
+    assert len(failed) in (2, 3)
+    assert failed[-1] - failed[-2] >= 0.1

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.asserted import place_of
 from cellblock_worker.launch.spawning import reaped

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, Observer
-from cellblock_worker.confinement import bubblewrap, confinement, orphans
+from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.launch.launching import Launcher, SpawnRequest, Started
 from security.native.harness import Native, attack, let_loose, steps
 from support.entries import settings
@@ -156,7 +156,7 @@ async def test_the_next_host_leaves_living_workers_of_others_alone(tmp_path: Pat
     pool = {"warm": 2}
     async with Broker(settings(tmp_path, isolation="required", pool=pool)) as broker:
         workers = await two(broker)
-        assert not {worker.pid for worker in workers} & set(orphans.end_orphans())
+        assert not {worker.pid for worker in workers} & set(bubblewrap.end_orphans())
         assert all(map(alive, workers))
 
 

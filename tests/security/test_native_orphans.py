@@ -13,7 +13,7 @@ import pytest
 
 from cellblock import Broker
 from cellblock_worker.confinement import bubblewrap, confinement
-from cellblock_worker.confinement.orphans import end_orphans
+from cellblock_worker.confinement.bubblewrap import end_orphans
 from security.native.harness import Native, attack
 from support.brokers import host_of
 from support.entries import settings

@@ -7,8 +7,9 @@ object; `loop` announces changes of its tools without end; `changed` announces o
 list; `busy` reports progress past a call's bound; `nan` answers with what is no JSON; `pages` refuses its second page;
 `tasks` has a tool that must be called as a task, `stuck` one whose task never ends, `lost` one whose task it forgets;
 `letters` has one whose name is not ASCII.
-Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410; `sse`
-knows the older transport alone; `page` sends a page where an answer belongs.
+Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410, `anew`
+with what the SDK of TypeScript says after a start; `sse` and `get` know the older transport alone, and say 405 or 404
+to others; `page` sends a page where an answer belongs.
 """
 
 import json
@@ -21,8 +22,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 WAY = sys.argv[1]
+SSE = WAY in ("sse", "get")
+UNINITIALIZED = b'{"error": {"code": -32000, "message": "Bad Request: Server not initialized"}}'
 MUTE = {
-    "protocolVersion": "2025-06-18",
     "capabilities": {"tools": [], "prompts": "no", "logging": None},
     "serverInfo": {"version": 1},
     "instructions": ["Be", "brief."],
@@ -164,7 +166,7 @@ class Odd(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        if WAY != "sse":
+        if not SSE:
             self.answer(405)
             return
         stream: queue.Queue[bytes] = queue.Queue()
@@ -188,8 +190,8 @@ class Odd(BaseHTTPRequestHandler):
             self.answer(307, location="/mcp/")
         elif WAY == "elsewhere":
             self.answer(308, location="http://127.0.0.2:9/mcp")
-        elif WAY == "sse" and self.path == "/mcp":
-            self.answer(405)
+        elif SSE and self.path == "/mcp":
+            self.answer(405 if WAY == "sse" else 404)
         elif number is None:
             self.answer(202)
         elif method == "initialize":
@@ -197,8 +199,8 @@ class Odd(BaseHTTPRequestHandler):
             self.reply(number, {"result": GREETING}, mcp_session_id=max(SESSIONS))
         elif method == "tools/list":
             self.reply(number, {"result": {"tools": [TOOL]}})
-        elif method == "tools/call" and WAY == "gone" and session not in SESSIONS:
-            self.answer(410)
+        elif method == "tools/call" and WAY in ("gone", "anew") and session not in SESSIONS:
+            self.answer(*((410,) if WAY == "gone" else (400, UNINITIALIZED)))
         elif method == "tools/call" and WAY == "page":
             self.answer(200, b"<html><h1>Log in</h1></html>", content_type="text/html")
         elif method == "tools/call":
@@ -210,7 +212,7 @@ class Odd(BaseHTTPRequestHandler):
 
     def reply(self, number: object, body: dict[str, Any], **headers: str) -> None:
         data = json.dumps({"jsonrpc": "2.0", "id": number, **body}).encode()
-        if WAY == "sse":
+        if SSE:
             STREAMS[-1].put(data)
             self.answer(202)
         else:

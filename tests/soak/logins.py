@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore, Store
 from cellblock.record.journals import open_store

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from cellblock.base.questions import ParkedQuestion
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer

@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 import httpx2
 
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore, Store
 from cellblock.fleet.shared_state import SharedState
 from cellblock.tools.upstream.auth.flow import KIND, MAX_BYTES

@@ -9,12 +9,11 @@
 import { makeDiscovery } from "../../js_stdlib/discovery.ts";
 import { CodemodeError, errorClasses } from "../../js_stdlib/errors.ts";
 import { bindServer } from "../../js_stdlib/servers.ts";
-import { send, utf8 } from "./wire/channel.ts";
 import { makeConsole } from "./globals/console.ts";
 import { timersSet } from "./globals/globals_web.ts";
 import { describeFailure, type ModuleNames, thrownByScript } from "./result/failure.ts";
 import { append, slice, startsWith } from "./primordials.ts";
-import { journal, type Terms } from "./seam.ts";
+import { journal, send, type Terms, utf8 } from "./seam.ts";
 import type { Failed, Start } from "./wire/protocol.gen.ts";
 import { toResult } from "./result/result.ts";
 import {
@@ -40,7 +39,8 @@ const WATCH_MS = 50;
 const IDLE_LOOKS = 3;
 const STUCK = "The script awaits a promise that can never settle: no call is under way and no timer is set.";
 const STUCK_HINT = "Settle each `new Promise` on every way: call its resolve or reject.";
-const MISSING_HINT = "Read what the value has; where it may be missing, write null: `value ?? null`.";
+const MISSING_HINT =
+  "Look first at what it is read of, and what functions return. Only where it may be missing, write null: `value ?? null`.";
 const NUMBER_HINT = "Look for a field that is not there, or a text that is no number: `Number(value)` of it is NaN.";
 
 const now = performance.now.bind(performance);

@@ -24,7 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cellblock.base import count_rows
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.redaction import SecretForms
 from cellblock.base.settings.sections import EXPIRE_MS, MIB, TOTAL_BYTES, OutputSettings
@@ -35,6 +34,7 @@ from cellblock.base.tasks import in_background
 from cellblock.run.events import RunEvents
 from cellblock.run.flows.rules import OnAlways
 from cellblock.run.flows.secrets import Secrets
+from cellblock.run.policy import counts
 from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from cellblock.pool.start import Terms, Workers
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
-    from cellblock.record.owner import RunOwner
+    from cellblock.record.rows import RunOwner
     from cellblock.record.scripts.library import Library
     from cellblock.run.executor import Executor
     from cellblock.tools.upstream.registry import Registry
@@ -285,7 +285,7 @@ async def start_reach(
     )
     from cellblock.record.journals import Journals
     from cellblock.record.kept import Keeper
-    from cellblock.record.owner import Owner
+    from cellblock.record.rows import Owner
     from cellblock.tools.upstream.pins import PinStore, Reviewer
     from cellblock.tools.upstream.registry import Registry
     from cellblock.tools.upstream.server_logins import kept_logins
@@ -354,7 +354,7 @@ def _tables() -> Sequence[Tables]:
     from cellblock.serve import kept_outputs
     from cellblock.types.learning import store
 
-    return (count_rows.TABLES, JOURNAL_TABLES, store.TABLES, kept_outputs.TABLES)
+    return (counts.TABLES, JOURNAL_TABLES, store.TABLES, kept_outputs.TABLES)
 
 
 async def start_executor(

@@ -27,8 +27,7 @@ from cellblock.app.assembly import (
     tools_of,
     unavailable,
 )
-from cellblock.app.config.load import load_settings
-from cellblock.app.reload import applicable, described, keeping
+from cellblock.app.config.load import applicable, described, keeping, load_settings
 from cellblock.base.admission import DEFAULT_CLIENT
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, ConfigError, HostUnavailable
@@ -45,8 +44,7 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy, idle_patterns
 from cellblock.run.request import request_of
 from cellblock.run.response import RunResponse
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput, stated_output
 
 if TYPE_CHECKING:
     from cellblock.base.questions import Answer, QuestionId, Reply
@@ -305,8 +303,9 @@ class Broker:
             raise ConfigError(
                 f"Run {run_id} is not kept with a recording.", hint="`journal` says which runs are."
             )
-        told = {"parameters": parameters, "description": description, "replace": replace}
-        return await self._saved(recording, name, **told)
+        return await self._saved(
+            recording, name, parameters=parameters, description=description, replace=replace
+        )
 
     async def parked(self, client: str | None = None) -> list[ParkedRun]:
         """Returns the runs that wait for a person, the newest first.
@@ -440,10 +439,8 @@ class Broker:
             HostUnavailable: The broker is not running.
             CellblockError: It runs in another event loop.
         """
-        if self._executor is None or self._reach is None:
-            raise not_running()
+        executor, registry = _running(self._executor), self.registry
         self._check_loop()
-        registry = self._reach.registry
         settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
@@ -451,7 +448,7 @@ class Broker:
         change = registry.reconfigure(settings.servers, settings.cellblock.pins)
         self._settings, self.front_config = settings, front_config(settings)
         self.policy = policy
-        generation = self._executor.use(settings.cellblock, policy)
+        generation = executor.use(settings.cellblock, policy)
         self.keeper.use(settings.cellblock.journal)
         self._changed.tell()
         if change.retired:
@@ -741,7 +738,7 @@ class Broker:
             self._settings, reach, self.policy, self.events, stack, self.store
         )
         from cellblock.record.parked_runs import ParkedRuns
-        from cellblock.record.scripts.approvals import Approvals, serve_scripts
+        from cellblock.record.scripts.library import Approvals, serve_scripts
 
         await serve_scripts(
             Approvals(self.store),
@@ -788,11 +785,7 @@ class Broker:
         return Grantee(self.policy.principal_of(client))
 
 
-def not_running() -> HostUnavailable:
-    return HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
-
-
 def _running(part: T | None) -> T:
     if part is None:
-        raise not_running()
+        raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
     return part

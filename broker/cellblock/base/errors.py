@@ -92,8 +92,6 @@ class InvalidRequest(CellblockError):
 class Overloaded(CellblockError):
     """Tells that the admission queue is full, or that a run waited too long for a place in it; nothing was started."""
 
-    fault = Fault.CELLBLOCK
-
 
 class HostUnavailable(CellblockError):
     """Tells that a run finds no worker host that can take it."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from cellblock.base.errors import CellblockError
-from cellblock.base.threads import start_daemon
+from cellblock.base.tasks import start_daemon
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend

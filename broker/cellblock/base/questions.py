@@ -68,7 +68,7 @@ class ParkedQuestion:
         nth: As in `QuestionId`.
         said: What the server says, or which login is needed; of an approval, what it would carry where, else empty.
         request: What the server asks, the params of MCP as JSON; of a login, where it is looked for; of an approval,
-            what a flow shows (`run.flows.question`), else empty.
+            what a flow shows (`policy.asking.FlowQuestion`), else empty.
         round: With what the call goes on that asks in rounds, for `unpack_round`; empty where its session waits.
     """
 

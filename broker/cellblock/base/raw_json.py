@@ -1,8 +1,13 @@
-"""JSON that is passed on as its bytes, and what can be said of such bytes without decoding them; and how much
-Python data is, without encoding it."""
+"""JSON that is passed on as its bytes, what can be said of such bytes without decoding them, and how much Python data
+is, without encoding it.
+
+Large work on the event loop is done in steps, and a pass of the loop has at most one of them, whoever's it is: those of
+many clients and servers never add up to one long hold.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,6 +15,7 @@ from enum import Enum
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from pydantic_core import from_json
 
@@ -31,6 +37,8 @@ MANY_CONTAINERS_BYTES: Final = 4 * 1024 * 1024
 _BUT_SIGNS: Final = bytes(set(range(256)) - set(b'[]{}",'))
 _BUT_BRACKETS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _STEPS: Final = [1 if byte in b"[{" else -1 for byte in range(256)]
+
+_WAITING: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +151,31 @@ def _slots_of(kind: type) -> tuple[str, ...]:
         slots: Iterable[str] | str = base.__dict__.get("__slots__", ())
         found += (slots,) if isinstance(slots, str) else slots
     return tuple(name for name in found if not name.startswith("__"))
+
+
+async def next_step() -> None:
+    """Waits for a pass of the loop that has no other step; called right before each. First come, first served."""
+    loop = asyncio.get_running_loop()
+    waiting = _WAITING.setdefault(loop, deque())
+    mine = loop.create_future()
+    waiting.append(mine)
+    if len(waiting) == 1:
+        loop.call_soon(_admit, loop, waiting)
+    await mine
+
+
+async def step_for(body: bytes) -> None:
+    """Waits as `next_step` before work on a body that is large; for a small one, nothing does."""
+    if not is_light(body):
+        await next_step()
+
+
+def _admit(loop: asyncio.AbstractEventLoop, waiting: deque[asyncio.Future[None]]) -> None:
+    while waiting:
+        first = waiting.popleft()
+        # Who was cancelled has no step to do.
+        if not first.done():
+            first.set_result(None)
+            break
+    if waiting:
+        loop.call_soon(_admit, loop, waiting)

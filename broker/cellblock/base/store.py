@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from cellblock.base.database import Database, StoreError
-from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.database import Database, SqliteDatabase, StoreError
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.private_files import Stamp as FileStamp
 from cellblock_worker.base.private_files import read_private, stamp_of, write_private

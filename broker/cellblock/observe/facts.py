@@ -1,19 +1,24 @@
-"""Facts of a broker's parts as plain JSON data: its pool, its servers, and what is known of their tools."""
+"""Facts of a broker's parts as plain JSON data: its pool, its servers, and what is known of their tools; and with
+queue, latencies and runs, the one object that the dashboard shows."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.settings.settings import CellblockSettings
 from cellblock.base.store import Store
 from cellblock.pool.pool import Pool
+from cellblock.tools.catalog.model import OutputLookup
 from cellblock.tools.catalog.naming import LOCAL_SERVER
-from cellblock.tools.catalog.outputs import OutputLookup
 from cellblock.tools.upstream.registry import Registry
 from cellblock.tools.upstream.server_logins import can_log_in
 
 if TYPE_CHECKING:
+    from cellblock.observe.metrics import Histogram, Tally
+    from cellblock.run.board import Board
     from cellblock.tools.upstream.auth.login import HeldLogin
 
 MAX_REASON_CHARS: Final = 300
@@ -25,6 +30,11 @@ NOT_STARTED: Final = "not started"
 """Names the state of a server whose entry has a reference that stands for nothing."""
 
 Data = dict[str, Any]
+
+SERIES_SECONDS: Final = 60
+
+KNOWLEDGE_SECONDS: Final = 5.0
+"""Passes before what is known of the tools is counted anew."""
 
 
 class BrokerFacts:
@@ -137,3 +147,75 @@ class BrokerFacts:
                 }
             )
         return rows
+
+
+class View:
+    """Makes the JSON object that the dashboard shows.
+
+    Args:
+        facts: The state of the broker's parts.
+        tally: What was counted.
+        board: The runs.
+        version: Of Cellblock.
+        waiting: Counts the runs that wait for a person.
+    """
+
+    def __init__(
+        self,
+        facts: BrokerFacts,
+        tally: Tally,
+        board: Board,
+        version: str,
+        waiting: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._waiting = waiting
+        self._facts = facts
+        self._tally = tally
+        self.board = board
+        self._version = version
+        self._since = time.monotonic()
+        self._knowledge: tuple[float, list[Data]] = (-KNOWLEDGE_SECONDS, [])
+
+    def state(self) -> Data:
+        """Returns everything but the details of single runs."""
+        tally = self._tally
+        return {
+            "version": self._version,
+            "time": time.time(),
+            "uptimeSeconds": round(time.monotonic() - self._since, 1),
+            "pool": self._facts.pool(),
+            "runs": {"total": tally.runs.total(), "byOutcome": dict(tally.runs)},
+            "perSecond": self.board.per_second(SERIES_SECONDS),
+            "latency": {"run": _latency(tally.run_seconds), "queue": _latency(tally.queue_seconds)},
+            "workerEnds": dict(tally.worker_ends),
+            "parked": self._waiting(),
+            "live": self.board.live(),
+            "recent": self.board.recent(),
+            "upstreams": self._upstreams(),
+            "knowledge": self._known(),
+        }
+
+    def _upstreams(self) -> list[Data]:
+        calls: dict[str, Counter[str]] = {}
+        for (server, _, outcome), count in self._tally.calls.items():
+            calls.setdefault(server, Counter())[outcome] += count
+        return [
+            {
+                **upstream,
+                "calls": calls.get(upstream["id"], Counter()),
+                "latency": _latency(self._tally.call_seconds.get(upstream["id"])),
+            }
+            for upstream in self._facts.upstreams()
+        ]
+
+    def _known(self) -> list[Data]:
+        now = time.monotonic()
+        if now - self._knowledge[0] >= KNOWLEDGE_SECONDS:
+            self._knowledge = (now, self._facts.knowledge())
+        return self._knowledge[1]
+
+
+def _latency(histogram: Histogram | None) -> Data:
+    found = [None] * 3 if histogram is None else histogram.percentiles(0.5, 0.95, 0.99)
+    p50, p95, p99 = (None if value is None else round(value * 1000, 2) for value in found)
+    return {"count": 0 if histogram is None else histogram.count, "p50": p50, "p95": p95, "p99": p99}

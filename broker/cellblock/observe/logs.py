@@ -152,8 +152,7 @@ def logging_as_configured(settings: LogSettings, servers: Iterable[ServerConfig]
         redactors.append(Redactor(ServerConfig(command="-", env=hidden)))
     sink: StderrSink | PrivateFile = StderrSink()
     if settings.file is not None:
-        path = Path(settings.file).expanduser()
-        sink = PrivateFile(path, max_bytes=MAX_FILE_BYTES, keep=KEEP)
+        sink = PrivateFile(Path(settings.file).expanduser(), max_bytes=MAX_FILE_BYTES, keep=KEEP)
     handler = LogHandler(LineWriter(sink, "the log"))
     handler.setFormatter((JsonLines if settings.format == "json" else _Safe)(redactors))
     root = logging.getLogger()

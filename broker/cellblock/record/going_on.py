@@ -23,21 +23,20 @@ from cellblock.base.tasks import TaskSet, at_most, end_tasks
 from cellblock.record.journal import NotYet
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper, Kept
-from cellblock.record.owner import RunOwner
 from cellblock.record.rows import (
     WAITING,
     Foreign,
     Head,
     OneRunFailed,
     Piece,
+    RunOwner,
     parked_questions,
 )
 from cellblock.record.store import JOURNAL_TABLES, UNENDED_SECONDS, JournalStore
 from cellblock.record.views import ParkedRun, described
 from cellblock.run.executor import Executor
-from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import CANCELLED, EXPIRED, LOST, REFUSED_FOR_NOW
-from cellblock.run.policy.asking import Caller, Grantee
+from cellblock.run.policy.asking import Caller, Grantee, flow_of
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry
 

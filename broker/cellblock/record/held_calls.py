@@ -18,8 +18,15 @@ from cellblock.base.database import StoreError
 from cellblock.base.questions import Given, QuestionId
 from cellblock.base.tasks import TaskSet
 from cellblock.record.journals import Journals
-from cellblock.record.owner import RunOwner
-from cellblock.record.rows import WAITING, OneRunFailed, Piece, answers_piece, asked_piece, waiting_in
+from cellblock.record.rows import (
+    WAITING,
+    OneRunFailed,
+    Piece,
+    RunOwner,
+    answers_piece,
+    asked_piece,
+    waiting_in,
+)
 from cellblock.record.store import JournalStore
 from cellblock.run.hook import OpenQuestion
 

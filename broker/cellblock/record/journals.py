@@ -18,12 +18,11 @@ from typing import Final, TypeVar
 
 from cellblock.base.budget import Budget, OverBudget
 from cellblock.base.database import Away, StoreError
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.state import JournalSettings
-from cellblock.base.state_keys import derived_key
+from cellblock.base.state_keys import KEY_BYTES, derived_key, keys_of
 from cellblock.base.store import Store
-from cellblock.base.threads import DaemonThread, is_done_within
-from cellblock.record.journal_key import KEY_BYTES, keys_of
+from cellblock.base.tasks import DaemonThread, is_done_within
 from cellblock.record.rows import AnyPiece, Head, OneRunFailed
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 

@@ -22,7 +22,6 @@ from cellblock.base.settings.state import JournalMode, JournalSettings
 from cellblock.record.held_calls import HeldCalls
 from cellblock.record.journal import BUDGET, Journal, NotYet
 from cellblock.record.journals import SMALL_BYTES, Journals
-from cellblock.record.owner import RunOwner
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.record.rows import (
     WAITING,
@@ -30,6 +29,7 @@ from cellblock.record.rows import (
     Foreign,
     Head,
     Piece,
+    RunOwner,
     answer_piece,
     events_piece,
     late_answer_piece,
@@ -45,10 +45,9 @@ from cellblock.record.store import JournalStore
 from cellblock.record.views import head_data, shown
 from cellblock.run.board import Data, LiveRun, whole_run
 from cellblock.run.events import CallFacts, RunFacts
-from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import LOST, NOT_PARKED, REFUSED_FOR_NOW, KeptRun, OpenQuestion, Parked
 from cellblock.run.outcome import end_not_written
-from cellblock.run.policy.asking import EarlierQuestions, Verdict
+from cellblock.run.policy.asking import EarlierQuestions, Verdict, flow_of
 from cellblock.run.response import RunResponse
 from cellblock.tools.upstream.registry import Registry
 

@@ -16,8 +16,7 @@ from cellblock.base.questions import Answer, Given, ParkedQuestion, QuestionId
 from cellblock.record.going_on import GoingOn
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper
-from cellblock.record.owner import RunOwner
-from cellblock.record.rows import KINDS, WAITING, Foreign, Head
+from cellblock.record.rows import KINDS, WAITING, Foreign, Head, RunOwner
 from cellblock.record.store import MAX_LISTED, JournalStore
 from cellblock.record.views import ParkedRun, ParkedStatus, kept_response, parked_response, parked_run
 from cellblock.run.executor import Executor

@@ -1,4 +1,5 @@
-"""Rows are what the file of journals has of a run: its row, its pieces, and what a parked one waits for."""
+"""Rows are what the file of journals has of a run: its row, its pieces, and what a parked one waits for; and whose it
+is, by a name at which others see whether that broker lives."""
 
 from __future__ import annotations
 
@@ -7,15 +8,18 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, cast, get_args
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast, get_args
 
 import msgpack
 
 from cellblock.base.database import StoreError
 from cellblock.base.errors import Certainty
 from cellblock.base.json import is_object
+from cellblock.base.own_folders import OwnFolder, is_living
 from cellblock.base.questions import Given, ParkedQuestion, QuestionId
 from cellblock.base.raw_json import RawJson
+from cellblock.base.state_dir import RUN
 from cellblock.base.state_keys import derived_key, key_id
 from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
 from cellblock.run.hook import Facts, Parked
@@ -357,6 +361,71 @@ def needed_in(
     )
     reached = {one: servers[one].get("origin", "") for one in servers if reaches_all or one in named}
     return needed, reached
+
+
+class RunOwner(Protocol):
+    """Names a broker, and sees whether others live; `Owner` and `Presence` do."""
+
+    @property
+    def name(self) -> str:
+        """Returns the name of this broker. Raises OSError: There can be none."""
+        ...
+
+    def is_own(self, name: str) -> bool:
+        """Says whether a name is this broker's."""
+        ...
+
+    def lives(self, name: str) -> bool:
+        """Says whether the broker of a name runs; blocks. Raises StoreError."""
+        ...
+
+    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
+        """Has `listener` called, in any thread, when another process announces that it has written something of a
+        kind."""
+        ...
+
+    def close(self) -> None:
+        """Gives the broker's name up: runs that go on are anybody's then."""
+        ...
+
+
+class Owner:
+    """Holds a lock in the state directory from when it is needed first. Owns it.
+
+    Args:
+        state_dir: The state directory.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._parent = state_dir / RUN
+        self._folder: OwnFolder | None = None
+
+    @property
+    def name(self) -> str:
+        """Returns the name of this broker. Raises OSError: The lock cannot be made."""
+        if self._folder is None:
+            self._folder = OwnFolder(self._parent, {})
+        return self._folder.path.name
+
+    def is_own(self, name: str) -> bool:
+        """Says whether a name is this broker's."""
+        return self._folder is not None and self._folder.path.name == name
+
+    def lives(self, name: str) -> bool:
+        """Says whether the broker of a name runs; one that cannot be looked at does."""
+        try:
+            return self.is_own(name) or is_living(self._parent, name)
+        except OSError:
+            return True
+
+    def on_change(self, kind: str, listener: Callable[[], object]) -> None:
+        """Does nothing: processes that share files look at their versions."""
+
+    def close(self) -> None:
+        """Gives the lock up: runs that go on are anybody's then."""
+        if self._folder is not None:
+            self._folder.close()
+            self._folder = None
 
 
 # ---- inside ------------------------------------------------------------------------------------------

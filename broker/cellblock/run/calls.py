@@ -22,9 +22,8 @@ from cellblock.base.errors import (
     shorten,
 )
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.run.call_inputs import CallInputs
-from cellblock.run.call_loads import CallLoads, Turns
-from cellblock.run.call_results import Unwrapped, fit_hint, result_of
+from cellblock.run.call_inputs import CallInputs, CallLoads, Turns
+from cellblock.run.call_results import Unwrapped, fit_hint, inexact, result_of
 from cellblock.run.context import RunContext
 from cellblock.run.events import WAITS, CallFacts
 from cellblock.run.flows.known import reads
@@ -39,7 +38,6 @@ from cellblock.run.run_clock import RunClock
 from cellblock.tools.catalog.model import READ, ServerEntry, ToolEntry
 from cellblock.tools.upstream.definitions import shown
 from cellblock.tools.upstream.requester import CallOrigin
-from cellblock.tools.upstream.wire.numbers import inexact
 from cellblock.tools.upstream.wire.results import ToolResult
 
 logger = logging.getLogger("cellblock.run")
@@ -394,7 +392,7 @@ class ToolCalls:
         if server is None and call.server in catalog.unavailable:
             raise ServerNotFound(
                 f"Server {call.server} is not connected: {catalog.unavailable[call.server]}.",
-                hint=f"Do without it, or {catalog.may_come(call.server)}",
+                hint=catalog.may_come(call.server),
             )
         if server is None:
             near = nearest_names(call.server, catalog.servers)

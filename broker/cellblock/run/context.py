@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cellblock.base.budget import Account
-from cellblock.run.answers import Answers
 from cellblock.run.events import RunWatch
 from cellblock.run.flows.secrets import Secrets
 from cellblock.run.hook import KeptRun, RunJournal
@@ -25,6 +24,7 @@ from cellblock.types.learning.learner import Learner
 
 if TYPE_CHECKING:
     from cellblock.run.calls import OuterCall
+    from cellblock.run.side_checks import Answers
 
 T = TypeVar("T")
 

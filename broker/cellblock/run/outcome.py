@@ -280,24 +280,23 @@ def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:
     return diagnostic.model_copy(update={"message": said})
 
 
-def with_calls(diagnostic: Diagnostic, calls: Sequence[CallFacts], *, own: bool = False) -> Diagnostic:
-    """Gives the end of a run that was lost, or, as its `own`, of one whose script failed, with the calls that have run,
-    or may have."""
-    ran = [call for call in calls if call.over and call.certainty is Certainty.COMPLETED]
-    unsure = [call for call in calls if call not in ran and call.certainty is not Certainty.NOT_STARTED]
+def with_calls(
+    diagnostic: Diagnostic, calls: Sequence[CallFacts], changing: Sequence[CallFacts]
+) -> Diagnostic:
+    """Gives the end of a run that failed, with the calls that have run, or may have: all of them where it would be sent
+    again as it is, else those that may have changed something."""
+    hint = diagnostic.hint or ""
+    named = calls if SEND_AGAIN in hint else changing
+    ran = [call for call in named if call.over and call.certainty is Certainty.COMPLETED]
+    unsure = [call for call in named if call not in ran and call.certainty is not Certainty.NOT_STARTED]
     said = [
         f"{what}: {_named(some)}." for what, some in (("Completed", ran), ("May have run", unsure)) if some
     ]
-    hint = diagnostic.hint or ""
     if not said:
         return diagnostic
     if SEND_AGAIN not in hint:
         # What a script has thrown stays its own words.
-        return (
-            diagnostic.model_copy(update={"hint": " ".join(filter(None, [hint, *said, CHECK]))})
-            if own
-            else diagnostic
-        )
+        return diagnostic.model_copy(update={"hint": " ".join(filter(None, [hint, *said, CHECK]))})
     hint = hint.replace(SEND_AGAIN, CHECK)
     return diagnostic.model_copy(update={"message": " ".join([diagnostic.message, *said]), "hint": hint})
 

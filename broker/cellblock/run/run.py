@@ -25,6 +25,7 @@ from typing import Final
 from cellblock.pool.pool import Lease, RunMessage
 from cellblock.run.calls import ToolCalls
 from cellblock.run.context import RunContext
+from cellblock.run.heard import RunLog, Settled
 from cellblock.run.hook import CANCELLED, STOPPED, KeptRun, Parked
 from cellblock.run.journaled import Journaled
 from cellblock.run.lending import Lender
@@ -47,8 +48,6 @@ from cellblock.run.questions import Questions
 from cellblock.run.replies import Replies
 from cellblock.run.response import Diagnostic, RunResponse, Usage
 from cellblock.run.run_clock import Deadline, RunClock
-from cellblock.run.run_log import RunLog
-from cellblock.run.settled import Settled
 from cellblock.run.states import Cause, Event, Life, State
 from cellblock.tools.upstream.requester import PAUSE_MS
 from cellblock_worker.wire import protocol
@@ -455,7 +454,7 @@ class Run:
         if self._has_looked and (catalog := self._context.catalog).unavailable:
             notices.append(not_shown(catalog))
         if self._settled.failed:
-            own = [with_calls(one, self._calls.may_have_changed(), own=True) for one in own]
+            own = [with_calls(one, [], self._calls.may_have_changed()) for one in own]
         diagnostics = [*own, *notices] if self._settled.failed else [*notices, *own]
         final, kept = self._killed_for, self._context.kept
         is_lost = self._is_lost(ended)
@@ -466,9 +465,11 @@ class Run:
         if final is None and not self._settled.is_so:
             final = self._ending(ended)
         if final is not None:
+            final = with_loops(final, self._script)
             if self._calls.calls and not is_parked:
-                final = with_calls(with_certainty(final, self._calls.counts()), self._calls.calls)
-            diagnostics.insert(0, with_loops(final, self._script))
+                final = with_certainty(final, self._calls.counts())
+                final = with_calls(final, self._calls.calls, self._calls.may_have_changed())
+            diagnostics.insert(0, final)
         trace, rules = self._calls.trace(), self._context.rules
         response = RunResponse(
             logs=self._log.entries,

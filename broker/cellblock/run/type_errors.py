@@ -21,6 +21,7 @@ from cellblock.script.lines import SCRIPT_NAME, index_of, line_of
 from cellblock.tools.upstream.definitions import shown
 from cellblock.types.check.checker import Checked, TypeChecker, TypeFault
 from cellblock.types.check.compiler import FIX
+from cellblock.types.check.faults import NO_JSON
 from cellblock.types.check.parsed import ParsedScript, Tool
 
 CHECK_SECONDS: Final = 0.5
@@ -127,7 +128,16 @@ class TypeErrors:
         if not response.ok:
             response = await _with_json_text_hint(response, side.texts(), side.code, side.typescript)
         if found:
-            response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found]})
+            told = [*response.diagnostics, *found]
+            if any(one.code == "TYPE_ERROR" for one in found):
+                # What has made it is known: a default would hide that.
+                told = [
+                    one.model_copy(update={"hint": None})
+                    if (one.code, one.severity == "error") == ("RESULT_NOT_JSON", False)
+                    else one
+                    for one in told
+                ]
+            response = response.model_copy(update={"diagnostics": told})
         return response
 
     async def _of_success(self, response: RunResponse, side: SideCheck, hold: float) -> list[Diagnostic]:
@@ -135,9 +145,9 @@ class TypeErrors:
             return []
         checked, told = await side.outcome(hold), _of_texts(response, side)
         if checked is None:
-            side.tell_later(lambda found: _earlier(_missed(found, side), side.code))
+            side.tell_later(partial(_late, side))
             return told
-        return [*told, *_diagnostics(_missed(checked, side), "warning", side.name)]
+        return [*told, *_diagnostics(await _missed(checked, side), "warning", side.name)]
 
     async def _of_failure(
         self, response: RunResponse, request: RunRequest, side: SideCheck, hold: float
@@ -151,14 +161,14 @@ class TypeErrors:
             return []
         checked = await side.outcome(hold)
         if checked is None:
-            side.tell_later(lambda found: _earlier(_counted(found, side), side.code))
+            side.tell_later(partial(_late, side, failed=True))
             return [LATE] if asked else []
         if checked.gave_up is not None:
             # Who did not ask for a check is not told that there was none: `cellblock doctor` does that.
             return [self._notice(checked, side)] if asked else []
         # The engine has told a missing export already, at the same place.
         told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
-        found = _diagnostics(_counted(checked, side), "warning", side.name)
+        found = _diagnostics(await _missed(checked, side, failed=True), "warning", side.name)
         return [fault for fault in found if fault.path not in told]
 
     def _notice(self, checked: Checked | None, side: SideCheck) -> Diagnostic:
@@ -196,13 +206,33 @@ def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:
     ]
 
 
-def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
-    """Gives what counts in a script that has succeeded: not what a result has after all, whatever is declared."""
-    return [
-        replace(fault, message=f"{fault.message} No result of this run had it.") if fault.absent else fault
-        for fault in _counted(checked, side)
-        if not fault.absent or not side.answers.may_have(fault.absent)
-    ]
+async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) -> list[TypeFault]:
+    """Gives what counts in a script that has run: where it succeeded, not what a result has after all, whatever is
+    declared."""
+    told: list[TypeFault] = []
+    for fault in _counted(checked, side):
+        if fault.hint and side.answers.is_json_text(fault.tool):
+            fault = replace(fault, hint=fault.hint.replace(NO_JSON, "use JSON.parse first"))
+        place = None
+        if fault.compared:
+            place = "" if side.answers.may_be(fault.compared, fault.absent, fault.tool) else None
+        elif fault.absent:
+            look = side.answers.place_of
+            place = await asyncio.to_thread(look, fault.absent, fault.beside, fault.tool)
+        if place == "" and not failed:
+            continue
+        there = " there" if side.answers.may_have(fault.absent) else ""
+        said = f"{fault.message} No result of this run had it{there}."
+        way = f": read `{fault.subject}.{place}.{fault.absent}`" if fault.subject else ""
+        hint = f"`{fault.absent}` is in `{place}`{way}."
+        told.append(
+            replace(
+                fault,
+                message=said if fault.absent and not failed else fault.message,
+                hint=hint if place else fault.hint,
+            )
+        )
+    return told
 
 
 async def _with_json_text_hint(
@@ -242,6 +272,10 @@ def _tool_read_at(code: str, typescript: bool, line: int, column: int) -> Tool |
         return None
     at = index_of(text, line, column)
     return source.json_texts.tool_read_by(source.node(at, at + 1))
+
+
+async def _late(side: SideCheck, checked: Checked, *, failed: bool = False) -> list[Diagnostic]:
+    return _earlier(await _missed(checked, side, failed=failed), side.code)
 
 
 def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:

@@ -100,8 +100,8 @@ def entry_of(root: Node, source: bytes) -> Entry | None:
 
 
 def _calls_own_async(call: Node, before: list[Node], source: bytes) -> bool:
-    """Says whether an expression calls an async function of the script's own, or `then` and its like of that."""
-    call = _unchained(call, source)
+    """Says whether an expression calls an async function of the script's own, or `then` and its like of one."""
+    whole, call = call, _unchained(call, source)
     function = field(call, "function") if call.type == "call_expression" else None
     if function is None:
         return False
@@ -114,7 +114,9 @@ def _calls_own_async(call: Node, before: list[Node], source: bytes) -> bool:
             if (name := field(one, "name")) is not None and _text(name, source) == _text(called, source)
         ]
         called = (field(named[0], "value") or named[0]) if len(named) == 1 else called
-    return any(child.type == "async" for child in called.children)
+    # Of what a function gives, `then` is a method where it gives a promise.
+    is_own = called.type in (*_FUNCTIONS, "function_declaration")
+    return any(child.type == "async" for child in called.children) or (is_own and call is not whole)
 
 
 def _unchained(call: Node, source: bytes) -> Node:
@@ -162,6 +164,7 @@ def likely_result(root: Node, source: bytes) -> str:
         value = _value_of(_bare(last), source)
         return f"Write the last statement as `globalThis.{RESULT_NAME} = {value};`" if value else ASSIGN
     names = [name for node in others for name in _declared(node, source)]
+    names = [name for name in names if not name.endswith("()")] or names
     if last.type not in _DECLARATIONS:
         text = source[last.start_byte : last.end_byte].decode("utf-8", "replace")
         used = set(re.findall(r"(?<![\w$.])[\w$]+", text))
@@ -216,6 +219,8 @@ def _bare(node: Node) -> Node:
 
 def _value_of(expression: Node, source: bytes) -> str:
     """Gives the expression whose value an expression statement throws away."""
+    if expression.type == "unary_expression" and expression.children[0].type == "void":
+        expression = _bare(expression.named_children[0])
     if expression.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
         expression = expression.named_children[0]
     elif expression.type == "call_expression":
@@ -234,10 +239,15 @@ def _value_of(expression: Node, source: bytes) -> str:
 
 
 def _declared(statement: Node, source: bytes) -> list[str]:
+    """Gives the variables of a declaration; of one that is a function, its call."""
     if statement.type not in ("lexical_declaration", "variable_declaration"):
         return []
-    names = [field(node, "name") for node in statement.named_children]
-    return [_text(name, source) for name in names if name is not None and name.type == "identifier"]
+    named = [(field(node, "name"), field(node, "value")) for node in statement.named_children]
+    return [
+        f"await {_text(name, source)}()" if value and value.type in _FUNCTIONS else _text(name, source)
+        for name, value in named
+        if name is not None and name.type == "identifier"
+    ]
 
 
 def _text(node: Node, source: bytes) -> str:

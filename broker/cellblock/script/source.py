@@ -98,6 +98,8 @@ class Script:
     name: str = SCRIPT_NAME
     code: str = ""
     """Holds the agent's own source."""
+    untyped: str | None = None
+    """Holds that with blanks for its types, where it is JavaScript then."""
     _edits: dict[int, list[_Edit]] = field(default_factory=dict[int, list[_Edit]])
     _compiled: script_lines.CompilerPlaces | None = None
 
@@ -184,6 +186,7 @@ def prepare(
     entry = script.entry = found.entry if conventions else None
     if found.javascript is not None:
         script.text, script.media_type = found.javascript, JAVASCRIPT
+        script.untyped = found.javascript
         source = encoded(found.javascript)
     script.fits_context = script.media_type == JAVASCRIPT
     if script.text.startswith(script_lines.BYTE_ORDER_MARK):

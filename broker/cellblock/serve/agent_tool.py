@@ -14,9 +14,9 @@ from typing import Any, Literal, cast, get_args
 from mcp_types import AudioContent, ImageContent
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.run.media import Media
 from cellblock.run.policy.asking import Caller
 from cellblock.run.response import RunResponse
+from cellblock.run.results import Media
 from cellblock.serve.mcp.context import declarations_in_budget, description, rendered_in_thread
 from cellblock.serve.mcp.first_reference import FirstReferences
 from cellblock.serve.mcp.surface import INPUT_SCHEMA

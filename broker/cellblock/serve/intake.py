@@ -9,8 +9,7 @@ import mcp_types as types
 import msgspec
 from msgspec import Raw
 
-from cellblock.base.raw_json import LIGHT_BYTES, containers_in
-from cellblock.base.steps import step_for
+from cellblock.base.raw_json import LIGHT_BYTES, containers_in, step_for
 from cellblock.serve.misread import AS_IT_IS_BYTES, PARSE_ERROR, NotTaken, as_id
 
 MAX_VALUES: Final = 50_000

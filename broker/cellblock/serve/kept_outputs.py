@@ -31,7 +31,7 @@ from cellblock.base.own_folders import remove_stale
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, OUTPUTS_FOLDER
 from cellblock.base.store import LocalStore, Store, Tables, as_text
-from cellblock.base.threads import DaemonThread
+from cellblock.base.tasks import DaemonThread
 from cellblock.serve.service import Owner
 
 logger = logging.getLogger("cellblock.serve")

@@ -22,9 +22,17 @@ from cellblock.base.settings.sections import ANSWER_BYTES, OutputSettings
 from cellblock.base.settings.settings import FrontendSettings
 from cellblock.base.visible import is_visible, json_escape
 from cellblock.run.events import WAITS
-from cellblock.run.large_results import LargeResult, compact, document, not_read, result_text
-from cellblock.run.media import MARK, Media, taken_out
 from cellblock.run.response import RunResponse
+from cellblock.run.results import (
+    MARK,
+    LargeResult,
+    Media,
+    compact,
+    document,
+    not_read,
+    result_text,
+    taken_out,
+)
 from cellblock.serve.kept_outputs import KeptOutput, KeptOutputs, Output, output_uri, resource_link
 from cellblock.serve.mcp.tool_name import COPILOT_OF_JETBRAINS, VS_CODE
 from cellblock.serve.service import Owner

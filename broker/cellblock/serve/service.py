@@ -15,8 +15,7 @@ from cellblock.run.policy.counts import Counts
 from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.run.policy.policy import Policy
 from cellblock.run.response import RunResponse
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext

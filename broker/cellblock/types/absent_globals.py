@@ -127,7 +127,7 @@ def import_hint(name: str, catalog: Catalog, line: str = "") -> str | None:
     """Says how to import what a script names and has not imported: a connected server, the only tool of that name, or
     what stands behind the name in a call as other systems write it, in this line."""
     for server_id in catalog.servers:
-        if re.sub(r"\W", "_", server_id) == name or _camel(server_id) == name:
+        if name in (_plain(server_id), _camel(server_id)):
             return f'Import it: `import * as {name} from "{SERVERS_PREFIX}{server_id}";`'
     owners = [
         server.server_id
@@ -146,30 +146,37 @@ def import_hint(name: str, catalog: Catalog, line: str = "") -> str | None:
 
 
 def _foreign_hint(name: str, catalog: Catalog, line: str) -> str | None:
-    """Says what to write for `tools.SERVER.TOOL()`, `codemode.TOOL()`, `callTool("TOOL")`, `mcp__SERVER__TOOL()`."""
-    if name.startswith("mcp__"):
-        words = name.split("__")[1:]
-    elif _FOREIGN.fullmatch(name):
-        words = _WORDS.findall(line.partition(name)[2])[:MAX_WORDS]
-    else:
-        return None
-    parts = [re.sub(r"\W", "_", word) for word in words]
+    """Says what to write for `tools.SERVER.TOOL()`, `codemode.TOOL()`, `callTool("TOOL")`, `mcp__SERVER__TOOL()`,
+    `SERVER_TOOL()`."""
+    is_foreign, words = name.startswith("mcp__"), [name]
+    if _FOREIGN.fullmatch(name):
+        # Not the word in `__codemode_result__`.
+        behind = re.split(rf"\b{name}\b", line, maxsplit=1)[-1]
+        is_foreign, words = True, _WORDS.findall(behind)[:MAX_WORDS]
+    parts = {_plain(word) for word in words}
+    joined = {part.removeprefix("mcp_") for part in parts}
     tools = [
         (server.server_id, tool.export_name)
         for server in catalog.servers.values()
         for tool in server.tools
-        if any(
-            tool.export_name == part or tool.tool_name == word
-            for part, word in zip(parts, words, strict=True)
-        )
+        if tool.tool_name in words
+        or _plain(tool.export_name) in parts
+        or _plain(f"{server.server_id}_{tool.export_name}") in joined
     ]
-    named = [tool for tool in tools if re.sub(r"\W", "_", tool[0]) in parts] or tools
+    named = [tool for tool in tools if _plain(tool[0]) in parts] or tools
+    if not named and not is_foreign:
+        return None
     if not named or len({server for server, _ in named}) > 1:
         how = f'import {{ TOOL }} from "{SERVERS_PREFIX}SERVER";'
         return f"Tools are imported: `{how}` {catalog.who_is_connected()}"
     server_id, export = max(named, key=lambda tool: len(tool[1]))
     how = f'import {{ {export} }} from "{SERVERS_PREFIX}{server_id}";'
     return f"Import the tool: `{how}`, and call `await {export}({{ … }})`."
+
+
+def _plain(name: str) -> str:
+    """Gives a name with one `_` for what cannot be in an identifier, and for several `_`."""
+    return re.sub(r"[\W_]+", "_", name)
 
 
 def _camel(server_id: str) -> str:

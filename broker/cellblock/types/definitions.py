@@ -13,8 +13,15 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from cellblock.base.json import is_array, is_object
-from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, nothing_observed
+from cellblock.tools.catalog.model import (
+    Catalog,
+    JsonSchema,
+    OutputLookup,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    nothing_observed,
+)
 from cellblock.types.lookup import NAMESPACE
 from cellblock.types.typescript import schema_to_type
 

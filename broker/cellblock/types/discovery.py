@@ -10,8 +10,15 @@ from cellblock.base.errors import ScriptError, ServerNotFound, ToolNotFound, sho
 from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import KeptByIdentity
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.tools.catalog.model import (
+    Catalog,
+    JsonSchema,
+    OutputLookup,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    stated_output,
+)
 from cellblock.types.search import SearchHit, SearchIndex
 from cellblock.types.typescript import ServerText, signature
 

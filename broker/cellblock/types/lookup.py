@@ -8,9 +8,16 @@ from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.suggest import did_you_mean, nearest_names
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import (
+    Catalog,
+    OutputLookup,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    nothing_observed,
+    stated_output,
+)
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
-from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, nothing_observed, stated_output
 from cellblock.types.discovery import Discovery, describe_server, tool_definition
 from cellblock.types.search import SearchHit
 from cellblock.types.typescript import ServerText, declare_all, declare_server, declare_tool
@@ -230,8 +237,8 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
         elif server_id in catalog.starting:
             hint = "Try again in a moment."
         else:
-            lacks = server_id in catalog.lacking
-            hint = "Set it where Cellblock is started." if lacks else "`cellblock doctor` says what to do."
+            wanted = catalog.wants.get(server_id, "`cellblock doctor` says what to do")
+            hint = f"{wanted[0].upper()}{wanted[1:]}."
         raise ConfigError(f"Server {name} is not connected: {reason}.", hint=hint)
     if server_id in catalog.denied:
         raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[server_id])

@@ -52,17 +52,19 @@ class _Calls(Watcher):
         self.made.append({"server": call.server, "tool": call.tool, "arguments": arguments})
 
 
-async def reference(arm: str, task: dict[str, Any], folder: Path) -> Reference:
+async def reference(arm: str, task: dict[str, Any], folder: Path, servers: dict[str, Any]) -> Reference:
     """The task's own script, or what it calls where no tool runs scripts."""
     if arm in SCRIPTED:
         tool, key = SCRIPTED[arm]
         return Reference([{"name": tool, "arguments": {"code": task[key]}}])
     calls = _Calls()
-    settings = parse_settings({"mcpServers": servers_in(folder)}).with_state_dir(folder / "state")
+    settings = parse_settings({"mcpServers": servers}).with_state_dir(folder / "state")
     async with Broker(settings) as broker:
         await broker.settled()
         response = await broker.run(task["script"], observer=calls)
-    named = "{server}__{tool}" if arm == "direct" else "mcp__{server}__{tool}"
+    # The profile proxy leaves the tools of an only server their own names.
+    of_proxy = "mcp__{server}__{tool}" if len(servers) > 1 else "{tool}"
+    named = "{server}__{tool}" if arm == "direct" else of_proxy
     there = json.loads(json.dumps(calls.made).replace(str(folder), str(folder.parent)))
     made = [{"name": named.format(**one), "arguments": one["arguments"]} for one in there]
     return Reference(made, json.dumps(response.result))
@@ -126,7 +128,7 @@ async def measure(options: argparse.Namespace) -> None:
                 elif options.by_hand:
                     model = ByHand(options.by_hand / arm / task["name"], place)
                 else:
-                    model = await reference(arm, task, other)
+                    model = await reference(arm, task, other, options.servers or servers_in(other))
                 async with opened(arm, options.servers or servers_in(folder), folder) as made:
                     try:
                         one = await attempt(made, model, task, folder)

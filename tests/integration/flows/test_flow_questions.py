@@ -10,8 +10,7 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.app.cli.flows import always_in
-from cellblock.run.flows.question import flow_of
-from cellblock.run.policy.asking import Grantee
+from cellblock.run.policy.asking import Grantee, flow_of
 from cellblock.serve.http.waiting_runs import WaitingRuns
 from cellblock.serve.mcp.mcp_server import FrontServer
 from support.brokers import ready

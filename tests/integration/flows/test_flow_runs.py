@@ -15,7 +15,7 @@ from cellblock.app.assembly import library_of
 from cellblock.base.errors import CallDenied
 from cellblock.record.scripts.script_file import Header, format_script
 from cellblock.run.flows.labels import NOTHING, STRICTEST, Label
-from cellblock.run.flows.overview import overview
+from cellblock.run.flows.rules import overview
 from cellblock.run.policy.asking import Caller, Grantee, Question, Verdict
 from cellblock.serve.mcp.mcp_server import FrontServer
 from cellblock.tools.catalog.model import READ

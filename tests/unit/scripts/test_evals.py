@@ -14,6 +14,7 @@ from benchmarks.evals.models import parsed
 from benchmarks.evals.world import TASKS
 from clients_model import Model
 from support.cellblock_zygote import forked_python
+from support.entries import plain_server
 from support.params import mostly
 
 TASKS_BY_NAME: dict[str, dict[str, Any]] = {
@@ -91,6 +92,20 @@ def test_a_wrong_script_is_right_at_the_last_try_alone_and_one_that_does_nothing
 def test_what_a_script_calls_is_right_one_by_one(arm: str, tmp_path: Path) -> None:
     (found,) = measured(tmp_path, "unassigned-to-file", "--arm", arm)
     assert found["first"] and found["calls"] == 3
+
+
+@pytest.mark.slow
+def test_a_reference_script_calls_ones_own_servers(tmp_path: Path) -> None:
+    tasks, config, file = (tmp_path / name for name in ("tasks.toml", "cellblock.json", "found.json"))
+    script = "import { echo } from '@codemode/servers/plain'; export default await echo({ n: 7 });"
+    tasks.write_text(
+        f'[[task]]\nname = "own"\nprompt = "Echo 7."\ncheck = "says(7)"\nscript = """{script}"""\n', "utf-8"
+    )
+    config.write_text(json.dumps({"mcpServers": {"plain": plain_server()}}), "utf-8")
+    arguments = ["--arm", "proxy", "--tasks", str(tasks), "--config", str(config), "--json", str(file)]
+    assert evals.main(arguments) == 0
+    ((found,),) = json.loads(file.read_text("utf-8")).values()
+    assert found["first"] and found["calls"] == 1
 
 
 @pytest.mark.thorough

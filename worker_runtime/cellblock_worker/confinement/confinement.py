@@ -337,7 +337,7 @@ def _wrapped(
         fds = (bubblewrap.open_filter(program),)
         arguments = ["--seccomp", str(fds[0]), *arguments]
     # --die-with-parent is enough: a host that is gone before it was asked for leases nothing, and Deno ends with its
-    # stdin. A guard before bubblewrap would kill it too early, and its child would wait for it for ever (orphans.py).
+    # stdin. A guard before bubblewrap would kill it too early, and its child would wait for it for ever (`bubblewrap`).
     return Launch([binary, *arguments, bubblewrap.DENO_INSIDE, *inside], fds, wrapped=True)
 
 

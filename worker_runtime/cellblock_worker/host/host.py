@@ -17,8 +17,7 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.host.host_config import HostConfig
 from cellblock_worker.host.places import Places
 from cellblock_worker.host.reusable import ReusableWorkers
-from cellblock_worker.host.turns import Turns, Waiting
-from cellblock_worker.host.warm import WarmTarget, WarmWorkers
+from cellblock_worker.host.warm import Turns, Waiting, WarmTarget, WarmWorkers
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError

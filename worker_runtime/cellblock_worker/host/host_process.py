@@ -17,12 +17,12 @@ from zmq import ZMQError
 
 from cellblock_worker.base.logs import BoundedStderr
 from cellblock_worker.confinement import cgroup
+from cellblock_worker.confinement.bubblewrap import end_orphans
 from cellblock_worker.confinement.confinement import (
     IsolationUnavailable,
     use_cgroup,
     use_isolation,
 )
-from cellblock_worker.confinement.orphans import end_orphans
 from cellblock_worker.confinement.selftest import SelfTestFailed, SelfTestNotMade, run_selftest
 from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import Host

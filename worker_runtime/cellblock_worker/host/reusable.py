@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from cellblock_worker.host.turns import Waiting
+from cellblock_worker.host.warm import Waiting
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.reuse import IDLE_SECONDS
 from cellblock_worker.worker.states import State

@@ -141,8 +141,7 @@ class Launcher:
         """
         self.open()
         if self._channel is None:
-            started = _start_alone(order, streams)
-            asyncio.get_running_loop().call_soon(answer, started)
+            asyncio.get_running_loop().call_soon(answer, _start_alone(order, streams))
             return
         self._send(_written(order), [*streams, *order.fds])
         self._waiting.append((answer, time.monotonic()))

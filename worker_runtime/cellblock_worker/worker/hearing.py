@@ -111,7 +111,8 @@ class LogBudget:
                 self._ms = cast("protocol.Log", protocol.parse_from_worker(raw_header)).ms
                 yield raw_header, body
         if self._limit:
-            left_out = f"{self.dropped_bytes} bytes before the last entries are left out"
+            # Of an entry over the cap, the sandbox sends no more than that.
+            left_out = f"at least {self.dropped_bytes} bytes before the last entries are left out"
             note = f"[logs truncated: over {self._limit}; {left_out}]"
             yield protocol.Log(level="warn", ms=self._ms).packed(), note.encode()
 

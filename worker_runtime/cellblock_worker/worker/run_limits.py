@@ -11,8 +11,7 @@ from typing import Final
 
 from cellblock_worker.base import lifetime
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.death import MemoryEvidence, over_cpu
-from cellblock_worker.worker.usage import Usage, UsageReader
+from cellblock_worker.worker.usage import MemoryEvidence, Usage, UsageReader, over_cpu
 
 LONG_RUN_NICE: Final = 5
 """Adds to the host's nice value for a run that has computed for long: a third of a short run's share of a busy core.

@@ -19,13 +19,6 @@ from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, encode_frame
-from cellblock_worker.worker.death import (
-    MemoryEvidence,
-    over_memory,
-    was_killed,
-    why_it_did_not_boot,
-    why_it_ended,
-)
 from cellblock_worker.worker.hearing import Hearing
 from cellblock_worker.worker.rehearsal import JOURNAL_FRAME, READY_FRAME, WARM_FRAME
 from cellblock_worker.worker.reuse import (
@@ -39,7 +32,15 @@ from cellblock_worker.worker.reuse import (
 )
 from cellblock_worker.worker.run_limits import Priority, UseWatch, WallClock, is_gone
 from cellblock_worker.worker.states import MAY_SAY, Event, State, advance
-from cellblock_worker.worker.usage import Usage, UsageReader
+from cellblock_worker.worker.usage import (
+    MemoryEvidence,
+    Usage,
+    UsageReader,
+    over_memory,
+    was_killed,
+    why_it_did_not_boot,
+    why_it_ended,
+)
 
 BOOT_BOUND_SECONDS: Final = 10.0
 """Bounds the time from spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""

@@ -5,15 +5,14 @@
  * @module
  */
 
-import { outer } from "./around.ts"; // first: the rest finds a clock
+import { type Inner, outer } from "./outer.ts"; // first: the rest finds a clock
 import { uncaught } from "./events.ts";
-import type { Inner } from "./outer.ts";
 import { bytesFrom, makeWeb } from "./web.ts";
 import { makeTimers, placeGlobals } from "../globals/globals_web.ts";
 import * as p from "../primordials.ts";
 import { begin, fail, handled, prepare, rehearse, rejected, run } from "../run.ts";
 import { makeWebBy, web } from "../web_classes.ts";
-import { type Channel, useChannel } from "../wire/channel.ts";
+import { type Channel, useChannel } from "../seam.ts";
 import type { Start } from "../wire/protocol.gen.ts";
 import { settle } from "../wire/rpc.ts";
 

@@ -1,7 +1,7 @@
 /**
- * Defines what a context may ask of the realm around it. Only strings, numbers and booleans go through: arguments and
- * answers of these functions are such, and none of them throws anything that a script could get hold of (see
- * `shielded`).
+ * Defines what a context may ask of the realm around it, and takes what that has left for this context. Only strings,
+ * numbers and booleans go through: arguments and answers of these functions are such, and none of them throws anything
+ * that a script could get hold of (see `shielded`).
  *
  * @module
  */
@@ -92,3 +92,11 @@ export function takeOuter(): Outer {
   for (let index = 0; index < names.length; index++) outer[names[index]] = shielded(given[names[index]]);
   return outer as unknown as Outer;
 }
+
+/**
+ * Gives the realm around this context, taken before anything else is evaluated: the rest of the sandbox finds a clock on
+ * `globalThis`, as in the process's own realm.
+ */
+export const outer = takeOuter();
+
+(globalThis as { performance: unknown }).performance = { now: outer.now };

@@ -205,8 +205,7 @@ class OwnFile(ConfigFile):
         """Returns the problems that the changed file will have; none for a file that is not there yet."""
         if not self.text.strip():
             return []
-        source = Source(str(self.path), self.text, toml=self._format == "toml")
-        return check_source(source).problems
+        return check_source(Source(str(self.path), self.text, toml=self._format == "toml")).problems
 
 
 def _key(problem: Problem) -> tuple[object, str]:

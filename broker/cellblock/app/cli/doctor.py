@@ -35,8 +35,8 @@ from cellblock.base.settings.settings import ServerConfig, Settings
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
 from cellblock.record.journal import Journal
-from cellblock.record.scripts.approvals import Approvals
-from cellblock.run.flows.overview import overview
+from cellblock.record.scripts.library import Approvals
+from cellblock.run.flows.rules import overview
 from cellblock.run.policy.policy import idle_patterns
 from cellblock.run.request import request_of
 from cellblock.serve.http.address import Address, check_certificate, validity

@@ -198,7 +198,7 @@ def _add_brokers(commands: Commands) -> None:
 def _add_kept_scripts(commands: Commands) -> None:
     param = "make each literal of this value a parameter (repeatable; the literal as JSON, or a text)"
     (
-        _add(commands, "save", "saved:save")
+        _add(commands, "save", "scripts:save")
         .value("source", "RUN|FILE", "the id of a run that is kept, a recording, or with --input a script")
         .value("name", "NAME", "a-z, 0-9 and _: scripts import it by this name")
         .value("--param", "NAME=LITERAL", param, action="append", default=[])

@@ -27,9 +27,15 @@ from cellblock.app.replay import Live, is_well, replay
 from cellblock.base.errors import first_few
 from cellblock.base.redaction import Redactor, redacting, without_credentials
 from cellblock.base.settings.settings import Settings
-from cellblock.record.cellrun import read_file, redacted, write
 from cellblock.record.journal import Journal
-from cellblock.record.recording import RecordedCall, Recording, UnreadableRecording
+from cellblock.record.recording import (
+    RecordedCall,
+    Recording,
+    UnreadableRecording,
+    read_file,
+    redacted,
+    write,
+)
 from cellblock.run.policy.asking import COMMAND_LINE, Grantee
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import write_private

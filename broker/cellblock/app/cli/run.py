@@ -4,11 +4,15 @@ calls are asked about there."""
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import os
+import shutil
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from pydantic.alias_generators import to_camel
 from pydantic_core import from_json
@@ -20,16 +24,19 @@ from cellblock.app.cli.flows import always_in
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import config_used, tell_starting, with_state_dir
 from cellblock.app.cli.parser import LIMITS
-from cellblock.app.cli.streams import say, write_json
+from cellblock.app.cli.streams import above, say, write_json
 from cellblock.base.errors import InvalidRequest
 from cellblock.base.json import is_object
 from cellblock.base.raw_json import RawJson
 from cellblock.base.settings.settings import Settings
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.base.tasks import in_background
+from cellblock.base.terminal import CLEAR_TO_END_OF_LINE, Painter, draw, milliseconds, plain
 from cellblock.observe.logs import logging_as_configured
-from cellblock.run.policy.asking import COMMAND_LINE, Caller, Grantee
+from cellblock.run.events import RunFacts, Watcher
+from cellblock.run.policy.asking import COMMAND_LINE, Approver, Caller, Grantee, Question, Verdict
 from cellblock.run.request import read_request, request_of
+from cellblock.run.response import LogEntry
 from cellblock.tools.catalog.model import Catalog, JsonSchema
 from cellblock.tools.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX
 from cellblock.tools.schemas.validation import InputValidator
@@ -37,19 +44,6 @@ from cellblock.tools.schemas.validation import InputValidator
 if TYPE_CHECKING:
     from cellblock.record.journal import Journal
 
-
-import asyncio
-import os
-import shutil
-import time
-from collections.abc import Awaitable, Callable, Generator
-from typing import IO
-
-from cellblock.app.cli.streams import above
-from cellblock.base.terminal import CLEAR_TO_END_OF_LINE, Painter, draw, milliseconds, plain
-from cellblock.run.events import RunFacts, Watcher
-from cellblock.run.policy.asking import Approver, Question, Verdict
-from cellblock.run.response import LogEntry
 
 STDIN: Final = "-"
 
@@ -65,7 +59,7 @@ def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     if parsed.input is not None and parsed.saved is None:
         raise UsageError("--input is for --saved")
     if parsed.saved is not None:
-        from cellblock.app.cli.saved import run_saved
+        from cellblock.app.cli.scripts import run_saved
 
         return run_saved(parsed)
     settings = with_state_dir(parsed).for_one_run()

@@ -36,8 +36,8 @@ from cellblock.record.rows import WAITING, Head, Piece, recording_in
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.record.views import NO_END, ParkedRun, head_data, parked_run, question_data, shown
 from cellblock.run.events import Decision
-from cellblock.run.flows.question import flow_of
 from cellblock.run.hook import CANCELLED
+from cellblock.run.policy.asking import flow_of
 from cellblock.tools.schemas.replies import WrongAnswer
 
 KIB: Final = 1024

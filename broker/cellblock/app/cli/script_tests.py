@@ -1,4 +1,8 @@
-"""`test`: whether kept scripts still work, against their recordings, offline, and their servers' schemas of now."""
+"""`test`: whether kept scripts still work, against their recordings, offline, and their servers' schemas of now.
+
+What a change of a tool's schemas means for a script goes by what its recording sent and got; the table is that of
+docs/scripts.md. What no recorded value shows, the type check tells.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,31 @@ import argparse
 import asyncio
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any, Final
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
 
 from cellblock.app.broker import Broker
 from cellblock.app.cli.arguments import UsageError
 from cellblock.app.cli.help import EXIT_NO, EXIT_OK
 from cellblock.app.cli.loading import settled_catalog
-from cellblock.app.cli.saved import run_version
-from cellblock.app.cli.scripts import CHANGED, opened_library, state_of
+from cellblock.app.cli.scripts import CHANGED, opened_library, run_version, state_of
 from cellblock.app.cli.streams import answer, confirmed, say
 from cellblock.app.replay import replay
 from cellblock.base.errors import CellblockError
+from cellblock.base.json import is_array, is_object
 from cellblock.base.settings.settings import Settings
 from cellblock.base.terminal import harmless
 from cellblock.record.recording import catalog_of
-from cellblock.record.scripts.changes import Finding, Verdict, compared
 from cellblock.record.scripts.library import Library, Trial
-from cellblock.record.scripts.script_file import SUFFIX, KeptScript, said_of, schema_digest
+from cellblock.record.scripts.script_file import SUFFIX, KeptScript, pruned, said_of, schema_digest
 from cellblock.script.imports import PARSE_BOUND_SECONDS, find_imports
 from cellblock.script.source import specifiers
 from cellblock.tools.catalog.model import Catalog, ServerEntry
+from cellblock.tools.schemas.explain import Violation
+from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.check.checker import Checked, TypeChecker
 
 CHECK_SECONDS: Final = 20.0
@@ -37,6 +43,12 @@ CHECK_SECONDS: Final = 20.0
 
 VERDICTS: Final[tuple[Verdict, ...]] = ("works", "changed", "broken")
 """Has the best first: the worst of what was found is said of the script."""
+
+Verdict = Literal["works", "changed", "broken"]
+
+WORD: Final = re.compile(r"[\w$]+")
+
+_OPENING: Final = frozenset(("required", "minProperties", "unevaluatedProperties"))
 
 
 async def test(parsed: argparse.Namespace) -> int:
@@ -207,3 +219,57 @@ def _lines(name: str, verdict: Verdict, state: str, findings: Sequence[Mapping[s
     yield f"{name}: {verdict}{tried}"
     for one in findings:
         yield f"  {one['verdict']:<7} {one['place']}: {one['what']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Says what has changed: a verdict, where, and what it is."""
+
+    verdict: Verdict
+    place: str
+    what: str
+
+
+def compared(
+    tool: str, code: str, before: Sequence[Any], after: Sequence[Any], sent: Sequence[Any], got: Sequence[Any]
+) -> list[Finding]:
+    """Holds what a script sent to a tool, and got from it, against the tool's schemas.
+
+    Args:
+        tool: `server.tool`.
+        code: The script: it reads the fields that it names.
+        before: The schemas of input and output when it was kept.
+        after: Those of now.
+        sent: The recorded inputs.
+        got: The recorded results.
+    """
+    found: list[Finding] = []
+    if (misfit := _misfit(before[0], after[0], sent)) is not None:
+        found.append(Finding("broken", f"{tool} input{misfit.path}", misfit.sentence))
+    if before[1] is not None and after[1] is None:
+        found.append(Finding("changed", f"{tool} output", "it is not declared any more"))
+        return found
+    words = frozenset(WORD.findall(code))
+    read = [_read(value, words) for value in got]
+    was, now = (pruned(one[1], _OPENING, closed=True) for one in (before, after))
+    if (misfit := _misfit(was, now, read)) is not None:
+        verdict: Verdict = "broken" if misfit.keyword in ("type", "additionalProperties") else "changed"
+        found.append(Finding(verdict, f"{tool} output{misfit.path}", misfit.sentence))
+    return found
+
+
+def _misfit(before: Any, after: Any, values: Sequence[Any]) -> Violation | None:
+    """Finds the first value that fits a schema no more."""
+    if before == after:
+        return None
+    was, now = InputValidator(before), InputValidator(after)
+    return next(filter(None, (now.check(value) for value in values if was.check(value) is None)), None)
+
+
+def _read(value: Any, words: frozenset[str]) -> Any:
+    """Returns what a script reads of a result: the fields that it names."""
+    if is_array(value):
+        return [_read(one, words) for one in value]
+    if is_object(value):
+        return {name: _read(one, words) for name, one in value.items() if name in words}
+    return value

@@ -20,13 +20,12 @@ from cellblock.app.cli.flows import always_in
 from cellblock.app.cli.help import EXIT_OK
 from cellblock.app.cli.loading import config_used, settings_of
 from cellblock.app.cli.streams import say, warn
+from cellblock.app.config.load import behind
 from cellblock.app.process_memory import own_process
-from cellblock.app.reload import behind
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.settings.settings import Settings
 from cellblock.base.state_dir import check_state_dir
-from cellblock.base.tasks import at_most, in_background
-from cellblock.base.threads import start_daemon
+from cellblock.base.tasks import at_most, in_background, start_daemon
 from cellblock.observe.logs import logging_as_configured
 from cellblock.serve.stdio.server import stdio_front
 

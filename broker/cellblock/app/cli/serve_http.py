@@ -18,8 +18,8 @@ from cellblock.base.redaction import redacting
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.store import LocalStore
 from cellblock.base.tasks import in_background
+from cellblock.observe.facts import View
 from cellblock.observe.metrics import Tally
-from cellblock.observe.view import View
 from cellblock.run.board import RECENT_RUNS, Board
 from cellblock.serve.http.address import Address
 from cellblock.serve.http.pages import Pages

@@ -16,9 +16,9 @@ from typing import Final
 
 from cellblock.base.database import StoreError
 from cellblock.base.keyrings import Keyring, KeyringError, NoKeyring
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.state_dir import default_state_dir, prepare_state_dir
-from cellblock.base.state_keys import StateKeys
+from cellblock.base.state_keys import StateKeys, load_key
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.private_files import read_private, write_private
 
@@ -169,9 +169,6 @@ def _write_bound(known: Mapping[str, list[str]]) -> None:
 
 
 def _keys() -> StateKeys:
-    # Only where something is sealed: it needs the store's modules.
-    from cellblock.record.journal_key import load_key
-
     return StateKeys((load_key(default_state_dir(), AuthSettings()),))
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from cellblock.base.json import is_object
-from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.hosts import HostSettings
 from cellblock.base.settings.older import in_new_form
 from cellblock.base.settings.policy import PolicySettings
@@ -34,7 +33,7 @@ from cellblock.base.settings.sections import (
     Section,
     UpstreamSettings,
 )
-from cellblock.base.settings.server import ServerConfig
+from cellblock.base.settings.server import AuthSettings, ServerConfig
 from cellblock.base.settings.state import Journal, JournalSettings, ScriptSettings, StateSettings
 from cellblock.base.state_dir import default_state_dir
 
@@ -213,9 +212,8 @@ class Settings(BaseModel):
 
     def for_one_run(self) -> Settings:
         """Returns the same settings for a process that runs one script: it boots no others."""
-        section = self.cellblock
-        pool = section.pool.model_copy(update={"warm": min(1, section.pool.warm)})
-        return self._with(pool=pool)
+        pool = self.cellblock.pool
+        return self._with(pool=pool.model_copy(update={"warm": min(1, pool.warm)}))
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """Returns the same settings with another front-end profile, or unchanged for None."""

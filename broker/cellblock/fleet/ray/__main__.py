@@ -13,8 +13,7 @@ import secrets
 import sys
 from typing import Any, Final
 
-from cellblock.fleet.ray.fleet import the_fleet
-from cellblock.fleet.ray.plan import NAMESPACE, Plan, the_ray
+from cellblock.fleet.ray.fleet import NAMESPACE, Plan, the_fleet, the_ray
 from cellblock_worker.base.lifetime import die_with_parent
 
 ANSWER_SECONDS: Final = 60.0

@@ -1,17 +1,91 @@
-"""An actor starts hosts where Ray has room, and ends them, as the brokers of a plan report their runs."""
+"""The actors on a Ray cluster, and the plan that says what their hosts are like: brokers with the same plan share them.
+One actor starts hosts where Ray has room, and ends them, as the brokers of a plan report their runs; each of the others
+keeps one worker host running on the node that Ray has chosen."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import math
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any, Final, TypedDict
 
-from cellblock.fleet.ray.host import HostActor, HostState
-from cellblock.fleet.ray.plan import NAMESPACE, ORPHAN_SECONDS, Plan, the_ray
+from cellblock.pool.local_host import STABLE_SECONDS, restart_pause
+from cellblock_worker.host.host_config import EXIT_REFUSED, REFUSED_PREFIX
+from cellblock_worker.host.host_process import EXIT_USAGE
+from cellblock_worker.launch.spawning import passed_environment
+from cellblock_worker.wire.keys import KeyPair, line_of, pair_of
+
+NAMESPACE: Final = "cellblock"
+"""Names the actors' namespace in Ray."""
+
+ORPHAN_SECONDS: Final = 60.0
+"""Bounds how long actors stay that nobody asks any more. A broker that was killed has been started again by then, and
+the fleet, whose node has died, is back on another one, which takes Ray some 15 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Holds what makes the hosts of a cluster: Ray keeps it, and gives it to an actor that it starts again.
+
+    Attributes:
+        arguments: Of `python -m cellblock_worker`, without the key; nothing secret.
+        secret: The secret key of all hosts.
+        least: The hosts that there are at least.
+        most: The hosts that there are at most.
+        capacity: Runs at the same time at one host.
+        resources: What Ray keeps free for one host, by its names.
+        runtime_env: Ray's, for the hosts.
+        shrink_seconds: How long fewer hosts must have been enough before one goes.
+    """
+
+    arguments: tuple[str, ...]
+    secret: bytes = field(repr=False)
+    least: int
+    most: int
+    capacity: int
+    resources: Mapping[str, float]
+    runtime_env: Mapping[str, Any]
+    shrink_seconds: float
+
+    @property
+    def key(self) -> KeyPair:
+        """Returns the key pair of all hosts."""
+        return pair_of(self.secret)
+
+    @property
+    def name(self) -> str:
+        """Returns the name of what brokers with this plan, and this version of Cellblock, share; no secret is in it."""
+        said = asdict(self) | {"secret": self.key.public, "version": version("cellblock")}
+        return f"hosts-{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Returns the options of a host's actor."""
+        rest = dict(self.resources)
+        options: dict[str, Any] = {"num_cpus": rest.pop("CPU", 0), "num_gpus": rest.pop("GPU", 0)}
+        if "memory" in rest:
+            options["memory"] = rest.pop("memory")
+        if self.runtime_env:
+            options["runtime_env"] = dict(self.runtime_env)
+        return options | {"resources": rest}
+
+
+def the_ray() -> Any:
+    """Returns the module `ray`, which few installations have. Raises ImportError."""
+    return importlib.import_module("ray")
+
 
 FULL_SHARE: Final = 0.75
 """Sets the share of a host's places that are in use when there are as many hosts as runs need: another takes
@@ -19,6 +93,17 @@ seconds."""
 
 REPORT_SECONDS: Final = 10.0
 """Bounds how long a broker's last report counts; it reports every second."""
+
+REFUSED_PAUSE_SECONDS: Final = 30.0
+"""Sets the pause before a host is started again that will not serve: what it lacks may have come."""
+
+WATCH_SECONDS: Final = 1.0
+
+LINE_BYTES: Final = 16 * 1024
+"""Caps a line of a host's log that is passed on."""
+
+_HEAD: Final = re.compile(rf"^(?:\S+ \S+ cellblock\.\w+ [A-Z]+ |{re.escape(REFUSED_PREFIX)})")
+"""Finds what a host's last words begin with, as they are told: the time would make each a new one."""
 
 
 class Scale:
@@ -234,3 +319,101 @@ class Fleet:
         # The hosts end by themselves: if Ray has started this actor elsewhere meanwhile, they are that one's.
         self._request(0)
         self._ray.kill(self._me, no_restart=True)
+
+
+class HostState(TypedDict):
+    """Says what has become of a host; `why` it does not serve, if it did not last."""
+
+    node: str
+    pid: int
+    why: str
+    is_draining: bool
+
+
+class HostActor:
+    """Starts the host, and starts it again when it ends; ends itself, with the host, when nobody asks any more.
+
+    The host gets its key by a pipe, which is also its lifeline: when this process is killed, the host ends. This actor
+    has one life: Ray does not start it again, so that none can end another in its place. The fleet makes a new one.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._node: str = the_ray().util.get_node_ip_address()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._why = ""
+        self._heard = self._began = time.monotonic()
+        self._draining = threading.Event()
+        self._starting = threading.Lock()
+        for work in (self._keep_running, self._watch):
+            threading.Thread(target=work, daemon=True).start()
+
+    def tend(self) -> HostState:
+        """Says in which state the host is, and takes note that the fleet asks."""
+        self._heard = time.monotonic()
+        child = self._child
+        runs = child is not None and child.poll() is None
+        if runs and self._heard - self._began > STABLE_SECONDS:
+            self._why = ""
+        return {
+            "node": self._node,
+            "pid": child.pid if child is not None and runs else 0,
+            "why": self._why,
+            "is_draining": self._draining.is_set(),
+        }
+
+    def drain(self) -> None:
+        """Has the host take no more runs, and end with the last one, and this process then."""
+        with self._starting:
+            if not self._draining.is_set() and self._child is not None and self._child.poll() is None:
+                self._child.send_signal(signal.SIGTERM)
+            self._draining.set()
+
+    def _keep_running(self) -> None:
+        failures = 0
+        while not self._draining.is_set():
+            self._began = time.monotonic()
+            try:
+                code = self._run_once()
+            except OSError as error:
+                code, self._why = EXIT_USAGE, f"it cannot be started: {error}"
+            failures = 0 if time.monotonic() - self._began > STABLE_SECONDS else failures + 2
+            refused = code in (EXIT_USAGE, EXIT_REFUSED)
+            self._draining.wait(REFUSED_PAUSE_SECONDS if refused else restart_pause(failures))
+        os._exit(0)
+
+    def _run_once(self) -> int:
+        with self._starting:
+            if self._draining.is_set():
+                return 0
+            child = self._child = subprocess.Popen(
+                [sys.executable, "-m", "cellblock_worker", *self._plan.arguments, "--key", "-"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                # Nothing of the job's environment: a credential may be among it.
+                env=passed_environment(),
+                cwd="/",
+                start_new_session=True,
+            )
+        assert child.stdin is not None and child.stderr is not None
+        last = ""
+        with child.stdin, child.stderr:
+            try:
+                child.stdin.write(line_of(self._plan.key))
+                child.stdin.flush()
+            except BrokenPipeError:
+                pass  # it has ended, and says why
+            while line := child.stderr.readline(LINE_BYTES):
+                last = line.decode(errors="replace").strip()
+                print(last, file=sys.stderr, flush=True)
+        code = child.wait()
+        if code:
+            self._why = f"it ended with code {code}: {_HEAD.sub('', last)}"
+        return code
+
+    def _watch(self) -> None:
+        while time.monotonic() - self._heard < ORPHAN_SECONDS:
+            time.sleep(WATCH_SECONDS)
+        print("nobody asks for this host any more: it ends", file=sys.stderr, flush=True)
+        os._exit(0)

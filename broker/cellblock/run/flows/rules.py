@@ -1,4 +1,5 @@
-"""Rules of flows, made of the policy once: what happens to a call that would carry some data."""
+"""Rules of flows, made of the policy once: what happens to a call that would carry some data, and what servers together
+can read and tell."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
-from cellblock.base.errors import ConfigError
+from cellblock.base.errors import ConfigError, first_few
 from cellblock.base.json import is_array, is_object
 from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import FlowRule, PolicySettings, Secrecy
@@ -21,7 +22,8 @@ from cellblock.run.flows.labels import (
     secrecy_of,
 )
 from cellblock.run.policy.grants import fits
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.upstream.definitions import shown
 
 if TYPE_CHECKING:
     from cellblock.tools.schemas.validation import InputValidator
@@ -44,6 +46,9 @@ _RECEIVERS: Final = """
 """
 RECEIVERS: Final = frozenset(_RECEIVERS.split())
 """Names arguments that say where something goes."""
+
+MAX_NAMED: Final = 5
+"""Bounds the tools of one server that are named."""
 
 
 class Judged(NamedTuple):
@@ -201,6 +206,37 @@ def rule_for(server_id: str, tool: ToolEntry, label: Label, arguments: Any) -> d
     return {**rule, "then": "allow"}
 
 
+def overview(settings: PolicySettings, servers: Mapping[str, ServerConfig], catalog: Catalog) -> list[str]:
+    """Returns a line for each server, and one for all of them."""
+    rules = FlowRules(settings, servers)
+    untrusted, private, sends = list[str](), list[str](), list[str]()
+    lines: list[str] = []
+    for server_id, server in catalog.servers.items():
+        flows = [(tool.tool_name, rules.of(server, tool)) for tool in server.callable]
+        told = [shown(name) for name, flow in flows if flow.sink is None]
+        sources = sorted({flow.said_by for _, flow in flows})
+        if any(not flow.result().trusted for _, flow in flows):
+            untrusted.append(server_id)
+        if any(flow.result().secrecy is not None for _, flow in flows):
+            private.append(server_id)
+        if told:
+            sends.append(server_id)
+        results = first_few(sorted({str(flow.result()) for _, flow in flows}), MAX_NAMED)
+        tells = (
+            f"everybody may see calls of {first_few(told, MAX_NAMED)}"
+            if told
+            else "not everybody may see its calls"
+        )
+        lines.append(f"{server_id} ({', '.join(sources)}): results are {results}; {tells}")
+    if untrusted and private and sends:
+        on = "policy.flows is on" if settings.flows != "off" else "nothing stops it: policy.flows is off"
+        lines.append(
+            f"Together they read what strangers write ({first_few(untrusted, MAX_NAMED)}), read what is private "
+            f"({first_few(private, MAX_NAMED)}), and tell everybody ({first_few(sends, MAX_NAMED)}); {on}."
+        )
+    return lines
+
+
 def _names(name: str, value: Any) -> bool:
     """Says whether an argument, or something in it, is of a name that says where something goes."""
     if name.replace("-", "_").lower() in RECEIVERS:
@@ -227,7 +263,7 @@ def validator_of(rule: FlowRule, number: int) -> InputValidator | None:
     """Makes what checks a rule's arguments; None where it names none. Raises ConfigError: It cannot be made."""
     if rule.arguments is None:
         return None
-    from cellblock.tools.schemas.keywords import why_unrestricting
+    from cellblock.tools.schemas.document import why_unrestricting
     from cellblock.tools.schemas.validation import InputValidator
 
     properties: dict[str, Any] = {}

@@ -3,9 +3,10 @@ label before the result goes on to the script."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -14,12 +15,11 @@ import msgspec
 from cellblock.base.json import is_object
 from cellblock.base.raw_json import RawJson
 from cellblock.run.flows.labels import NOTHING, UNSAID, Label, Stated, stated_by_server
-from cellblock.run.flows.marks import marks
-from cellblock.run.flows.question import FlowQuestion
 from cellblock.run.flows.rules import FlowRules, Judged, rule_for
+from cellblock.run.policy.asking import FlowQuestion
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.tools.upstream.requester import CallOrigin
-from cellblock.tools.upstream.wire.members import fields_of
+from cellblock.tools.upstream.wire.messages import fields_of
 from cellblock.tools.upstream.wire.repair import carried
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 
@@ -32,6 +32,17 @@ KEPT_BYTES: Final = 8 * 1024
 
 MAX_SOURCES: Final = 6
 """Bounds the tools that a question names as sources."""
+
+MIN_CHARS: Final = 12
+"""Takes shorter texts for chance."""
+
+MAX_INPUT_CHARS: Final = 16 * 1024
+"""Bounds what is looked at of an input."""
+
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+MAX_MARKS: Final = 5
+MAX_MARK_CHARS: Final = 200
 
 
 class FlowMemory(Protocol):
@@ -146,3 +157,50 @@ def _said_by_server(body: bytes) -> Stated:
     except (msgspec.DecodeError, RecursionError):
         meta = {"ifc": None}
     return stated_by_server(meta) if is_object(meta) else UNSAID
+
+
+async def marks(arguments: Any, seen: Sequence[bytes]) -> tuple[str, ...]:
+    """Returns texts of results, whose beginnings are given as JSON, that stand in an input, the longest first. Found in
+    a thread: others have their turn."""
+    return await asyncio.to_thread(_marks, arguments, seen) if seen else ()
+
+
+def _marks(arguments: Any, seen: Sequence[bytes]) -> tuple[str, ...]:
+    text = _beginning(arguments)
+    starts = {text[at : at + MIN_CHARS]: at for at in range(len(text) - MIN_CHARS, -1, -1)}
+    found = set[str]()
+    for body in seen:
+        result = body.decode("utf-8", "replace")
+        at = 0
+        while at <= len(result) - MIN_CHARS:
+            start = starts.get(result[at : at + MIN_CHARS])
+            size = 0 if start is None else _same(result, at, text, start)
+            if size and result[at : at + size].strip('{}[]",: \\'):
+                found.add(result[at : at + size].strip('{}[]",: \\')[:MAX_MARK_CHARS])
+            at += max(1, size)
+    ordered = sorted((one for one in found if len(one) >= MIN_CHARS), key=lambda one: (-len(one), one))
+    kept: list[str] = []
+    for one in ordered:
+        if not any(one in longer for longer in kept):
+            kept.append(one)
+    return tuple(kept[:MAX_MARKS])
+
+
+def _beginning(arguments: Any) -> str:
+    """Returns the beginning of an input, as JSON without blanks: what is large is not encoded to its end."""
+    parts, size = list[str](), 0
+    for part in _JSON.iterencode(arguments):
+        parts.append(part)
+        size += len(part)
+        if size > MAX_INPUT_CHARS:
+            break
+    return "".join(parts)[:MAX_INPUT_CHARS]
+
+
+def _same(one: str, at: int, other: str, start: int) -> int:
+    """Counts the characters that two texts share from two places on."""
+    most = min(len(one) - at, len(other) - start)
+    size = MIN_CHARS
+    while size < most and one[at + size] == other[start + size]:
+        size += 1
+    return size

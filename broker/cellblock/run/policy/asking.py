@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
 from cellblock.base.admission import DEFAULT_CLIENT
-from cellblock.base.questions import QuestionId, Round
+from cellblock.base.questions import ParkedQuestion, QuestionId, Round
 from cellblock.run.events import Watcher
-from cellblock.run.flows.question import FlowQuestion
 from cellblock.tools.upstream.requester import Requester
 
 
@@ -101,6 +101,37 @@ class EarlierQuestions:
     rounds: Mapping[int, Round] = field(default_factory=dict[int, Round])
     waited: frozenset[int] = frozenset()
     labels: Mapping[int, str] = field(default_factory=dict[int, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowQuestion:
+    """Says what a question about a flow shows besides the call.
+
+    Args:
+        said: What would go where, and why that is asked.
+        found: Texts of this run's results that were found in the input; they explain, and prove nothing.
+        rule: The rule that would allow it from now on, as JSON.
+        label: The label by which it was judged, packed.
+    """
+
+    said: str
+    found: tuple[str, ...] = ()
+    rule: str = ""
+    label: str = ""
+
+    def pack(self) -> str:
+        """Encodes what is shown, for a question that is written down."""
+        return json.dumps({"found": self.found, "rule": self.rule, "label": self.label})
+
+
+def flow_of(question: ParkedQuestion) -> FlowQuestion | None:
+    """Returns what a question shows of a flow; None where it is not about one."""
+    if question.kind != "approval" or not question.request:
+        return None
+    data: dict[str, Any] = json.loads(question.request)
+    return FlowQuestion(
+        said=question.said, found=tuple(data["found"]), rule=data["rule"], label=data["label"]
+    )
 
 
 @dataclass(frozen=True, slots=True)

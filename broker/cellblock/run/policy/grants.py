@@ -145,7 +145,7 @@ class Layer:
                     hint="Give fewer or simpler schemas, above all fewer patterns with counts or Unicode classes.",
                 )
             # A client is greeted before there is need of it, and it takes a while to import.
-            from cellblock.tools.schemas.keywords import why_unrestricting
+            from cellblock.tools.schemas.document import why_unrestricting
             from cellblock.tools.schemas.validation import InputValidator
 
             validator = InputValidator(schema, label=f"the policy for {pattern}", strict=True)
@@ -248,7 +248,7 @@ class Grants:
             {**catalog.denied, **denied},
             catalog.ids,
             catalog.starting & {*servers, *unavailable},
-            catalog.lacking & unavailable.keys(),
+            {one: what for one, what in catalog.wants.items() if one in unavailable},
             catalog.changing & unavailable.keys(),
             {one: how for one, how in catalog.logins.items() if one in unavailable},
         )

@@ -11,21 +11,19 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cellblock.base.kept import Newest
 from cellblock.base.settings.policy import NAMED
 from cellblock.base.visible import visible
+from cellblock.run.policy.counts import Counts
 from cellblock.serve.http.address import CONFIG_HEADER
 from cellblock.serve.http.caller import Caller, network_of
 from cellblock.serve.http.in_flight import InFlight
 from cellblock.serve.http.logins import LOGIN_PATH, SERVER_LOGINS
 from cellblock.serve.http.refusal import Refused, busy, header
-
-if TYPE_CHECKING:
-    from cellblock.run.policy.counts import Counts
 
 logger = logging.getLogger("cellblock.serve")
 

@@ -28,9 +28,8 @@ from cellblock.base.errors import CellblockError
 from cellblock.base.json import mapped
 from cellblock.base.settings.sections import Dashboard, OAuthSettings
 from cellblock.base.visible import visible
-from cellblock.observe.facts import BrokerFacts
+from cellblock.observe.facts import BrokerFacts, View
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics, Tally
-from cellblock.observe.view import View
 from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import Authenticator, caller_with
 from cellblock.serve.http.guards import Guard

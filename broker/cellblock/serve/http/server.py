@@ -49,9 +49,8 @@ from cellblock.serve.http.guards import (
     trusted_origins,
     uncoded,
 )
-from cellblock.serve.http.identity import Identity
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
-from cellblock.serve.http.login_pages import LoginPages, origin_at
+from cellblock.serve.http.login_pages import Identity, LoginPages, origin_at
 from cellblock.serve.http.logins import SERVER_LOGINS, Logins
 from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Pages, public_routes, signed_in

@@ -19,7 +19,7 @@ from cellblock.base.json import is_array, is_object
 from cellblock.base.questions import SHOWN_BYTES, Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.terminal import spelled_out
 from cellblock.run.events import Decision, RunEvents
-from cellblock.run.flows.question import flow_of
+from cellblock.run.policy.asking import flow_of
 from cellblock.serve.http.refusal import Refused
 from cellblock.tools.schemas.replies import WrongAnswer
 

@@ -15,10 +15,9 @@ from pydantic import TypeAdapter
 
 from cellblock.base.questions import SHOWN_BYTES, Answer, Given, ParkedQuestion, QuestionId
 from cellblock.base.terminal import spelled_out
-from cellblock.run.flows.question import FlowQuestion, flow_of
-from cellblock.run.large_results import compact
-from cellblock.run.policy.asking import Approver, Question, Verdict
+from cellblock.run.policy.asking import Approver, FlowQuestion, Question, Verdict, flow_of
 from cellblock.run.questions import key_of
+from cellblock.run.results import compact
 from cellblock.serve.mcp.requests_back import Ask
 from cellblock.tools.schemas.replies import METHODS
 

@@ -17,8 +17,7 @@ from typing import Final
 from cellblock.base.errors import first_few
 from cellblock.serve.mcp.manual import IN_SCRIPTS, OPENING_CHARS, by_use, manual, opening, shares
 from cellblock.serve.service import RunService
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import stated_output
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, stated_output
 from cellblock.types.typescript import ServerText, bare, declare_shared
 from cellblock.types.typescript.text import one_line
 
@@ -52,12 +51,12 @@ class Declared:
 
     Attributes:
         text: With declarations.
-        whole: The ids of the servers that are declared whole.
-        typed: The functions of other servers whose types are shown, by the server's id.
+        whole: The functions that are declared whole, by the server's id.
+        typed: The functions of other servers whose types are shown.
     """
 
     text: str
-    whole: frozenset[str] = frozenset()
+    whole: Mapping[str, Sequence[ToolEntry]] = field(default_factory=dict[str, Sequence[ToolEntry]])
     typed: Mapping[str, Sequence[ToolEntry]] = field(default_factory=dict[str, Sequence[ToolEntry]])
 
 
@@ -104,8 +103,9 @@ def _kept_texts(server: ServerEntry) -> _Texts | None:
 
 
 def _make(server: ServerEntry) -> _Texts:
-    text = ServerText(server)
-    lines = [(tool, _line(server, tool)) for tool in by_use(server.tools)]
+    tools = by_use(server.tools)
+    text = ServerText(server, tools)
+    lines = [(tool, _line(server, tool)) for tool in tools]
     made = _Texts(server, text, text.whole(shared=False), text.whole(shared=True), lines)
     if server.server_id not in _texts and len(_texts) >= KEPT_SERVERS:
         del _texts[next(iter(_texts))]
@@ -146,18 +146,19 @@ def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = 
 
     needs = {server_id: len(one.whole_shared) for server_id, one in made.items()}
     rooms = shares(needs, budget, used)
-    whole = frozenset(one for one in needs if rooms[one] == needs[one])
+    whole: dict[str, Sequence[ToolEntry]] = {}
     texts: list[str] = []
     named: list[str] = []
     for server_id, server in catalog.servers.items():
         one = made[server_id]
-        text, rest = (
-            (one.whole_shared, []) if server_id in whole else one.text.within(rooms[server_id], shared=True)
-        )
+        if rooms[server_id] == needs[server_id]:
+            text, rest = one.whole_shared, list[str]()
+        else:
+            text, rest = one.text.within(rooms[server_id], shared=True)
+            named.append(_summary(server, rest))
         if text:
             texts.append(text)
-        if server_id not in whole:
-            named.append(_summary(server, rest))
+            whole[server_id] = [tool for tool in server.tools if tool.export_name not in rest]
     lines: list[str] = []
     if texts:
         lines += ["```ts", declare_shared() + "\n" + "\n".join(texts).rstrip(), "```"]

@@ -18,9 +18,9 @@ from cellblock.base.errors import first_few
 from cellblock.base.kept import Newest
 from cellblock.run.response import RunResponse
 from cellblock.serve.mcp.context import Declared
+from cellblock.serve.mcp.manual import by_use
 from cellblock.serve.service import Owner, RunService
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput, stated_output
 from cellblock.types.typescript import HOW_TO_PARSE, JSON_TEXT, bare, declare_tool, module_start, signature
 
 MAX_KEPT: Final = 4_096
@@ -91,13 +91,17 @@ class FirstReferences:
 
     def show(self, client: str, catalog: Catalog, declared: Declared) -> None:
         """Notes that a client has been shown declarations, by what is stated of outputs."""
-        for server_id in (*declared.whole, *declared.typed):
+        for server_id, tools in {**declared.typed, **declared.whole}.items():
             server, is_whole = catalog.servers[server_id], server_id in declared.whole
-            known = {
-                tool.export_name: Known(tool, _types(stated_output(server, tool)), is_whole)
-                for tool in (server.tools if is_whole else declared.typed[server_id])
-            }
-            self._shown[client, server_id] = _Shown(server if is_whole else None, known)
+            shown = self._shown.get((client, server_id)) or _Shown(None)
+            known = dict(shown.functions)
+            for tool in tools:
+                old = known.get(tool.export_name)
+                # What it has been shown since stays: types that are known better, above all.
+                if old is None or old.tool != tool or is_whole > old.is_whole:
+                    known[tool.export_name] = Known(tool, _types(stated_output(server, tool)), is_whole)
+            has_all = is_whole and len(tools) == len(server.tools)
+            self._shown[client, server_id] = _Shown(server if has_all else shown.server, known)
 
     async def declarations_for(
         self, owner: Owner, catalog: Catalog, response: RunResponse, code: object
@@ -140,7 +144,7 @@ class FirstReferences:
         named: dict[str, tuple[ToolEntry, ToolOutput | None]] = {}
         listed: dict[str, tuple[ToolEntry, ToolOutput | None]] = {}
         now = dict(known)
-        for tool in server.tools:
+        for tool in by_use(server.tools) if is_first else server.tools:
             name, shown = tool.export_name, known.get(tool.export_name)
             output = self._service.output_of(server, tool, owner.principal)
             if name in words:
@@ -199,7 +203,7 @@ def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]
             lines.append(f"// and {first_few(rest, MAX_NAMES)}")
         if any(f"{JSON_TEXT}<" in line for line in lines):
             lines.append(HOW_TO_PARSE)
-        if one.is_first or one.is_whole or listed:
+        if one.is_first or one.is_whole or listed or any(line.endswith("…") for line in lines):
             lines.append(f'// Whole: describe("{server_id}", name) of @codemode/discovery')
         modules[server_id] = module_start(one.server, about=one.is_first) + "\n".join([*lines, "}"])
     return modules, left
@@ -208,6 +212,6 @@ def _written(new: Iterable[_New]) -> tuple[dict[str, str], list[tuple[str, str]]
 def _named(tool: ToolEntry, output: ToolOutput | None, is_whole: bool) -> str:
     """Returns the declaration of one function: whole, without comments, or cut, as there is room."""
     if is_whole and len(whole := declare_tool(tool, output)) <= MAX_CHARS:
-        return whole.rstrip()
+        return whole.removeprefix(f"{HOW_TO_PARSE}\n").rstrip()
     text = "\n".join(bare(tool, output))
     return text if len(text) <= MAX_NAMED_CHARS else signature(tool, output, MAX_NAMED_CHARS)

@@ -16,8 +16,7 @@ from cellblock.serve.mcp.manual import instructions
 from cellblock.serve.mcp.use import UseLog
 from cellblock.serve.service import Context, Owner, OwnerOf, RunService, client_name
 from cellblock.serve.splices import Splices
-from cellblock.tools.catalog.model import Catalog, ServerEntry
-from cellblock.tools.catalog.outputs import OutputLookup
+from cellblock.tools.catalog.model import Catalog, OutputLookup, ServerEntry, stated_output
 
 if TYPE_CHECKING:
     from cellblock.serve.kept_outputs import KeptOutputs
@@ -105,7 +104,6 @@ class Front:
         # Not at the top: a client is greeted without it.
         if self.service.front_config.shown.profile == "proxy":
             from cellblock.serve.mcp.context import Declared
-            from cellblock.tools.catalog.outputs import stated_output
             from cellblock.types.definitions import mcp_definition, published
 
             tools = published(catalog, plain=True).values()

@@ -41,10 +41,8 @@ from cellblock.serve.mcp.requests_back import ClientOfRun, by_requests, can_be_a
 from cellblock.serve.mcp.run_tool import caller_of, states_of, told
 from cellblock.serve.run_output import tokens_for
 from cellblock.serve.service import Context
-from cellblock.tools.catalog.model import Catalog, RequestEntry, ServerEntry
-from cellblock.tools.catalog.outputs import stated_output
-from cellblock.tools.upstream.wire.members import fields_of
-from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
+from cellblock.tools.catalog.model import Catalog, RequestEntry, ServerEntry, stated_output
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded, fields_of
 from cellblock.tools.upstream.wire.repair import PASSED_ON, carried
 from cellblock.tools.upstream.wire.results import NULL, ToolResult
 from cellblock.types.definitions import BOX, Published, declared_schema, mcp_definition, published, structured

@@ -272,7 +272,7 @@ class Surface:
         server = known.servers.get(server_of_uri(uri) or "")
         if server is None:
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}; list the resources first.")
-        self._references.show(owner.client, known, Declared("", frozenset([server.server_id])))
+        self._references.show(owner.client, known, Declared("", {server.server_id: server.tools}))
         return _text_resource(uri, DECLARATION_TYPE, text_of(server))
 
     async def list_skills(self, context: Context, _params: Paged) -> SkillList:

@@ -138,8 +138,7 @@ class StdoutLines:
         transport, protocol = await loop.connect_write_pipe(lambda: _Reported(on_lost), pipe)
         # `flush` is over when everything is in the pipe, so nothing is left to be lost at the end.
         transport.set_write_buffer_limits(high=0)
-        writer = asyncio.StreamWriter(transport, protocol, None, loop)
-        return cls(fd, pipe, writer)
+        return cls(fd, pipe, asyncio.StreamWriter(transport, protocol, None, loop))
 
     def put(self, piece: bytes) -> None:
         """Gives a piece of a line to the loop. What nobody can read is dropped."""
@@ -163,8 +162,7 @@ class StdoutLines:
     def say_farewell(self) -> None:
         """Bounds what is left to be written, since the client is going: what it does not read within `FAREWELL_SECONDS`
         is dropped."""
-        loop = asyncio.get_running_loop()
-        self._farewell = loop.call_later(FAREWELL_SECONDS, self._drop)
+        self._farewell = asyncio.get_running_loop().call_later(FAREWELL_SECONDS, self._drop)
 
     def close(self) -> None:
         """Drops the lines that are not written, and gives fd 1 back."""

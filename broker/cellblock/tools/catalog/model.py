@@ -1,13 +1,14 @@
-"""A catalog is an immutable snapshot of what is known about upstream servers and their tools.
+"""A catalog is an immutable snapshot of what is known about upstream servers and their tools. An output says what a
+script gets from a tool, and who says so: given by the user, declared by the server, or observed.
 
-A run holds one `Catalog` from its start to its end, so a change of an upstream's tool list
-can never be seen by a run in flight (Code Mode specification, section 8.2).
+A run holds one `Catalog` from its start to its end, so a change of an upstream's tool list can never be seen by a run
+in flight (Code Mode specification, section 8.2).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -28,6 +29,19 @@ NO_SERVERS: Final = "No server is connected: the configuration (--config FILE) n
 
 MAX_LISTED: Final = 30
 """Bounds the servers that a hint names; they end up in a model's context."""
+
+Source = Literal["given", "declared", "observed"]
+
+ResultKind = Literal["value", "json", "text", "result"]
+"""Names what a script got: structured content or a Python value; a text that is a JSON object or array;
+another text; the whole MCP result (Code Mode specification, section 5.3.2)."""
+
+MCP_RESULT_SCHEMA: dict[str, Any] = {
+    "title": "McpToolResult",
+    "type": "object",
+    "properties": {"content": {"type": "array", "items": {"type": "object"}}},
+    "required": ["content"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +202,8 @@ class Catalog:
     one-line reason that is safe to show to an agent. `denied` maps the `server_id` of a server that this run or client
     is granted no tool of to what can be done about it. `ids` maps the names in the configuration, those of servers
     that are not connected or not granted too, to the `server_id`. `starting` are the ids of servers whose first attempt
-    to connect is not over: what `servers` has of one is as it was last known, which may be nothing. `lacking` are the
-    ids of unavailable servers that are not started at all: something that their configuration refers to is not there.
+    to connect is not over: what `servers` has of one is as it was last known, which may be nothing. `wants` says of
+    unavailable servers that whoever runs Cellblock must do something about what that is.
     `changing` are the ids of unavailable servers that are connected, and whose tools have changed. `logins` says of
     unavailable servers that want a login of whom the catalog is for, how to log in.
     """
@@ -200,7 +214,7 @@ class Catalog:
     denied: Mapping[str, str] = field(default_factory=dict[str, str])
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     starting: frozenset[str] = frozenset()
-    lacking: frozenset[str] = frozenset()
+    wants: Mapping[str, str] = field(default_factory=dict[str, str])
     changing: frozenset[str] = frozenset()
     logins: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -229,8 +243,8 @@ class Catalog:
             return f"Do without it, or log in ({self.logins[server_id]}) and run the script again."
         if server_id in self.starting:
             return "Send the same script again: the server is still starting."
-        if server_id in self.lacking:
-            return "Do without it, or tell the user, who has to set it and start Cellblock anew."
+        if server_id in self.wants:
+            return f"Do without it, or ask the user ({self.wants[server_id]})."
         if server_id in self.changing:
             return "Do without it, or run the script again in a moment."
         return "Do without it, or try again later; Cellblock reconnects by itself."
@@ -292,3 +306,107 @@ GET_PROMPT: Final = RequestEntry("prompts/get", "prompts/get")
 COMPLETE: Final = RequestEntry("completion/complete", "completion/complete")
 
 REQUESTS: Final = (READ, SUBSCRIBE, GET_PROMPT, COMPLETE)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """Describes what a script gets from a tool: any of the parts that are there.
+
+    Attributes:
+        source: Who says so; the sources are never mixed.
+        note: The same as one sentence for agents and people; safe text.
+        schema: Of a plain value.
+        document: Of what `JSON.parse` makes of a text that is always JSON.
+        text: Whether it can be a text that is no JSON.
+        result: Whether it can be a whole MCP result.
+        samples: Results that were looked at, whatever the source of the schema.
+        first_seen: Day of the first of them, as `2026-11-01`; None without any.
+        last_seen: Day of the last.
+        version: Counts the changes of what was observed.
+        disagreement: How results did not fit what is declared or given, or None.
+        sample: JSON of a result, where keeping it was asked for.
+    """
+
+    source: Source
+    note: str
+    schema: JsonSchema | None = None
+    document: JsonSchema | None = None
+    text: bool = False
+    result: bool = False
+    samples: int = 0
+    first_seen: str | None = None
+    last_seen: str | None = None
+    version: int = 1
+    disagreement: str | None = None
+    sample: str | None = None
+
+    def as_schema(self) -> JsonSchema:
+        """Gives one JSON Schema for all parts. JSON in a text is said by `contentSchema`.
+
+        A schema that the server declares stays as it is, with a `$comment` where results did not fit it; another has
+        its provenance as its description.
+        """
+        if self.source == "declared" and self.schema is not None:
+            if self.disagreement is None or isinstance(self.schema, bool):
+                return self.schema
+            return {**self.schema, "$comment": self.note}
+        members: list[JsonSchema] = []
+        if self.schema is not None:
+            members.append(self.schema)
+        if self.document is not None:
+            members.append(
+                {"type": "string", "contentMediaType": "application/json", "contentSchema": self.document}
+            )
+        if self.text:
+            members.append({"type": "string"})
+        if self.result:
+            members.append(MCP_RESULT_SCHEMA)
+        whole = members[0] if len(members) == 1 else {"anyOf": members}
+        if isinstance(whole, bool):
+            return {"description": self.note} if whole else {"description": self.note, "not": True}
+        return {"description": self.note, **whole}
+
+    def as_json(self) -> dict[str, Any]:
+        """Gives the provenance as JSON, for discovery and `cellblock inspect`."""
+        data: dict[str, Any] = {"source": self.source, "note": self.note}
+        if self.samples:
+            data |= {
+                "samples": self.samples,
+                "firstSeen": self.first_seen,
+                "lastSeen": self.last_seen,
+                "version": self.version,
+            }
+        if self.disagreement is not None:
+            data["disagreement"] = self.disagreement
+        if self.sample is not None:
+            data["sample"] = self.sample
+        return data
+
+
+OutputLookup = Callable[[ServerEntry, ToolEntry], ToolOutput | None]
+"""Gives what is known of a tool's output at the moment."""
+
+OutputsOf = Callable[[str], OutputLookup]
+"""Gives what a principal looks outputs up with: what one alone has shown is shown to that one."""
+
+
+def nothing_observed(_server: ServerEntry, _tool: ToolEntry) -> None:
+    """Looks up observations where there are none."""
+
+
+def stated_of(_principal: str) -> OutputLookup:
+    """Gives what is stated, to everybody."""
+    return stated_output
+
+
+def stated_output(_server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    """Gives what is given or declared of a tool's output, and nothing that was observed: for text that must not change
+    with use."""
+    given = tool.given
+    if given is not None and given.output_schema is not None:
+        if given.json_text and not tool.parse_text:
+            return ToolOutput("given", "Given by the user.", document=given.output_schema)
+        return ToolOutput("given", "Given by the user.", schema=given.output_schema)
+    if tool.output_schema is not None:
+        return ToolOutput("declared", "Declared by the server.", schema=tool.output_schema)
+    return None

@@ -44,8 +44,7 @@ FALLBACK_PATH: Final = "server"
 
 def module_path(name: str) -> str:
     """Gives the module path segment of a server's name, before collisions are resolved (section 5.0.1)."""
-    path = _DASHES.sub("-", _NOT_PATH.sub("-", name.lower())).strip("-")
-    return path or FALLBACK_PATH
+    return _DASHES.sub("-", _NOT_PATH.sub("-", name.lower())).strip("-") or FALLBACK_PATH
 
 
 def module_paths(names: Iterable[str]) -> dict[str, str]:

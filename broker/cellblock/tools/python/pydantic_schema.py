@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from cellblock.base.json import is_array, is_object
-from cellblock.tools.schemas.keywords import (
+from cellblock.tools.schemas.document import (
     BELOW_LIST,
     BELOW_ONE,
     IN_PLACE_LIST,

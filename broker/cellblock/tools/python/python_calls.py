@@ -17,7 +17,7 @@ from cellblock.base.budget import Account, Metered
 from cellblock.base.errors import Certainty, ConfigError, ScriptError, ToolCallError, ToolNotFound
 from cellblock.base.raw_json import RawJson, is_small
 from cellblock.base.redaction import describe_exception, safe_traceback
-from cellblock.base.threads import DaemonThread, call_when_done
+from cellblock.base.tasks import DaemonThread, call_when_done
 from cellblock.tools.catalog.naming import check_tool_name
 from cellblock.tools.python.python_tools import PythonTool, read_tool
 from cellblock.tools.upstream.wire.results import ToolResult

@@ -386,7 +386,9 @@ class Alternatives:
         for word in filter(schema.__contains__, _NOT_FOLLOWED):
             self._warn(f"{word} is not followed here; more values may be allowed.", here)
         document = self._document
-        parsed.rules.append(read_rules(document, here, schema))
+        parsed.rules.append(rules := read_rules(document, here, schema))
+        if "type" in schema and rules.kinds is None:
+            self._warn("The type is none of JSON Schema's; any value is allowed.", here)
         parts = enumerate(as_list(schema.get("allOf")))
         parsed.in_place.extend(document.child(here, part, "allOf", str(at)) for at, part in parts)
         parsed.choices.extend(read_choices(document, here, schema))

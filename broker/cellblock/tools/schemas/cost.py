@@ -14,7 +14,7 @@ no bound that holds (a step limit is per start position: `(?=a)(a+)+$` with a li
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -25,8 +25,7 @@ from typing import Any, Final, NamedTuple
 import jsonschema_rs
 
 from cellblock.base.json import is_array, is_object
-from cellblock.tools.schemas.document import Document
-from cellblock.tools.schemas.keywords import Applies, subschemas
+from cellblock.tools.schemas.document import Applies, Document, subschemas
 
 MAX_VALUES: Final = 200_000
 """Sets the most JSON values in an input that is checked on the loop."""
@@ -157,6 +156,7 @@ class SchemaCost:
     Args:
         root: The schema object.
         draft4: Whether `id` identifies, as it does in draft 4 only.
+        odd: Keywords with values that they cannot have, each with the `id` of its schema object: they are not checked.
 
     Attributes:
         unusable: Patterns that cannot be matched in bounded time.
@@ -167,8 +167,11 @@ class SchemaCost:
         NotCheckable: Too large, or endless.
     """
 
-    def __init__(self, root: dict[str, Any], *, draft4: bool = False) -> None:
+    def __init__(
+        self, root: dict[str, Any], *, draft4: bool = False, odd: Set[tuple[int, str]] = frozenset()
+    ) -> None:
         self._root = root
+        self.odd = odd
         self._id = "id" if draft4 else "$id"
         self._document = Document(root, self._id)
         self._index: dict[int, int] = {}
@@ -179,7 +182,7 @@ class SchemaCost:
         self.has_alternatives = False
         self._patterns: set[str] = set()
         self._unsure: set[int] = set()
-        _count(root)
+        self.values = _count(root)
         self._walk()
         self._spread_doubt()
         self._order = self._sorted()
@@ -289,6 +292,8 @@ class SchemaCost:
         steps, text = 1, 0
         for keyword, value in schema.items():
             steps += 1
+            if (id(schema), keyword) in self.odd:
+                self._unsure.add(position)
             if keyword in ("enum", "const"):
                 # Comparing objects takes about ten times as long as comparing texts.
                 steps += _count(value) * 5

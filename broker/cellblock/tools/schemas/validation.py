@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import jsonschema_rs
 
 from cellblock.base.errors import shorten
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import is_array, is_object, pointer_of
 from cellblock.tools.schemas.cost import (
+    MAX_SCHEMA_VALUES,
     MAX_VALUES,
     PATTERN_OPTIONS,
     Level,
@@ -24,8 +26,8 @@ from cellblock.tools.schemas.cost import (
     abridged,
     measured,
 )
+from cellblock.tools.schemas.document import ANNOTATIONS
 from cellblock.tools.schemas.explain import UNCLEAR, Violation, explain
-from cellblock.tools.schemas.keywords import ANNOTATIONS
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -82,6 +84,9 @@ _NARROWING: Final = {
     "contains": ("maxContains",),
 }
 """Maps keywords to those that cannot be checked where a subschema takes more than it says."""
+
+_OTHERS_BUILD_ON: Final = frozenset({"properties", "patternProperties", "items", "prefixItems"})
+"""Holds the keywords without which others, as `additionalProperties`, would refuse more."""
 
 _T = TypeVar("_T")
 
@@ -289,28 +294,47 @@ class InputValidator:
             )
             self._full = self._cost = None
 
-    def _compile_as(self, root: dict[str, Any], drafts: tuple[str, ...]) -> None:
-        """Compiles for the first draft in which the schema is valid; the error is that of the first of all."""
-        refused: ValueError | None = None
+    def _compile_as(
+        self,
+        root: dict[str, Any],
+        drafts: tuple[str, ...],
+        odd: Mapping[tuple[int, str], str] = MappingProxyType({}),
+    ) -> None:
+        """Compiles for the first draft in which the schema is valid, without the keywords that are odd in all of them;
+        the error is that of the first."""
+        refused: jsonschema_rs.ValidationError | None = None
+        cost = None
         for draft in drafts:
             self._draft = draft
-            self._cost = SchemaCost(root, draft4=draft == "draft-04")
-            if self._strict and self._cost.unusable:
+            cost = self._cost = SchemaCost(root, draft4=draft == "draft-04", odd=odd.keys())
+            if self._strict and cost.unusable:
                 raise NotCheckable("one of its patterns cannot be used")
-            if self._strict and self._cost.unfollowed:
-                raise NotCheckable(_leads_away(self._cost))
+            if self._strict and cost.unfollowed:
+                raise NotCheckable(_leads_away(cost))
             try:
-                self._full = self._made(self._cost)
+                self._full = self._made(cost)
             except jsonschema_rs.ValidationError as error:
                 refused = refused or error
             else:
-                if self._cost.unfollowed:
-                    self._warn(
-                        f"{self._subject} of {self._label} is checked in part: {_leads_away(self._cost)}"
+                if cost.unfollowed or odd:
+                    why = (
+                        _leads_away(cost)
+                        if cost.unfollowed
+                        else f"no draft has its {next(iter(odd.values()))}"
                     )
+                    self._warn(f"{self._subject} of {self._label} is checked in part: {why}")
                 return
-        if refused is not None:
-            raise refused
+        if cost is not None and refused is not None:
+            place = refused.instance_path
+            found = _odd_keyword(root, place, cost)
+            if (
+                self._strict
+                or found is None
+                or found in odd
+                or (len(odd) + 1) * cost.values > MAX_SCHEMA_VALUES
+            ):
+                raise refused
+            self._compile_as(root, drafts, {**odd, found: shorten(pointer_of(place))})
 
     def _made(self, cost: SchemaCost) -> jsonschema_rs.Validator:
         """Compiles the schema without its annotations and what cannot be checked of it."""
@@ -338,7 +362,7 @@ class InputValidator:
         )
 
     def _unchecked_keywords(self, cost: SchemaCost, schema: dict[str, Any]) -> set[str]:
-        dropped = {*_IGNORED}
+        dropped = {*_IGNORED, *(keyword for keyword in schema if (id(schema), keyword) in cost.odd)}
         pattern, reference = schema.get("pattern"), schema.get("$ref")
         if isinstance(pattern, str) and pattern in cost.unusable:
             dropped.add("pattern")
@@ -386,6 +410,22 @@ def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
         return {**schema, **more}
     plain = {key: value for key, value in schema.items() if key not in others}
     return {**plain, **more, "anyOf": [others, {"type": "null"}]}
+
+
+def _odd_keyword(root: dict[str, Any], place: list[str | int], cost: SchemaCost) -> tuple[int, str] | None:
+    """Gives the innermost keyword at a place, with the `id` of its schema object; None where it cannot be done without,
+    or there is no such place."""
+    part: Any = root
+    found: tuple[int, str] | None = None
+    for step in place:
+        outer: Any = part
+        if isinstance(step, str) and is_object(part) and cost.is_schema(part):
+            found = id(part), step
+        try:
+            part = outer[step]
+        except (LookupError, TypeError):
+            return None
+    return found if found is not None and found[1] not in _OTHERS_BUILD_ON else None
 
 
 def _leads_away(cost: SchemaCost) -> str:

@@ -25,6 +25,7 @@ from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.dispatcher import Connection, Wire
+from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused
 from cellblock.tools.upstream.http import HttpWire, SseWire
 from cellblock.tools.upstream.http_requests import http_client, tls_context
 from cellblock.tools.upstream.installs import POLL_SECONDS, Install, package_of
@@ -32,7 +33,6 @@ from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.programs import missing_command
 from cellblock.tools.upstream.server_log import stderr_log
 from cellblock.tools.upstream.stdio import stdio_wire
-from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused
 
 PROBE_SECONDS: Final = 0.8
 """Sets how long a server may say nothing to `server/discover` before `initialize` is sent beside it: some servers of
@@ -227,15 +227,16 @@ class Link:
         try:
             return await self._agreed(stack, wire, make_session, handshake)
         except HttpRefused as refused:
-            if (
-                refused.status != 405
-                or not isinstance(wire, HttpWire)
-                or self._server.config.type is not None
-            ):
+            if not isinstance(wire, HttpWire) or self._server.config.type is not None:
                 raise
-            # Before streamable HTTP, a GET opened the stream of events.
+            if refused.status not in (404, 405):
+                raise
+            # Before streamable HTTP, a GET opened the stream of events; not all servers of then say 405 to a POST.
             self.ended.clear()
-            sse = await self._sse(stack, wire.url, wire.client)
+            try:
+                sse = await self._sse(stack, wire.url, wire.client)
+            except MCPError:
+                raise refused from None
             return await self._agreed(stack, sse, make_session, handshake=True)
 
     async def _wire(self, stack: contextlib.AsyncExitStack, stderr: TextIO) -> Wire:
@@ -308,7 +309,8 @@ class Link:
         if self._cut is not None:
             return self._cut
         if isinstance(error, HttpRefused):
-            return failures.refused_connection(error, self._server.trouble(), self._server.redactor)
+            login, redactor = self._server.trouble(), self._server.redactor
+            return failures.refused_connection(self._server.name, error, login, redactor)
         missing = missing_command(config) if isinstance(error, OSError) else None
         if missing is not None:
             return missing.removesuffix(".")[: failures.MAX_REASON_CHARS]

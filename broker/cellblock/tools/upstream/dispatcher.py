@@ -37,14 +37,20 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.json import is_object
-from cellblock.base.raw_json import is_light
-from cellblock.base.steps import step_for
+from cellblock.base.raw_json import is_light, step_for
 from cellblock.base.tasks import at_most
+from cellblock.tools.upstream.failures import AnswerUnreadable, ConnectionLost, HttpRefused
 from cellblock.tools.upstream.outstanding import CALL_META, Outstanding
 from cellblock.tools.upstream.wire import messages, repair
-from cellblock.tools.upstream.wire.errors import AnswerUnreadable, ConnectionLost, HttpRefused
-from cellblock.tools.upstream.wire.members import fields_of
-from cellblock.tools.upstream.wire.messages import Failure, Message, Notification, Request, Result, Unreadable
+from cellblock.tools.upstream.wire.messages import (
+    Failure,
+    Message,
+    Notification,
+    Request,
+    Result,
+    Unreadable,
+    fields_of,
+)
 from cellblock.tools.upstream.wire.results import ToolResult
 
 logger = logging.getLogger("cellblock.tools.upstream")
@@ -379,8 +385,9 @@ class Connection(Dispatcher[TransportContext]):
             scope = self._handled.get(number) if isinstance(number, int | str) else None
             if scope is not None:
                 scope.cancel()
-        elif message.method == "notifications/message" and origin is not None:
-            message = Notification(message.method, {**params, "_meta": {CALL_META: origin.call}})
+        elif message.method == "notifications/message":
+            of_call = {} if origin is None else {"_meta": {CALL_META: origin.call}}
+            message = Notification(message.method, repair.log_message(params) | of_call)
         if not run_notify_intercept(self._intercept, message.method, message.params):
             self._spawn(self._tell, message)
 
@@ -418,11 +425,13 @@ class Connection(Dispatcher[TransportContext]):
                 if asked.too_large:
                     raise MCPError(types.INVALID_REQUEST, TOO_LARGE)
                 assert self._on_request is not None
-                result = await self._on_request(_from_server(call), asked.method, asked.params)
+                params = None if asked.params is None else repair.asked(asked.params)
+                result = await self._on_request(_from_server(call), asked.method, params)
                 answer = messages.result(asked.id, result)
             except MCPError as error:
                 answer = messages.error(asked.id, error.code, error.message, error.data)
             except ValidationError:
+                self._on_note(f"The parameters of its request {asked.method} are none of it.")
                 answer = messages.error(asked.id, types.INVALID_PARAMS, "Invalid request parameters", "")
             except Exception:
                 # Without an answer the server, and the call that it serves, would wait.

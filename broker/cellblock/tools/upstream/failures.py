@@ -1,21 +1,53 @@
-"""Words a failed call or connection: whose fault, what is certain, and what to do."""
+"""How a request to a server can end without an answer to it, and the words for a failed call or connection: whose
+fault, what is certain, and what to do."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Final, cast
+from typing import Any, Final, cast
 
+import mcp_types as types
 from mcp import MCPError
 
-from cellblock.base.errors import AuthenticationFailed, Certainty, NeededLogin, ToolCallError
-from cellblock.base.redaction import Redactor
-from cellblock.tools.upstream.wire.errors import (
-    AnswerUnreadable,
-    ConnectionLost,
-    HttpRefused,
-    SessionForgotten,
+from cellblock.base.errors import (
+    AuthenticationFailed,
+    Certainty,
+    NeededLogin,
+    ToolCallError,
 )
+from cellblock.base.redaction import Redactor
+
+
+class ConnectionLost(MCPError):
+    """Tells that the connection is over. `sent` says whether the request may have reached the server."""
+
+    def __init__(self, why: str, *, sent: bool) -> None:
+        super().__init__(types.CONNECTION_CLOSED, why)
+        self.sent = sent
+
+
+class HttpRefused(MCPError):
+    """Tells of an HTTP status in the place of an answer; `said` is the beginning of its body."""
+
+    def __init__(
+        self, status: int, said: str = "", *, code: int = types.INTERNAL_ERROR, data: Any = None
+    ) -> None:
+        super().__init__(code, said or f"HTTP {status}", data)
+        self.status, self.said = status, said
+
+
+class SessionForgotten(HttpRefused):
+    """Tells that the server does not know our session any more: the request was not begun."""
+
+
+class AnswerUnreadable(MCPError):
+    """Tells that the answer came, and could not be read; the message says why."""
+
+    def __init__(self, why: str, *, too_large: bool = False) -> None:
+        super().__init__(types.INTERNAL_ERROR, why)
+        self.too_large = too_large
+
 
 _METHOD_NOT_FOUND: Final = -32601
 _SESSION_NOT_FOUND: Final = -32001
@@ -39,7 +71,7 @@ _UNAUTHORIZED: Final = re.compile(
 def not_connected(
     server: str, reason: str, login: tuple[str | None, str] | None, needed: NeededLogin | None
 ) -> ToolCallError:
-    """Says that there is no connection; `login` is given where it was refused for want of a login, as for `refused`."""
+    """Says that there is no connection; `login` is of `remedy`."""
     if login is None:
         return ToolCallError(
             f"Server {server} is not connected: {reason}.",
@@ -77,7 +109,7 @@ def not_begun(error: MCPError) -> bool:
 def forgotten(server: str, tool: str) -> ToolCallError:
     """Says that the server has no such session."""
     return ToolCallError(
-        f"{server} has forgotten the session; {tool} was not called.",
+        f"The session with {server} is over; {tool} was not called.",
         hint="Try again in a moment; Cellblock reconnects by itself.",
         certainty=Certainty.NOT_STARTED,
     )
@@ -103,9 +135,9 @@ def refused(
     """Words an HTTP status instead of an answer; `login` is what is wrong with the login, and the hint, `needed` one
     that a person can give."""
     status, said = error.status, _quoted(error, redactor)
-    if status == 401 or (status == 403 and (login is None or login[0] is not None)):
+    if (found := remedy(status, login, server)) is not None:
         said = "" if login is not None else said
-        problem, hint = login or (None, f"correct the credentials of {server} in Cellblock's configuration")
+        problem, hint = found
         failure: ToolCallError = AuthenticationFailed(
             f"{server} refused {tool}: HTTP {status}{f'; {problem}' if problem else ''}{said}.",
             hint=f"{hint[0].upper()}{hint[1:]}.",
@@ -127,13 +159,23 @@ def refused(
     return failure
 
 
-def refused_connection(error: HttpRefused, login: tuple[str | None, str] | None, redactor: Redactor) -> str:
+def remedy(status: int, login: tuple[str | None, str] | None, server: str) -> tuple[str | None, str] | None:
+    """Says what is wrong with the credentials, if that is known, and what to do; None where nothing says that others
+    would help."""
+    if status == 401 or (status == 403 and (login is None or login[0] is not None)):
+        return login or (None, f"correct the credentials of {server} in Cellblock's configuration")
+    return None
+
+
+def refused_connection(
+    server: str, error: HttpRefused, login: tuple[str | None, str] | None, redactor: Redactor
+) -> str:
     """Words an HTTP status instead of a connection."""
     why = f"the server refused the connection: HTTP {error.status}"
-    if login is not None and (error.status == 401 or (error.status == 403 and login[0] is not None)):
-        problem, hint = login
-        return f"{why}{f'; {problem}' if problem else ''}; {hint}"
-    return f"{why}{_quoted(error, redactor)}"
+    if (found := remedy(error.status, login, server)) is None:
+        return f"{why}{_quoted(error, redactor)}"
+    said = _quoted(error, redactor) if login is None else ""
+    return f"{why}{said}{f'; {found[0]}' if found[0] else ''}; {found[1]}"
 
 
 def _quoted(error: HttpRefused, redactor: Redactor) -> str:
@@ -187,8 +229,7 @@ def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> Too
 def first_of(error: BaseException) -> BaseException:
     """Returns the first error of exception groups."""
     while isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        error = group.exceptions[0]
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 

@@ -20,6 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from cellblock.base.budget import OverBudget
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
+from cellblock.tools.upstream.failures import AnswerUnreadable, ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.http_requests import (
     EVENTS,
     is_within_origin,
@@ -32,12 +33,6 @@ from cellblock.tools.upstream.http_requests import (
 )
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.wire import messages
-from cellblock.tools.upstream.wire.errors import (
-    AnswerUnreadable,
-    ConnectionLost,
-    HttpRefused,
-    SessionForgotten,
-)
 from cellblock.tools.upstream.wire.framing import Event, EventSplitter, over_cap
 from cellblock.tools.upstream.wire.messages import Failure
 
@@ -230,11 +225,16 @@ class HttpWire:
             return HttpRefused(response.status_code, f"it redirects to {location}, which is not followed")
         body = await refusal_of(response)
         found = messages.read(body.lstrip())
-        failure = found if isinstance(found, Failure) else None
+        # Beside an error that is a text stands what it means.
+        failure = (
+            found if isinstance(found, Failure) and b'"error":"' not in body.replace(b" ", b"") else None
+        )
         said = failure.message if failure is not None else words_of(body, kind_of(response))
         status, text = response.status_code, said.lower()
         if self._session is not None and pending.method != "initialize":
-            named = "session" in text or (failure is not None and failure.code == _FORGOTTEN)
+            # The second is of the SDK of TypeScript, started anew.
+            named = "session" in text or "server not initialized" in text
+            named = named or (failure is not None and failure.code == _FORGOTTEN)
             if status in (404, 410) or (status == 400 and named):
                 return SessionForgotten(status, said)
         code = failure.code if failure is not None else types.INTERNAL_ERROR

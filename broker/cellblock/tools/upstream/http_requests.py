@@ -12,7 +12,7 @@ from typing import Final
 
 import httpx2
 
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import next_step
 
 ACCEPTED: Final = {"accept-encoding": "gzip, deflate"}
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
 from cellblock.base.json import is_object
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import next_step
 from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import Withheld
 from cellblock.tools.upstream import failures
@@ -264,7 +264,8 @@ def facts_of(session: ClientSession, listing: Listing[ToolDefinition], odd: tupl
         version=info.version if info and _VERSION.fullmatch(info.version or "") else None,
         instructions=_cut(session.instructions, MAX_TEXT_CHARS),
         capabilities=tuple(sorted(capabilities.model_dump(exclude_none=True))) if capabilities else (),
-        tools=tuple(listing.kept),
+        # In an order of its own: another one is no change.
+        tools=tuple(sorted(listing.kept, key=lambda tool: tool.name)),
         left_out=tuple(listing.left_out),
         notes=tuple(listing.notes),
         odd=odd,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from cellblock.base.budget import Budget
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import next_step
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 
 MESSAGES_PER_SECOND: Final = 2_000

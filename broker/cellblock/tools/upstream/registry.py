@@ -209,7 +209,6 @@ class Registry:
             self._entries.of_python(self._local, self._paths[LOCAL_SERVER]) if self._local else None
         )
         self._scripts: tuple[ServerEntry, CallsScripts] | None = None
-        self.known_catalog = Catalog()
         self.catalog = Catalog()
         self._changed()
 
@@ -723,14 +722,14 @@ class Registry:
         """Makes `catalog` and `known_catalog` for a person with these own sessions, or for all."""
         servers, known = dict[str, ServerEntry](), dict[str, ServerEntry]()
         away, logins = dict[str, str](), dict[str, str]()
-        starting, lacking = set[str](), set[str]()
+        starting, wants = set[str](), dict[str, str]()
         for name, path in self._paths.items():
             config, held = self.servers.get(name), self._shared.get(name) or own.get(name)
             if config is None:
                 continue
             if config.missing is not None:
                 away[path] = config.missing
-                lacking.add(path)
+                wants[path] = "set it where Cellblock is started"
                 continue
             session = held.session if held is not None else None
             state = session.state if session is not None else None
@@ -751,13 +750,15 @@ class Registry:
             else:
                 reason = session.reason if session is not None else ""
                 away[path] = reason or (NEEDS_LOGIN if lacks_login or state is None else state.value)
+                if session is not None and session.remedy is not None:
+                    wants[path] = session.remedy[1]
         for entry in self._apart():
             servers[entry.server_id] = known[entry.server_id] = entry
         ids = {name: path for name, path in self._paths.items() if name in self.servers}
         about: dict[str, Any] = {
             "ids": ids,
             "starting": frozenset(starting),
-            "lacking": frozenset(lacking),
+            "wants": wants,
             "logins": logins,
         }
         never = {path: reason for path, reason in away.items() if path not in known}

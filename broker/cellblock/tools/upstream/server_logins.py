@@ -31,7 +31,7 @@ def kept_logins(
     def login_of(server: str, config: ServerConfig, person: str) -> Login | None:
         redactor = Redactor(config) if later is None else Redactor(config, partial(later.add, server=server))
         if config.url is not None and config.own_headers:
-            from cellblock.tools.upstream.auth.own_headers import OwnHeaders, OwnSecrets
+            from cellblock.tools.upstream.auth.sources import OwnHeaders, OwnSecrets
 
             return OwnHeaders(server, config, OwnSecrets(store, person), redactor)
         if not can_log_in(config) or config.url is None:

@@ -29,6 +29,7 @@ from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
 from cellblock.tools.upstream.dispatcher import Connection
+from cellblock.tools.upstream.failures import ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.input_rounds import ask, call_tool, read_resource
 from cellblock.tools.upstream.installs import NO_PACKAGE
 from cellblock.tools.upstream.lifecycle import NO_ROOM, Lifecycle, State
@@ -39,7 +40,6 @@ from cellblock.tools.upstream.requester import NOBODY, CallOrigin
 from cellblock.tools.upstream.resources import Resources
 from cellblock.tools.upstream.server_log import ServerLog, log_line, upstream_log, wanted_level
 from cellblock.tools.upstream.server_logins import NeededLogin
-from cellblock.tools.upstream.wire.errors import ConnectionLost, HttpRefused, SessionForgotten
 from cellblock.tools.upstream.wire.messages import SMALL_BYTES
 from cellblock.tools.upstream.wire.results import ToolResult
 
@@ -118,7 +118,7 @@ class UpstreamSession:
         self._turns = None if settings.max_calls is None else asyncio.Semaphore(settings.max_calls)
         self._server_log = ServerLog(name, redactor)
         self._link = Link(server, self._note)
-        self._is_shut_out = False
+        self._shut_out_with = 0
         self._rests_after, self._at_work, self._used_at = rests_after, 0, 0.0
         self._has_room = has_room
         self._task: asyncio.Task[None] | None = None
@@ -201,7 +201,12 @@ class UpstreamSession:
     @property
     def lacks_login(self) -> bool:
         """Says whether only a login helps: there is none, or the server has refused it."""
-        return self._is_shut_out or not self.has_login
+        return self._shut_out_with > 0 or not self.has_login
+
+    @property
+    def remedy(self) -> tuple[str | None, str] | None:
+        """Says what is wrong with refused credentials, as far as that is known, and what to do."""
+        return failures.remedy(self._shut_out_with, self._server.trouble(), self._server.name)
 
     @property
     def starting(self) -> bool:
@@ -235,7 +240,7 @@ class UpstreamSession:
         if login is None or not login.is_given:
             return None
         # Who has logged in during an attempt, or a moment after, has not been refused.
-        refused = self._tried_with if self._is_shut_out else None
+        refused = self._tried_with if self._shut_out_with else None
         return NeededLogin(self._server.name, login, lambda: self.state is State.READY, self.wake, refused)
 
     async def call(
@@ -378,8 +383,7 @@ class UpstreamSession:
             async with cut_off(bound):
                 await self.tried()
         if self.state is not State.READY:
-            login = self._server.trouble() if self._is_shut_out else None
-            raise failures.not_connected(self._server.name, self.reason, login, self.needed_login)
+            raise failures.not_connected(self._server.name, self.reason, self.remedy, self.needed_login)
         return self._link
 
     def _lose(self, link: Link) -> None:
@@ -409,7 +413,7 @@ class UpstreamSession:
                 first = failures.first_of(error)
                 at_question = isinstance(first, ProbeEnded)
                 if isinstance(first, HttpRefused):
-                    self._is_shut_out = first.status in (401, 403)
+                    self._shut_out_with = first.status if first.status in (401, 403) else 0
                 why = link.why_unconnected(first)
             if self.state is State.CLOSED:
                 return
@@ -430,7 +434,7 @@ class UpstreamSession:
                 log_line(self._server.log_file, f"cellblock: not connected: {why}")
             if self._rests_after is not None and self.lacks_login:
                 # Nothing but a login helps, and whoever needs the server is told so by its call.
-                self.life.rest(why if self._is_shut_out else "")
+                self.life.rest(why if self._shut_out_with else "")
                 continue
             self._told()
             await self._pause(pause if self._rests_after is None else inf)
@@ -447,7 +451,7 @@ class UpstreamSession:
 
     async def _connect_and_serve(self, link: Link) -> None:
         async with link.opened(self._session, self.tools.first, handshake=self.life.handshake):
-            self._is_shut_out = False
+            self._shut_out_with = 0
             # Whoever has it connected is about to call.
             self._used_at = asyncio.get_running_loop().time()
             self.life.connected(self._used_at)

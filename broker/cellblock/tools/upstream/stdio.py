@@ -20,10 +20,10 @@ from cellblock.base.orphans import WATCHER
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import end_tasks
 from cellblock.tools.upstream.dispatcher import Connection, Pending
+from cellblock.tools.upstream.failures import ConnectionLost
 from cellblock.tools.upstream.installs import POLL_SECONDS, Install, has_started
 from cellblock.tools.upstream.pace import MESSAGE_BYTES, Flooding, Holding, Pace
 from cellblock.tools.upstream.programs import environment_of
-from cellblock.tools.upstream.wire.errors import ConnectionLost
 from cellblock.tools.upstream.wire.framing import EndlessLine, LineSplitter, TooLong
 from cellblock_worker.launch.spawning import close_pipes, let_go, pipe_of, spawn
 

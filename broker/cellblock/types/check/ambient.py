@@ -18,9 +18,17 @@ from types import MappingProxyType
 from typing import Final
 
 from cellblock.base.kept import Newest
-from cellblock.tools.catalog.model import SCRIPTS, Catalog, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import (
+    SCRIPTS,
+    Catalog,
+    OutputLookup,
+    OutputsOf,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    stated_of,
+)
 from cellblock.tools.catalog.modules import SERVERS_PREFIX, server_of
-from cellblock.tools.catalog.outputs import OutputLookup, OutputsOf, ToolOutput, stated_of
 from cellblock.types.check import compiler
 from cellblock.types.typescript import declare_server, declare_shared
 from cellblock.types.typescript.modules import fixed_declarations

@@ -15,8 +15,7 @@ from typing import Final
 from cellblock.base.json import is_object
 from cellblock.base.settings.sections import IsolationMode
 from cellblock.base.tasks import TaskSet, end_tasks
-from cellblock.tools.catalog.model import Catalog
-from cellblock.tools.catalog.outputs import OutputsOf, ToolOutput, stated_of
+from cellblock.tools.catalog.model import Catalog, OutputsOf, ToolOutput, stated_of
 from cellblock.types.check import compiler
 from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.types.check.compiler import CompilerSession, SessionLost

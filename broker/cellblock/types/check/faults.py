@@ -12,10 +12,9 @@ from cellblock.base.errors import counted, shorten
 from cellblock.base.json import is_object
 from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.lines import CompilerPlaces, line_of
-from cellblock.tools.catalog.model import Catalog, ToolEntry
+from cellblock.tools.catalog.model import Catalog, ToolEntry, ToolOutput
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
-from cellblock.tools.catalog.outputs import ToolOutput
-from cellblock.tools.schemas.keywords import subschemas
+from cellblock.tools.schemas.document import subschemas
 from cellblock.types.absent_globals import absent_hint, import_hint
 from cellblock.types.check.ambient import Got, imported_servers
 from cellblock.types.check.compiler import CompilerSession
@@ -32,6 +31,7 @@ from cellblock.types.check.verdict import (
     ASKED_OF_ANY,
     ENVELOPE,
     MAX_MESSAGE_CHARS,
+    SETTLED,
     Complaint,
     at_key,
     is_json_text,
@@ -51,6 +51,9 @@ _OF_LISTS: Final = frozenset(
 _OF_NUMBERS: Final = frozenset(("toFixed", "toPrecision"))
 _IF_JSON: Final = "if it holds JSON, use JSON.parse first"
 _ITSELF: Final = "A call gives the value itself, with nothing around it: leave out the `content`."
+NO_JSON: Final = "no result was JSON"
+"""Says of a tool's text what was observed."""
+
 _ONLY_MEMBER: Final = re.compile(r"\{ ([\w$]++)\??: [^{};]*+(?:\{[^{}]*+\}[^{};]*+)?; \}")
 """Fits a printed type of one member."""
 
@@ -73,7 +76,16 @@ class TypeFault:
     """Says whether a text that holds JSON is taken for the value: right where the tool answers with a value."""
 
     tool: tuple[str, str] | None = None
-    """Names the tool that the text is from, if that is known, by its server's id and its own name."""
+    """Names the tool that the value is from, if that is known, by its server's id and its own name."""
+
+    subject: str = ""
+    """Holds what the field is read of, where that is short."""
+
+    beside: tuple[str, ...] = ()
+    """Names the fields that there are where `absent` is read."""
+
+    compared: str = ""
+    """Names the field that is compared with the text `absent`."""
 
     numeric: str = ""
     """Names the field whose texts are compared in their order: right where they hold no numbers."""
@@ -163,18 +175,21 @@ async def find_faults(
             hint += of_observed(complaint, script.code, observed)
             seen = observed.get(complaint.tool[1]) if complaint.tool is not None else None
             if seen is not None and seen.document is None:
-                hint = hint.replace(_IF_JSON, "no result was JSON")
+                hint = hint.replace(_IF_JSON, NO_JSON)
         faults.append(
             TypeFault(
                 message,
                 hint,
                 line,
                 column,
-                complaint.absent,
-                complaint.is_text,
-                named,
-                complaint.numeric,
-                slip,
+                absent=complaint.absent,
+                is_text=complaint.is_text,
+                tool=named,
+                subject=complaint.subject,
+                beside=tuple(members),
+                compared=complaint.compared,
+                numeric=complaint.numeric,
+                slip=slip,
             )
         )
     return tuple(faults)
@@ -275,15 +290,16 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
         observed: The functions whose output was observed.
     """
     receiver = complaint.receiver
-    is_of_language = receiver == "string" or receiver.endswith("[]")
-    if is_of_language or is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
+    is_of_language = receiver in ("string", "void") or receiver.endswith("[]")
+    if is_of_language or is_json_text(receiver) or receiver.startswith(("Promise", "typeof import")):
         # What texts, arrays and promises have is the language's, whoever gave them.
         return ""
     called = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
     # Behind a dot it may as well be a field's name.
     named = [name for name in observed if re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", code)]
     # Under another name, or handed on: then whatever is named may be meant.
-    counts = [(name, observed[name].samples) for name in (called or named)[:MAX_NAMED]]
+    meant = (called or named) if complaint.tool is None else observed.keys() & {complaint.tool[1]}
+    counts = [(name, observed[name].samples) for name in list(meant)[:MAX_NAMED]]
     seen = ", ".join(f"{name} ({counted(count, 'result')})" for name, count in counts)
     if not seen:
         return ""
@@ -294,6 +310,10 @@ def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:
     receiver, wanted, suggested = complaint.receiver, complaint.name, complaint.suggested
     if receiver.startswith("Promise<"):
         return f"Await the call first: `(await …).{wanted}`."
+    if receiver.startswith(SETTLED):
+        return f"A settled result has `status`, and `value` or `reason`: read `.value?.{wanted}`."
+    if receiver == "void":
+        return "What gives it returns nothing: add `return` to that function."
     is_enveloped, is_of_language = wanted in ENVELOPE, receiver == "string" or receiver.endswith("[]")
     if is_of_language and not is_enveloped:
         return _hint_of_language(receiver, wanted, members)

@@ -2,6 +2,9 @@
 
 from typing import Final
 
+OF_ARRAYS: Final = r"^(?!.*\(method\) (?!\w*Array<))"
+"""Fits what the compiler says of a method that may be one of arrays."""
+
 COMPLAINED: Final = (
     (
         r"Type 'string' is not assignable to type 'number'\.$",
@@ -67,6 +70,20 @@ COMPLAINED: Final = (
         "",
     ),
     (
+        r"type '(?P<one>string|number)' is not assignable to parameter of type '(?P<other>string|number)'",
+        r".*\.(?:includes|indexOf|lastIndexOf)",
+        "A {one} is never found: the elements are of type {other}.",
+        "Convert it, with `Number(…)` or `String(…)`.",
+        OF_ARRAYS,
+    ),
+    (
+        r"Operator '[<>]=?' cannot be applied to types 'boolean' and 'number'",
+        r"!.*",
+        "`!` comes first: true or false is compared with a number.",
+        "Write `!(… > …)`, or the opposite comparison.",
+        "",
+    ),
+    (
         r"Operator '[<>]=?' cannot be applied to types '(?:string' and 'Date|Date' and 'string)'",
         r".*",
         "A text is compared with a Date, which is never true.",
@@ -116,7 +133,6 @@ places for what the patterns have found; and a pattern that is found in how the 
 RETYPED: Final = r"^Type '.*' is (?:not assignable|missing)|^Property '.*' is missing in type"
 """Is found in what the compiler says of a variable that is given a value of another type, where it is assigned to."""
 
-_OF_ARRAYS: Final = r"^(?!.*\(method\) (?!\w*Array<))"
 _IS_ARRAY: Final = r"\[\](?![;,)|&>\[\]]| [|&=?])"
 _IS_TEXT: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+: string(?!\[| [|&])"
 
@@ -134,12 +150,42 @@ WRITTEN: Final = {
     "asked": (
         "The callback of `{0}` does not give what it has found out.",
         "Return a value; compare with `===`.",
-        _OF_ARRAYS,
+        OF_ARRAYS,
     ),
     "mapped": (
         "The callback of `{0}` gives nothing.",
         "Return a value, or leave out the braces.",
-        _OF_ARRAYS,
+        OF_ARRAYS,
+    ),
+    "blocked": (
+        "The braces in the callback of `{0}` are a block, which gives nothing.",
+        "Put the object into parentheses: `(…) => ({{ … }})`.",
+        "",
+    ),
+    "always": (
+        "`{0}` is an array, which counts as true when it is empty, too.",
+        "Ask for its length: `.{0}.length > 0`.",
+        r"'value': [\"']\(\w+\) [\w$.]+: [^=|?]*\[\][\"']\}, 'range'",
+    ),
+    "assigned": (
+        "`=` assigns `{0}`, and compares nothing.",
+        "Compare with `===`.",
+        "",
+    ),
+    "alone": (
+        "`|| {0}` compares nothing: the condition is always true.",
+        "Write the whole comparison again: `… === {0}`.",
+        "",
+    ),
+    "bound": (
+        "`{0}` is computed first: what stands before `??` is compared with nothing.",
+        "Put it into parentheses: `(… ?? …) > …`.",
+        "",
+    ),
+    "sized": (
+        "`{0}` is an object with computed keys, which has no length.",
+        "Count its keys: `Object.keys(…).length`.",
+        r": \{(?:\\n| )*\[\w+: string\]: [^{}]*\}[\"']\}, 'range'",
     ),
     "added": (
         "`{0}` is text: added to a number, its characters are appended.",
@@ -164,17 +210,17 @@ WRITTEN: Final = {
     "promised": (
         "`{0}` does not wait for an async callback: its promise counts as true.",
         "Find the answers first: `await Promise.all(list.map(async …))`.",
-        _OF_ARRAYS,
+        OF_ARRAYS,
     ),
     "summed": (
         "An async callback of `reduce` is given a promise of what it gave before.",
         "Await that, or use a `for … of`.",
-        _OF_ARRAYS,
+        OF_ARRAYS,
     ),
     "ignored": (
         "`forEach` takes no notice of what its callback returns.",
         "Use `.find(…)`, or a `for … of`.",
-        _OF_ARRAYS,
+        OF_ARRAYS,
     ),
     "reassigned": (
         "`{0}` is another name for the element: to assign to it changes no list.",
@@ -247,6 +293,35 @@ QUERY: Final = r"""
 ((call_expression function: (member_expression property: (property_identifier) @asked)
   arguments: (arguments . (arrow_function body: (assignment_expression))))
  (#match? @asked "^(every|filter|find|some)$"))
+
+((call_expression function: (member_expression property: (property_identifier) @asked)
+  arguments: (arguments . (arrow_function body: (parenthesized_expression (assignment_expression)))))
+ (#match? @asked "^(every|filter|find|some)$"))
+
+((call_expression function: (member_expression property: (property_identifier) @asking)
+  arguments: (arguments . (arrow_function body: (member_expression property: (property_identifier) @always))))
+ (#match? @asking "^(every|filter|find|some)$"))
+
+(if_statement condition: (parenthesized_expression (assignment_expression
+ right: [(string) (number) (true) (false) (null)] @assigned)))
+
+(while_statement condition: (parenthesized_expression (assignment_expression
+ right: [(string) (number) (true) (false) (null)] @assigned)))
+
+((call_expression function: (member_expression property: (property_identifier) @blocked)
+  arguments: (arguments . (arrow_function body: (object (pair)))))
+ (#match? @blocked "^(flatMap|map|then)$"))
+
+(binary_expression left: (binary_expression operator: ["===" "==" "!==" "!="]) operator: "||"
+ right: [(string) (number)] @alone)
+
+(binary_expression operator: "??" right: (binary_expression
+ left: [(number) (string)] operator: ["<" "<=" ">" ">=" "===" "=="]) @bound)
+
+((member_expression
+  object: [(identifier) @sized (member_expression property: (property_identifier) @sized)]
+  property: (property_identifier) @length)
+ (#eq? @length "length"))
 
 ((variable_declarator value: (call_expression function: (member_expression property: (property_identifier) @mapped)
   arguments: (arguments . [(arrow_function body: (statement_block)) (function_expression)] @callback)))
@@ -374,7 +449,9 @@ STARTS: Final = (
     "expression_statement",
     "for_in_statement",
     "if_statement",
+    "member_expression",
     "ternary_expression",
     "variable_declarator",
+    "while_statement",
 )
 """Names what the patterns of `QUERY` begin with."""

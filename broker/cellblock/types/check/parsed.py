@@ -322,7 +322,7 @@ class JsonTexts:
                 if of is None or kind is None or kind not in of_kinds or read in keyed:
                     continue
                 is_whole = of.inner == (kind == "boxed") and (use != "counted" or _LISTING.search(of.export))
-                if is_whole and not self.is_handled(read):
+                if is_whole and not self.is_handled(read) and not _is_by_character(read):
                     yield read, wrong, kind
 
     def tool_read_by(self, node: Node | None) -> Tool | None:
@@ -338,6 +338,13 @@ class JsonTexts:
         calls = [parser.parent for parser in named if parser is not None and text_of(parser) == b"JSON.parse"]
         given = (next(iter(arguments_of(call)), None) for call in calls[:MAX_LOOKED_AT])
         return [self._meanings.of(one) for one in given]
+
+
+def _is_by_character(read: Node) -> bool:
+    """Says whether a loop compares what it takes with single characters."""
+    name, body = text_of(field(read.parent, "left")), field(read.parent, "body")
+    compared = rb"(?<![\w$.])%s\s*+[!=]==?\s*+([\"'`])\\?.\1" % re.escape(name)
+    return bool(name) and body is not None and re.search(compared, body.text or b"") is not None
 
 
 def _is_same(one: Meaning, other: Meaning) -> bool:

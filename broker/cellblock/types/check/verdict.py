@@ -22,7 +22,7 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.hints import listed
-from cellblock.types.check.misuse import COMPLAINED, QUERY, RETYPED, STARTS, WRITTEN
+from cellblock.types.check.misuse import COMPLAINED, OF_ARRAYS, QUERY, RETYPED, STARTS, WRITTEN
 from cellblock.types.check.parsed import (
     ITS_CHARACTERS,
     PARSE_BOUND_SECONDS,
@@ -106,6 +106,11 @@ _NOT_ASSIGNABLE: Final = re.compile(
 JSON_TEXT: Final = "JsonText<"
 """Begins the printed type of a text that holds JSON."""
 
+SETTLED: Final = ("PromiseSettledResult<", "PromiseFulfilledResult<", "PromiseRejectedResult")
+"""Begin the printed types of what `Promise.allSettled` gives."""
+
+_PROMISED: Final = ("Promise<", *SETTLED)
+
 _WRITTEN_OUT: Final = ("string & { readonly [jsonOf]:", "String & { readonly [jsonOf]:")
 
 _NOT_TO_BE_SAID: Final = (
@@ -144,6 +149,8 @@ ASKED_OF_ANY: Final = re.compile(
     r"content|structuredContent|errors?|isError|warnings?|.*(?:next|cursor|more).*", re.IGNORECASE
 )
 """Fits names of members that scripts ask for of any answer, and of those that come and go."""
+
+_BY_NAME: Final = "`for … in` gives names and numbers: take the elements themselves, `for (const … of …)`."
 
 _PASSED_ON: Final = frozenset(
     ["member_expression", "subscript_expression", "parenthesized_expression", "call_expression"]
@@ -191,8 +198,14 @@ class Complaint:
     absent: str = ""
     """Names the field that an object does not have, or the text that a declared enum does not."""
 
+    subject: str = ""
+    """Holds what the member is read of, where that is short."""
+
+    compared: str = ""
+    """Names the member that is compared with a text."""
+
     tool: Tool | None = None
-    """Names, of a text, the tool that it is from, where that is known."""
+    """Names the tool that the value is from, where that is known."""
 
     is_text: bool = False
     """Says whether a text is taken for a value."""
@@ -211,7 +224,7 @@ class Complaint:
     tells of one key in a literal only."""
 
     element_at: tuple[int, int] | None = None
-    """Holds, of a member of what brackets give, where these begin."""
+    """Holds, of a member of what brackets give, where these begin; of what `for … in` gives, where its list is."""
 
     guard: Guard = ""
     """Says whether the script asks if a member is there, and takes a default in its place."""
@@ -256,7 +269,9 @@ def judge(
     # The compiler keeps to the first type of a variable.
     retyped = min((one.start for one in counted if one.kind == "retyped"), default=(len(source.code), 0))
     counted = [one for one in counted if one.kind != "retyped" and not (one.receiver and one.start > retyped)]
-    complaints = [*numbered, *_written(source, typescript, declarations), *counted]
+    told = {at for one in counted for at in (one.start, one.element_at)}
+    written = (one for one in _written(source, typescript, declarations) if one.start not in told)
+    complaints = [*numbered, *written, *counted]
     return sorted(_in_script(complaints, shown), key=lambda complaint: complaint.start)
 
 
@@ -278,8 +293,9 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
         starts = nodes[query.split(maxsplit=1)[0].lstrip("(")][:MAX_JUDGED]
         small = (one for one in starts if one.end_byte - one.start_byte < MAX_WRITTEN_BYTES)
         for name, node in captured(small, query, typescript=typescript):
-            if name in WRITTEN:
-                at, text = source.position(node), source.text(node)
+            at, text = source.position(node), source.text(node)
+            # What is read elsewhere, too, may be asked for because it might be missing.
+            if name in WRITTEN and (name != "always" or source.code.count(text) == 1):
                 said, hint, described = WRITTEN[name]
                 may_lack = rf"\b{re.escape(text)}(?:\?:|: [^;\n]*\bnull\b)"
                 if name == "never" and re.search(may_lack, declarations):
@@ -368,45 +384,55 @@ def _of_member(
 ) -> Complaint | None:
     lacking: list[tuple[str, str]] = _ON_TYPE.findall(message)
     read = _read_of(node)
-    if not lacking or _may_be_in_itself(read, source):
+    if not lacking or _may_be_in_itself(read, source, lacking[0][0]):
         return None
     # Of a union the compiler names the type that lacks the member last; another may have it.
     (name, receiver), last = lacking[0], lacking[-1][1]
-    is_union = len(lacking) > 1 or _is_union(receiver)
+    is_settled = receiver.startswith(SETTLED)
+    is_union = not is_settled and (len(lacking) > 1 or _is_union(receiver))
     if (
         # The script itself gives it the member.
         re.search(rf"\.\s*{re.escape(name)}\s*(?:[-+*/%&|^]|\?\?|\|\||&&)?=(?![=>])", source.code)
         or not _is_known(last, declarations)
+        or (is_settled and name in ("reason", "value"))
         or (is_union and re.search(rf"\b{re.escape(name)}\b", declarations))
     ):
         return None
     subject, guard = _subject(node, source), _guard(name, receiver, last, node, source)
+    # What gives nothing has no member, whoever asks.
+    guard = "" if last == "void" else guard
     receiver = last if is_json_text(last) else receiver
     is_json, at = is_json_text(receiver), made.start
     parsed = f"JSON.parse({subject or '…'})"
     hint = f"It is JSON text, not yet a value: read `{parsed if name in ENVELOPE else f'{parsed}.{name}'}`."
-    keys = (
-        [text_of(field(one.parent, "left")) for one in source.found["numbered"]] if last == "string" else []
-    )
-    is_key = read is not None and text_of(read) in keys
     said = made.message.replace(f"'{receiver}'", f"'{receiver[:MAX_RECEIVER_CHARS]}…'")
     said = said if len(receiver) > MAX_RECEIVER_CHARS else made.message
-    brackets = read is not None and read.type == "subscript_expression"
+    said = f"Property '{name}' does not exist on what `Promise.allSettled` gives." if is_settled else said
+    within = read if read is not None and read.type == "subscript_expression" else None
+    if last == "string" and within is None:
+        within = next((of for of in source.found["numbered"] if _names_each(of.parent, read)), None)
+        hint = _BY_NAME if within is not None else ""
     return replace(
         made,
         name=name,
         message=f"Property '{name}' does not exist on JSON text." if is_json else said,
-        hint=hint if is_json else "Take the elements: `for (const … of …)`." if is_key else "",
+        hint=hint if is_json or hint == _BY_NAME else "",
         is_text=is_json,
         receiver=receiver,
         # What could stand in a text is asked for in it, not in front of it.
         asked_at=(at[0], at[1] + (node.type == "string")),
         absent=name if not is_json and _is_of_object(receiver) else "",
-        tool=source.json_texts.tool(read) if is_json or last == "string" else None,
-        element_at=source.position(read) if read is not None and brackets else None,
+        tool=source.json_texts.tool(read),
+        subject=subject,
+        element_at=source.position(within) if within is not None else None,
         guard=guard,
         read=source.names_read(read if subject else None) if guard else None,
     )
+
+
+def _names_each(loop: Node | None, read: Node | None) -> bool:
+    left = field(loop, "left")
+    return left is not None and text_of(left) == text_of(read)
 
 
 def _of_name(made: Complaint, before: str, source: ParsedScript) -> Complaint | None:
@@ -435,7 +461,10 @@ def _of_comparison(
         absent = str(json.loads(value))
     except ValueError:
         absent = ""
-    return replace(made, kind="comparison", message=said, hint=hint, absent=absent)
+    tool, member = source.json_texts.tool(compared), text_of(field(compared, "property")).decode()
+    return replace(
+        made, kind="comparison", message=said, hint=hint, absent=absent, tool=tool, compared=member
+    )
 
 
 def _of_argument(made: Complaint, message: str, node: Node, source: ParsedScript) -> Complaint | None:
@@ -472,14 +501,20 @@ def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> 
         if found is not None and written is not None and not is_either:
             names = {**found.groupdict(), **written.groupdict(), "text": source.text(node), "short": short}
             made = replace(made, message=wrong.format(**names), hint=hint.format(**names))
-            return replace(
-                made, asked_at=source.position(field(node, "property") or node), described=described
-            )
+            of = field(call, "function", "property") if described == OF_ARRAYS else field(node, "property")
+            return replace(made, asked_at=source.position(of or node), described=described)
     return None
 
 
-def _may_be_in_itself(read: Node | None, source: ParsedScript) -> bool:
-    """Says whether a value is one that the script has looked for in a member and in what has it: `u.result ?? u`."""
+def _may_be_in_itself(read: Node | None, source: ParsedScript, name: str) -> bool:
+    """Says whether a value is one that the script has looked for, or looks for, in a member and in what has it:
+    `u.result ?? u`."""
+    text = _short(read, source)
+    either = (
+        rf"(?<![\w$.]){re.escape(text)}\??\.{re.escape(name)}\s*(?:\?\?|\|\|)\s*{re.escape(text)}(?![\w$.])"
+    )
+    if text and re.search(either, source.code):
+        return True
     text = source.text(read) if read is not None else ""
     if _IDENTIFIER.fullmatch(text):
         return re.search(rf"(?<![\w$.]){re.escape(text)}\s*=\s*{_EITHER}", source.code) is not None
@@ -574,7 +609,8 @@ def _is_union(text: str) -> bool:
 
 def _is_of_object(receiver: str) -> bool:
     """Says whether a type that lacks a member is an object's: no result of another shape is read wrongly."""
-    other = receiver.endswith("[]") or receiver.startswith("Promise<") or is_json_text(receiver)
+    other = receiver == "void" or receiver.endswith("[]") or receiver.startswith(_PROMISED)
+    other |= is_json_text(receiver)
     return not other and _MODULE.fullmatch(receiver) is None and _PLAIN.fullmatch(receiver) is None
 
 
@@ -587,7 +623,8 @@ def _is_known(receiver: str, declarations: str) -> bool:
     """Says whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
     if (
         _MODULE.fullmatch(receiver)
-        or receiver.startswith(("Promise<", "Map<", "Set<"))
+        or receiver == "void"
+        or receiver.startswith((*_PROMISED, "Map<", "Set<"))
         or _PLAIN.fullmatch(receiver)
     ):
         return True

@@ -22,8 +22,7 @@ from cellblock.base.kept import KeptByIdentity
 from cellblock.base.settings.policy import person_of
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import Store
-from cellblock.tools.catalog.model import JsonSchema, ToolEntry
-from cellblock.tools.catalog.outputs import ResultKind
+from cellblock.tools.catalog.model import JsonSchema, ResultKind, ToolEntry
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.learning.observation import Observation, ToolKey, fingerprint, tool_key

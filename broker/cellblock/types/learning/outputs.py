@@ -1,7 +1,7 @@
 """Joins what is known of tool outputs: what the catalog states, joined with what the learner has observed.
 
 Types use what is given, then declared, then observed. Only discovery, search and inspection go through here: texts that
-a client caches are made with `catalog.outputs.stated_output`, and never change because something was observed.
+a client caches are made with `catalog.model.stated_output`, and never change because something was observed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from typing import Final, cast
 from cellblock.base.errors import ConfigError, counted
 from cellblock.base.kept import Newest
 from cellblock.base.settings.settings import SchemaSettings
-from cellblock.tools.catalog.model import Given, JsonSchema, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.tools.catalog.model import (
+    Given,
+    JsonSchema,
+    OutputLookup,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    stated_output,
+)
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.learning.learner import Learner, mark_of
 from cellblock.types.learning.observation import Observation, fingerprint

@@ -22,8 +22,7 @@ from cellblock.base.settings.policy import FlowLabel
 from cellblock.base.settings.problems import ConfigProblems, Problem, Source, of_validation
 from cellblock.base.settings.syntax import Position, SyntaxFault, parse
 from cellblock.base.visible import visible
-from cellblock.tools.catalog.model import Effect, Example, Given, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import Effect, Example, Given, ToolEntry, ToolOutput
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """Sets the largest overlay file; a mistake such as a log in its place is told at once."""

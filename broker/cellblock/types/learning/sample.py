@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 from pydantic_core import from_json
 
-from cellblock.tools.catalog.outputs import ResultKind
+from cellblock.tools.catalog.model import ResultKind
 from cellblock.tools.schemas.validation import InputValidator
 from cellblock.types.learning.observation import (
     MAX_DISAGREEMENT_CHARS,

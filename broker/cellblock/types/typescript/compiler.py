@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from cellblock.tools.schemas.alternatives import (
     Alternative,
@@ -22,14 +22,18 @@ from cellblock.tools.schemas.alternatives import (
     kinds_of,
     literals_of,
 )
-from cellblock.tools.schemas.document import TRUE, Document, Location, as_list, as_object
-from cellblock.tools.schemas.keywords import (
+from cellblock.tools.schemas.document import (
     ANNOTATIONS,
     BELOW_LIST,
     BELOW_ONE,
     IN_PLACE_LIST,
     IN_PLACE_ONE,
     MAPS,
+    TRUE,
+    Document,
+    Location,
+    as_list,
+    as_object,
 )
 from cellblock.types.typescript.docs import Docs
 from cellblock.types.typescript.limits import (
@@ -65,6 +69,7 @@ from cellblock.types.typescript.text import pascal_case, string_literal
 _WRAPPER_WORDS = ANNOTATIONS | {"$defs", "definitions"}
 _SCHEMA_WORDS = frozenset({*IN_PLACE_ONE, *IN_PLACE_LIST, *BELOW_ONE, *BELOW_LIST, *MAPS})
 _MAX_HOPS = 32
+CIRCLE: Final = "References lead back to where they began; any value is allowed."
 _MAX_EXACT = 2**53
 _EXACT = Union((Keyword("number"), Keyword("bigint")))
 """Is what numbers are to a script that gets large integers as bigints."""
@@ -122,6 +127,7 @@ class Compiler:
         key = tuple(distinct)
         if key in unions:
             # A union that contains itself with nothing in between: no alias can say that, so it says nothing.
+            self.budget.warn(CIRCLE, locations[0])
             return UNKNOWN
         if key in self._open:
             self._recursive.add(self._open[key])
@@ -159,17 +165,19 @@ class Compiler:
             shape = self._definitions[shape.key]
         return shape
 
-    def _unwrapped(self, location: Location, hops: int = _MAX_HOPS) -> Location:
+    def _unwrapped(self, location: Location, seen: tuple[object, ...] = ()) -> Location:
         """Gives the location behind a bare `$ref` or a one-member allOf: equal meanings share a definition."""
         schema = as_object(location.value) or {}
-        words = schema.keys() - _WRAPPER_WORDS if hops else set[str]()
+        words = schema.keys() - _WRAPPER_WORDS
         reference, parts = schema.get("$ref"), as_list(schema.get("allOf"))
         inner: Location | None = None
-        if words == {"$ref"} and isinstance(reference, str):
+        if location.key in seen:
+            self.budget.warn(CIRCLE, location)
+        elif len(seen) < _MAX_HOPS and words == {"$ref"} and isinstance(reference, str):
             inner = self._alternatives.target(reference, location)
-        elif words == {"allOf"} and len(parts) == 1:
+        elif len(seen) < _MAX_HOPS and words == {"allOf"} and len(parts) == 1:
             inner = self._document.child(location, parts[0], "allOf", "0")
-        return location if inner is None else self._unwrapped(inner, hops - 1)
+        return location if inner is None else self._unwrapped(inner, (*seen, location.key))
 
     def _branches(self, here: Location) -> list[Location]:
         """Gives the branches of a schema that is one anyOf or oneOf and no more: each keeps its definition."""

@@ -17,9 +17,16 @@ from importlib import resources
 from typing import Final
 
 from cellblock.base.errors import shorten
-from cellblock.tools.catalog.model import Catalog, Example, ServerEntry, ToolEntry
+from cellblock.tools.catalog.model import (
+    Catalog,
+    Example,
+    OutputLookup,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    stated_output,
+)
 from cellblock.tools.catalog.naming import is_identifier
-from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.types.typescript.limits import (
     MAX_DOC_VALUE,
     MAX_EXAMPLES,

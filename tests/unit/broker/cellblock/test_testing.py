@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.record.cellrun import MAX_BYTES
-from cellblock.record.recording import Recording, names_of
+from cellblock.record.recording import MAX_BYTES, Recording, names_of
 from cellblock.testing import read_recording, write_recording
 from cellblock.tools.catalog.model import Catalog
 

@@ -18,8 +18,8 @@ from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthClientInformationFull, O
 from mcp.shared.auth_utils import resource_url_from_server_url
 
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.settings.policy import PROVEN
+from cellblock.base.settings.server import AuthSettings, ServerAuthSettings
 from cellblock.base.store import Store
 from cellblock.base.tasks import TaskSet, at_most
 from cellblock.tools.upstream.auth.authority import metadata_of, origin_of

@@ -33,7 +33,7 @@ from mcp.shared.auth import (
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import AnyHttpUrl
 
-from cellblock.base.settings.auth import ServerAuthSettings
+from cellblock.base.settings.server import ServerAuthSettings
 from cellblock.tools.upstream.auth.errors import Refused
 from cellblock.tools.upstream.auth.exchange import (
     check_endpoints,

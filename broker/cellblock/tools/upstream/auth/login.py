@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.browser import open_privately
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import Stamp, Store
-from cellblock.base.threads import start_daemon
+from cellblock.base.tasks import start_daemon
 from cellblock.tools.upstream.auth.errors import LoginError, LoginStoreError, login_hint
 from cellblock.tools.upstream.auth.exchange import TOKEN_SECONDS, revoke
 from cellblock.tools.upstream.auth.flow import begin, finish, taken

@@ -1,18 +1,20 @@
-"""Gives the tokens of one upstream server: a kept login, or the client's own credentials."""
+"""Gives the credentials of one upstream server: a kept login, the client's own, or, where the server knows no OAuth, a
+person's own secrets in headers: API keys."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import httpx2
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import ServerAuthSettings
-from cellblock.base.store import Stamp
+from cellblock.base.settings.server import OWN_SECRET, ServerAuthSettings, ServerConfig
+from cellblock.base.store import Stamp, Store
 from cellblock.tools.upstream.auth.authority import authority_of, client_of
 from cellblock.tools.upstream.auth.bearer import Login
 from cellblock.tools.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, Refused
@@ -26,6 +28,7 @@ from cellblock.tools.upstream.auth.exchange import (
 )
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
+from cellblock.tools.upstream.definitions import file_stem
 
 logger = logging.getLogger("cellblock.tools.upstream.auth")
 
@@ -43,6 +46,11 @@ OVER: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client
 
 PASSING_ERRORS: Final = (None, "server_error", "temporarily_unavailable")
 """Lists the errors of an authorization server that may grant the same another time."""
+
+KIND: Final = "own-secrets"
+
+MAX_BYTES: Final = 64 * 1024
+HASH_CHARS: Final = 32
 
 
 class KeptLogin(Login):
@@ -268,9 +276,128 @@ class OwnCredentials(Login):
         record, scope = await authority_of(self._url, refused, asks, client, issuer, scopes)
         form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
         if self._client.client_auth_method == "private_key_jwt":
-            from cellblock.tools.upstream.auth.signed import assertion
-
             form["client_assertion_type"] = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
             whom = record.issuer or ""
-            form["client_assertion"] = await assertion(client.client_id, secret, whom, self.hint)
+            form["client_assertion"] = await _assertion(client.client_id, secret, whom, self.hint)
         return record, await ask(record, form, names_resource=True)
+
+
+async def _assertion(client_id: str, key: str, issuer: str, hint: str) -> str:
+    """Returns a JWT by which a client shows an issuer that it has a private key (PEM; RFC 7523, section 2.2). Raises
+    LoginError: It cannot sign."""
+    # Not at the top: few clients sign.
+    from mcp.client.auth.extensions.client_credentials import SignedJWTParameters
+
+    signing = SignedJWTParameters(
+        issuer=client_id, subject=client_id, signing_key=key, signing_algorithm=_algorithm_of(key, hint)
+    )
+    return await signing.create_assertion_provider()(issuer)
+
+
+def _algorithm_of(key: str, hint: str) -> str:
+    """Returns what a private key signs with (RFC 7518, section 3.1; RFC 8037). Raises LoginError: It cannot sign."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        match load_pem_private_key(key.encode(), None):
+            case RSAPrivateKey():
+                return "RS256"
+            case EllipticCurvePrivateKey(curve=curve):
+                return {256: "ES256", 384: "ES384", 521: "ES512"}[curve.key_size]
+            case Ed25519PrivateKey():
+                return "EdDSA"
+            case _:
+                raise ValueError
+    except (ValueError, TypeError, KeyError, UnsupportedAlgorithm):
+        # Without the library's words, which may quote the key.
+        raise LoginError("the client's private key cannot sign", hint=hint) from None
+
+
+class OwnSecrets:
+    """Keeps the secrets of one person by their names; of all brokers that share a `Store`. Everything blocks.
+
+    Args:
+        store: Where.
+        person: Whose, as `person_of` has it.
+    """
+
+    def __init__(self, store: Store, person: str) -> None:
+        self._shelf = store.shelf(KIND, MAX_BYTES)
+        self._prefix = f"{file_stem('of', person, HASH_CHARS)}-"
+
+    def stamp(self, name: str) -> Stamp | None:
+        """Changes when the secret does; None without one."""
+        return self._shelf.stamp(self._key(name))
+
+    def get(self, name: str) -> str | None:
+        """Returns a secret; None when there is none that can be read."""
+        with contextlib.suppress(OSError, ValueError):
+            return self._shelf.read(self._key(name)).decode("utf-8", "surrogatepass")
+        return None
+
+    def put(self, name: str, value: str) -> None:
+        """Keeps a secret, in the place of an older one. Raises OSError."""
+        self._shelf.write(self._key(name), value.encode("utf-8", "surrogatepass"), replace=True)
+
+    def remove(self, name: str) -> bool:
+        """Forgets a secret, and says whether there was one. Raises OSError."""
+        return self._removed(self._key(name))
+
+    def remove_all(self) -> int:
+        """Forgets all secrets of the person, and says how many there were. Raises OSError."""
+        own = [key for key in self._shelf.names() if key.startswith(self._prefix)]
+        return sum(map(self._removed, own))
+
+    def _removed(self, key: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            self._shelf.remove(key)
+            return True
+        return False
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}{file_stem(name, name, HASH_CHARS)}"
+
+
+class OwnHeaders(Login):
+    """Sends headers with a person's own secrets, as they are now.
+
+    Args:
+        server: The server's name.
+        config: Its entry, whose headers name the secrets.
+        secrets: The person's.
+        redactor: As for `Login`.
+    """
+
+    def __init__(self, server: str, config: ServerConfig, secrets: OwnSecrets, redactor: Redactor) -> None:
+        super().__init__(server, redactor)
+        self._headers, self._secrets = config.own_headers, secrets
+        self._names = sorted({name for text in self._headers.values() for name in OWN_SECRET.findall(text)})
+        self.hint = f"ask whoever runs Cellblock to set your own {', '.join(self._names)}"
+
+    def stamp(self) -> tuple[Stamp, ...] | None:
+        """Changes when a secret does; None where one is not there."""
+        stamps = [self._secrets.stamp(name) for name in self._names]
+        known = [one for one in stamps if one is not None]
+        return tuple(known) if len(known) == len(stamps) else None
+
+    async def mark(self) -> str:
+        """Returns what names the secrets that there are; empty where one is not there."""
+        stamp = self.stamp()
+        return "" if stamp is None else str(stamp)
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Puts the headers on a request, and none whose secret is not there."""
+        found = {name: self._secrets.get(name) for name in self._names}
+        self.redactor.add(value for value in found.values() if value is not None)
+        for header, text in self._headers.items():
+            if any(found[name] is None for name in OWN_SECRET.findall(text)):
+                request.headers.pop(header, None)
+            else:
+                request.headers[header] = OWN_SECRET.sub(lambda one: found[one[1]] or "", text)
+        yield request

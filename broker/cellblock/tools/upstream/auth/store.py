@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from cellblock.base.database import StoreError
 from cellblock.base.json import is_object
 from cellblock.base.keyrings import KEYRING_SECONDS, Keyring, KeyringError
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import NotShared, Stamp, Store
-from cellblock.base.threads import start_daemon
+from cellblock.base.tasks import start_daemon
 from cellblock.tools.upstream.auth.errors import LoginStoreError
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.definitions import file_stem

@@ -16,9 +16,8 @@ from mcp.client.session import ClientSession
 from cellblock.base.budget import Budget
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
 from cellblock.base.settings.sections import ServerBounds
-from cellblock.base.settings.server import ServerConfig
+from cellblock.base.settings.server import AuthSettings, ServerAuthSettings, ServerConfig
 from cellblock.base.store import Store
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.auth.bearer import Login
@@ -27,11 +26,11 @@ from cellblock.tools.upstream.auth.exchange import is_safe, reason_of
 from cellblock.tools.upstream.auth.record import LoginRecord
 from cellblock.tools.upstream.auth.store import LoginStore
 from cellblock.tools.upstream.connecting import Link, ProbeEnded, Upstream
+from cellblock.tools.upstream.failures import HttpRefused
 from cellblock.tools.upstream.listing import list_tools
 from cellblock.tools.upstream.pace import Holding
 from cellblock.tools.upstream.registry import MESSAGE_BYTES
 from cellblock.tools.upstream.server_logins import can_log_in
-from cellblock.tools.upstream.wire.errors import HttpRefused
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Raw
 
 from cellblock.base.json import is_array, is_object
-from cellblock.tools.schemas.keywords import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
-from cellblock.tools.upstream.wire.members import MOST_ITEMS, fields_of, items_of
+from cellblock.tools.schemas.document import BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS
+from cellblock.tools.upstream.wire.messages import MOST_ITEMS, fields_of, items_of
 
 LISTS: Final = {
     "tools/list": "tools",
@@ -22,6 +22,9 @@ LISTS: Final = {
     "prompts/list": "prompts",
 }
 """Maps the requests that list something to the member that has it."""
+
+OLD_REVISION: Final = "2025-03-26"
+"""Is taken where a server does not say its revision, as MCP does for requests over HTTP."""
 
 PASSED_ON: Final = {"resources/read": "contents", "prompts/get": "messages"}
 """Maps the requests whose results may be large, and reach a client as they are, to what is large in them."""
@@ -102,9 +105,10 @@ def greeting(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     """Mends the result of `initialize`."""
     said: object = result.get("protocolVersion")
     if not isinstance(said, str):
-        notes.append("Its revision of MCP is no text.")
+        said = OLD_REVISION
+        notes.append(f"Its revision of MCP is no text; {said} is taken.")
     return {
-        "protocolVersion": said if isinstance(said, str) else str(said),
+        "protocolVersion": said,
         "capabilities": capabilities(result.get("capabilities"), notes),
         "serverInfo": _info(result.get("serverInfo"), notes),
         **_instructions(result.get("instructions"), notes),
@@ -135,12 +139,9 @@ def discovery(result: dict[str, Any], notes: list[str]) -> dict[str, Any]:
 
 def capabilities(said: object, notes: list[str]) -> dict[str, Any]:
     """Mends a server's capabilities: one that is no object is there where it is true, or PHP's empty object."""
-    if said is True:
+    if not is_object(said):
         notes.append("Its capabilities are no object; tools are asked for.")
         return {"tools": {}}
-    if not is_object(said):
-        notes.append("Its capabilities are no object; it is taken to have none.")
-        return {}
     known: dict[str, Any] = {}
     odd: list[str] = []
     for name, value in said.items():
@@ -191,6 +192,35 @@ def _instructions(said: object, notes: list[str]) -> dict[str, Any]:
     if is_array(said) and (lines := [line for line in said if isinstance(line, str)]):
         return {"instructions": "\n".join(lines)}
     return {}
+
+
+def log_message(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Mends a log message: a level that MCP does not know is the one that it begins like."""
+    level = str(params.get("level", "")).lower()
+    logger = params.get("logger")
+    return {
+        "level": next((one for one in _LEVELS if level and one.startswith(level[:4])), "info"),
+        "data": params.get("data", params.get("message")),
+        **({"logger": logger} if isinstance(logger, str) else {}),
+    }
+
+
+_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+def asked(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Mends the parameters of a server's request: what is null is as if absent, and a form has fields."""
+    made = _there(params)
+    if is_object(form := made.get("requestedSchema")):
+        fields = form.get("properties")
+        given = fields if is_object(fields) else {}
+        known = {name: _there(one) for name, one in given.items() if is_object(one)}
+        made["requestedSchema"] = {**_there(schema(form)), "type": "object", "properties": known}
+    return made
+
+
+def _there(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in members.items() if value is not None}
 
 
 def calls_tasks(said: object) -> bool:

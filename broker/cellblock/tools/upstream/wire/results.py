@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Raw
 from pydantic_core import to_json
 
-from cellblock.tools.upstream.wire.members import fields_of, items_of
-from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded
+from cellblock.tools.upstream.wire.messages import SMALL_BYTES, decoded, fields_of, items_of
 
 NULL = b"null"
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.app.config.load import parse_settings
-from cellblock.app.reload import LIVE, applicable
+from cellblock.app.config.load import LIVE, applicable, parse_settings
 from cellblock.base.settings.problems import keys_at
 from cellblock.base.settings.settings import CellblockSettings
 

@@ -17,15 +17,15 @@ from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.sections import OutputSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, SocketDir, prepare_state_dir
+from cellblock.base.state_keys import keys_of
 from cellblock.base.store import LocalStore, opened_file
 from cellblock.observe.audit import AuditLog
 from cellblock.observe.files import PrivateFile
-from cellblock.record.journal_key import keys_of
 from cellblock.record.rows import Head, Piece
 from cellblock.record.store import JOURNAL_TABLES, JournalStore
 from cellblock.run.policy.named_tokens import NamedTokens

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from cellblock.base import payload
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
-from cellblock.run.call_results import MAX_ERROR_TEXT, unwrap
-from cellblock.tools.upstream.wire.numbers import inexact
+from cellblock.run.call_results import MAX_ERROR_TEXT, inexact, unwrap
 from cellblock.tools.upstream.wire.results import ToolResult
 from support.nesting import listed, nested
 
@@ -280,17 +279,19 @@ def test_what_stands_beside_a_value_is_told() -> None:
     [
         (
             '{"id": 12345678901234567890123}',
-            "The integer at /id is beyond 2^53, and rounded as a number: it is 123456789",
+            'The integer at byte 7, behind "id", is beyond 2^53, and rounded as a number: it is 123456789',
         ),
-        ('[{"a": [0, -9007199254740993]}]', "The integer at /0/a/1 is beyond 2^53"),
-        (json.dumps('{"ids": [9007199254740992]}'), "The integer at /ids/0 is beyond 2^53"),
-        ("-12345678901234567", "The integer at the root is beyond 2^53"),
-        ('{"n": 1E+400}', "The number at /n is past the range of numbers, and is Infinity."),
-        ('{"n": 1' + "0" * 400 + "}", "The integer at /n is beyond 2^53"),
+        ('[{"a": [0, -9007199254740993]}]', 'The integer at byte 11, behind "a", is beyond 2^53'),
+        (json.dumps('{"ids": [9007199254740992]}'), 'The integer at byte 9, behind "ids", is beyond 2^53'),
+        ("-12345678901234567", "The integer at byte 0 is beyond 2^53"),
+        ('{"n": 1E+400}', 'The number at byte 6, behind "n", is past the range of numbers, and is Infinity.'),
+        ('{"n": 1' + "0" * 400 + "}", 'The integer at byte 6, behind "n", is beyond 2^53'),
         (
             '{"n": 1.5e10, "m": 9007199254740991, "t": "12345678901234567890 1e999", "f": 0.12345678901234567}',
             None,
         ),
+        ('"[paper] 12345678901234567 ]"', None),
+        ('"{ 12345678901234567 }, in words"', None),
     ],
 )
 def test_numbers_that_javascript_does_not_have_are_told(body: str, said: str | None) -> None:
@@ -298,6 +299,26 @@ def test_numbers_that_javascript_does_not_have_are_told(body: str, said: str | N
     assert found == said or (found or "").startswith(said or "x")
     told = inexact(body.encode(), "s", exact=True)
     assert told == (found if "Infinity" in (found or "") else None)
+
+
+ROWS = [{"share": 0.1234567890123456789, "sku": "12345678901234567890", "count": n} for n in range(9)]
+SAID = ', 12345678901234567890,\\" {"id": 12345678901234567890}' * 2_000
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ('"first": 9007199254740991, "last": [-9007199254740993]', ', behind "last", is'),
+        ('"a\\"b": 12345678901234567890123', ', behind "b", is'),
+        ('"none": 9007199254740991, "e": 1e22', None),
+    ],
+)
+def test_a_long_integer_of_a_large_value_is_told_and_no_other_digits(more: str, said: str | None) -> None:
+    body = f"{json.dumps({'rows': ROWS, 'said': SAID})[:-1]}, {more}}}"
+    for form in (body, json.dumps(body)):
+        found = inexact(form.encode(), "s", exact=False) or ""
+        assert (said in found) if said else not found, found
+        assert inexact(form.encode(), "s", exact=True) is None
 
 
 def test_error_texts_are_never_empty_and_never_long() -> None:

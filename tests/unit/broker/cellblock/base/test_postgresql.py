@@ -16,7 +16,7 @@ from cellblock.base.database import Away, StoreError
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import CellblockSettings, Settings
 from cellblock.base.settings.state import StateSettings
-from cellblock.base.threads import is_done_within, start_daemon
+from cellblock.base.tasks import is_done_within, start_daemon
 from cellblock.fleet import presence as presences
 from cellblock.fleet.postgresql import Additive, Connection, PostgresDatabase, PostgresServer, lock_number
 from cellblock.fleet.presence import Presence

@@ -8,10 +8,9 @@ import pytest
 
 from cellblock.base.state_keys import StateKeys
 from cellblock.base.store import NotShared, Shelf
-from cellblock.fleet import shared_rows
+from cellblock.fleet import shared_state
 from cellblock.fleet.postgresql import PostgresServer
-from cellblock.fleet.shared_rows import SharedRows, SharedShelf
-from cellblock.fleet.shared_state import SharedState
+from cellblock.fleet.shared_state import SharedRows, SharedShelf, SharedState
 from cellblock_worker.base.private_files import TooLarge
 from support.postgresql import Postgres
 from support.shared_rows import KEY, OTHER_KEY, AnyStore, state_of
@@ -94,7 +93,7 @@ async def test_what_was_written_is_known_although_the_server_went_right_behind_i
 async def test_who_follows_goes_on_when_the_tables_are_not_there_for_a_while(
     postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_rows, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shared_state, "POLL_SECONDS", 0.01)
     state = state_of(postgres_server)
     rows = state.rows
     looks = 0

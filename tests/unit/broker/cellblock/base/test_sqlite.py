@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.database import StoreError
-from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.database import SqliteDatabase, StoreError
 
 MIGRATIONS = ("CREATE TABLE things (name TEXT NOT NULL, body BLOB); CREATE INDEX names ON things (name);",)
 SETUPS = {

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from cellblock.base.steps import next_step
+from cellblock.base.raw_json import next_step
 from cellblock.base.tasks import end_tasks
 
 

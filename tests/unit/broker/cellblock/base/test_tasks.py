@@ -9,8 +9,16 @@ import weakref
 
 import pytest
 
-from cellblock.base.tasks import TaskSet, at_most, end_tasks, in_background
-from cellblock.base.threads import DaemonThread, call_when_done, is_done_within, start_daemon
+from cellblock.base.tasks import (
+    DaemonThread,
+    TaskSet,
+    at_most,
+    call_when_done,
+    end_tasks,
+    in_background,
+    is_done_within,
+    start_daemon,
+)
 
 
 async def test_a_task_is_held_until_it_is_done() -> None:
@@ -167,7 +175,7 @@ async def test_what_the_work_has_returned_is_not_held_while_the_thread_is_idle()
 def test_a_loop_that_is_closed_is_not_told_and_a_thread_that_hangs_does_not_keep_the_process() -> None:
     code = """
 import asyncio, threading
-from cellblock.base.threads import DaemonThread, is_done_within
+from cellblock.base.tasks import DaemonThread, is_done_within
 thread, go_on = DaemonThread("test"), threading.Event()
 async def main():
     print(await is_done_within(thread.submit(go_on.wait), 0.05))

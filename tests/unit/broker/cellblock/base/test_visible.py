@@ -19,8 +19,7 @@ from cellblock.serve.http.pages import json_page
 from cellblock.serve.mcp.context import text_of
 from cellblock.serve.mcp.live import one_line
 from cellblock.serve.mcp.manual import opening
-from cellblock.tools.catalog.model import Catalog, ServerEntry
-from cellblock.tools.catalog.outputs import nothing_observed
+from cellblock.tools.catalog.model import Catalog, ServerEntry, nothing_observed
 from cellblock.tools.upstream.auth.exchange import shown_line
 from cellblock.tools.upstream.definitions import ToolDefinition, admit, shown
 from cellblock.tools.upstream.listing import facts_of

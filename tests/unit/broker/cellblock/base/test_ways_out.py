@@ -36,7 +36,7 @@ FOR_MODELS = {
     "visible": {
         "record/scripts/saving.py": 1,
         "record/scripts/script_file.py": 1,
-        "run/large_results.py": 1,
+        "run/results.py": 1,
         "run/policy/grants.py": 1,
         "serve/http/guards.py": 1,
         "serve/http/login_pages.py": 1,

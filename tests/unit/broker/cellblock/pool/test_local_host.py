@@ -12,9 +12,8 @@ import pytest
 from cellblock import Broker, ConfigError
 from cellblock.base.settings.hosts import RaySettings
 from cellblock.base.settings.sections import PoolSettings
-from cellblock.fleet import ray_hosts
-from cellblock.fleet.ray_hosts import RayHosts
-from cellblock.fleet.remote_hosts import pair_on_ray
+from cellblock.fleet import remote_hosts
+from cellblock.fleet.remote_hosts import RayHosts, pair_on_ray
 from cellblock.pool import local_host
 from cellblock.pool.local_host import RESTART_FIRST_SECONDS, RESTART_MAX_SECONDS, LocalHost, restart_pause
 from cellblock.pool.start import Terms
@@ -108,7 +107,7 @@ for _ in sys.stdin:
 """
     )
     program.chmod(0o700)
-    monkeypatch.setattr(ray_hosts, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(remote_hosts, "REPORT_SECONDS", 0.01)
     terms = Terms(1 << 20, 64, "auto")
     hosts = RayHosts(
         RaySettings(command=[str(program)]),

@@ -12,8 +12,8 @@ import pytest
 
 from cellblock.base.budget import Budget
 from cellblock.base.database import Away, StoreError
-from cellblock.base.settings.auth import AuthSettings
 from cellblock.base.settings.sections import MIB
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from cellblock.base.questions import ParkedQuestion
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.state import JournalSettings
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState
 from cellblock.record.journal import Journal
 from cellblock.record.journals import Journals
 from cellblock.record.kept import Keeper
-from cellblock.record.owner import Owner
-from cellblock.record.rows import recording_in
+from cellblock.record.rows import Owner, recording_in
 from cellblock.run.events import RunFacts
 from cellblock.run.hook import KeptRun, Parked
 from support.memory_keeper import MemoryKeeper, begin

@@ -11,12 +11,12 @@ import pytest
 
 from cellblock.base.questions import Given, ParkedQuestion, QuestionId, pack_round
 from cellblock.base.settings.sections import MIB
-from cellblock.record.owner import Owner
 from cellblock.record.rows import (
     WAITING,
     Foreign,
     Head,
     OneRunFailed,
+    Owner,
     Piece,
     TakenAway,
     TooLarge,

@@ -12,14 +12,16 @@ import pytest
 
 from cellblock.base.errors import Certainty
 from cellblock.base.questions import ParkedQuestion
-from cellblock.record import cellrun
-from cellblock.record.cellrun import read, redacted, write
+from cellblock.record import recording as recordings
 from cellblock.record.recording import (
     RecordedCall,
     Recording,
     UnreadableRecording,
     catalog_of,
     names_of,
+    read,
+    redacted,
+    write,
 )
 from cellblock.run.hook import Parked, digest_of, has_order, is_events, pieces, without_place
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
@@ -173,7 +175,7 @@ def test_what_is_no_recording_is_refused(text: str, said: str) -> None:
 @pytest.mark.parametrize("value", ["{}", '"x"', "1.5", "[{}]"])
 def test_more_values_than_a_run_has_are_refused_unread(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoded they would take 30 to 120 times the bytes that they have in the file."""
-    monkeypatch.setattr(cellrun, "MOST_VALUES", FEW_VALUES)
+    monkeypatch.setattr(recordings, "MOST_VALUES", FEW_VALUES)
     text = f'{write(sample())}{{"response": {{"result": [{",".join([value] * (FEW_VALUES + 1))}]}}}}\n'
     tracemalloc.start()
     try:
@@ -185,7 +187,7 @@ def test_more_values_than_a_run_has_are_refused_unread(value: str, monkeypatch: 
 
 
 def test_what_is_in_texts_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cellrun, "MOST_VALUES", FEW_VALUES)
+    monkeypatch.setattr(recordings, "MOST_VALUES", FEW_VALUES)
     text = b'["a", ' * FEW_VALUES
     recording = sample(
         calls=[RecordedCall(id=1, kind="call", server="s", tool="t", input=text, digest=digest_of(text))]

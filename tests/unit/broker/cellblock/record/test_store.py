@@ -10,10 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from cellblock.base.database import StoreError
+from cellblock.base.database import SqliteDatabase, StoreError
 from cellblock.base.settings.sections import MIB
 from cellblock.base.settings.state import JournalSettings
-from cellblock.base.sqlite import SqliteDatabase
 from cellblock.base.state_dir import JOURNALS
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.record.rows import Head, Piece, TooLarge, WrongPiece

@@ -11,13 +11,13 @@ import pytest
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.base.raw_json import RawJson
 from cellblock.run import calls
-from cellblock.run.call_loads import WAITING_FACTOR, CallLoads, Turns
+from cellblock.run.call_inputs import WAITING_FACTOR, CallLoads, Turns
 from cellblock.run.call_results import LOOK_FIRST, REPEAT, UNCHANGED, fit_hint, result_of
 from cellblock.run.calls import NOTED_ANSWERS, ToolCalls
 from cellblock.run.events import Observer, RunEvents
 from cellblock.run.response import TraceEntry
 from cellblock.tools.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ResultKind as Kind
+from cellblock.tools.catalog.model import ResultKind as Kind
 from cellblock.tools.schemas.example import ValidatorCache
 from cellblock.tools.upstream.requester import CallOrigin
 from cellblock.tools.upstream.wire.results import ToolResult

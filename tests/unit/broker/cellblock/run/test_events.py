@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from cellblock.run.events import CallFacts, Observer, RunEvents, RunFacts, Watcher
+from cellblock.run.heard import RunLog
 from cellblock.run.queries import MAX_WAITING_BYTES, Queries
 from cellblock.run.response import LogEntry
-from cellblock.run.run_log import RunLog
 from cellblock.script.source import Script
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
 from cellblock.types.discovery import Discovery
 from cellblock_worker.wire import protocol
 from support.memory_host import HostedRun, MakeWorld, hold, turns

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cellblock.base.budget import Account
-from cellblock.run import large_results
-from cellblock.run.large_results import LargeResult, UnreadableResult, read_result
+from cellblock.run import results
+from cellblock.run.results import LargeResult, UnreadableResult, read_result
 from support.loop_steps import longest_step
 
 ODD = [
@@ -61,9 +61,9 @@ async def read(body: bytes) -> bytes | None:
 async def test_a_result_is_passed_on_as_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoded and spelled again where it has few values, and else looked at as bytes: the same is refused."""
     for body in bodies():
-        monkeypatch.setattr(large_results, "MOST_VALUES", 200_000)
+        monkeypatch.setattr(results, "MOST_VALUES", 200_000)
         decoded = await read(body)
-        monkeypatch.setattr(large_results, "MOST_VALUES", -1)
+        monkeypatch.setattr(results, "MOST_VALUES", -1)
         checked = await read(body)
         # Half a character is mended where it is decoded.
         assert (checked is None) is (decoded is None or b"\\ud" in body), body
@@ -86,7 +86,7 @@ async def test_a_result_is_passed_on_as_it_is_read(monkeypatch: pytest.MonkeyPat
     ids=range(6),
 )
 async def test_what_not_every_reader_reads_is_no_result(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_results, "MOST_VALUES", -1)
+    monkeypatch.setattr(results, "MOST_VALUES", -1)
     assert await read(body) is None
 
 

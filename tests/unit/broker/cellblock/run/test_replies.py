@@ -23,21 +23,19 @@ from cellblock.base.errors import (
 )
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.store import LocalStore
-from cellblock.run import answers as module
-from cellblock.run import media
-from cellblock.run.answers import Answers
-from cellblock.run.large_results import LargeResult
-from cellblock.run.media import Media, taken_out
+from cellblock.run import results
+from cellblock.run import side_checks as module
 from cellblock.run.replies import HELD_FACTOR, Replies, encode_error
 from cellblock.run.response import LogEntry, RunResponse
+from cellblock.run.results import LargeResult, Media, taken_out
+from cellblock.run.side_checks import Answers
 from cellblock.serve import run_output
 from cellblock.serve.http.bodies import Spliced
 from cellblock.serve.kept_outputs import KeptOutputs
 from cellblock.serve.run_output import tool_result
 from cellblock.serve.service import Owner
 from cellblock.serve.splices import Splices
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry, ToolOutput
 from support.memory_host import turns
 from support.nesting import listed, nested
 from support.waits import within
@@ -205,6 +203,42 @@ def test_what_was_not_kept_may_have_anything(monkeypatch: pytest.MonkeyPatch) ->
     assert answered({"a": 1, "b": 2}).may_have("title")
 
 
+ROWS = {"rows": [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "note": ""}], "page": {"total": 2}}
+
+
+@pytest.mark.parametrize(
+    ("field", "beside", "value", "place"),
+    [
+        ("total", ["rows", "page"], ROWS, "page"),
+        ("total", ["id", "name"], ROWS, None),
+        ("none", ["rows", "page"], ROWS, None),
+        ("note", ["id", "name"], ROWS, ""),
+        ("name", ["rows", "page"], ROWS, None),
+        ("total", ["other"], ROWS, ""),
+        ("total", ["rows", "page"], json.dumps(ROWS), "page"),
+        ("total", ["text"], {"text": json.dumps(ROWS)}, None),
+        ("total", ["text"], {"text": "[no JSON", "in": {"of": {"total": 1}}}, "in.of"),
+    ],
+)
+def test_a_field_counts_where_such_objects_are(
+    field: str, beside: list[str], value: Any, place: str | None
+) -> None:
+    assert answered(value).place_of(field, beside, None) == place
+    assert answered(value).place_of(field, beside, ("tracker", "list")) == place
+    assert answered(value).place_of(field, beside, ("tracker", "other")) is None
+
+
+def test_in_more_than_is_read_a_field_may_be_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_READ_BYTES", 10)
+    assert answered(ROWS).place_of("total", ["rows", "page"], None) == ""
+
+
+@pytest.mark.parametrize("value", [{"state": "on", "mode": "x"}, '{"state" : "on", "mode": "x"}'])
+def test_a_text_counts_in_its_own_field(value: Any) -> None:
+    answers = answered(value)
+    assert answers.may_be("state", "on") and not answers.may_be("mode", "on")
+
+
 DECLARED = ToolOutput("declared", "", schema={"type": "object"})
 
 
@@ -369,14 +403,14 @@ def test_what_no_client_could_show_stays(block: dict[str, Any]) -> None:
 
 
 def test_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown, found = taken_out([image()] * (media.MAX_BLOCKS + 2))
-    assert len(found) == media.MAX_BLOCKS
+    shown, found = taken_out([image()] * (results.MAX_BLOCKS + 2))
+    assert len(found) == results.MAX_BLOCKS
     assert shown[-1] == image()
-    monkeypatch.setattr(media, "MAX_CHARS", 2 * len(PNG))
+    monkeypatch.setattr(results, "MAX_CHARS", 2 * len(PNG))
     shown, found = taken_out([image()] * 3)
     assert len(found) == 2 and shown[2] == image()
     deep: Any = image()
-    for _ in range(media.MAX_LEVELS):
+    for _ in range(results.MAX_LEVELS):
         deep = [deep]
     assert taken_out(deep) == (deep, [])
-    assert taken_out([0] * media.MAX_VALUES + [image()])[1] == []
+    assert taken_out([0] * results.MAX_VALUES + [image()])[1] == []

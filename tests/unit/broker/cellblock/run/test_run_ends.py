@@ -11,7 +11,7 @@ from cellblock.base import payload
 from cellblock.run import queries, run_clock
 from cellblock.run import run as run_module
 from cellblock.run.events import RunFacts, Watcher
-from cellblock.run.run_log import LOG_NOTE_BYTES
+from cellblock.run.heard import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from cellblock_worker.wire.protocol import MAX_LOG_ENTRIES, MAX_NOTICES

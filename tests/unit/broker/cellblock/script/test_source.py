@@ -388,6 +388,7 @@ def prepared(code: str, *, conventions: bool = True) -> Script:
         ("(async () => { return 1 })()", "call", 0),
         ("async function main() { return 1 } main();", "call", 35),
         ("const go = async () => 1; f(); go().then(console.log).catch(f)", "call", 31),
+        ("function main() { return f() } main().then(console.log)", "call", 31),
         ("const x = 1;\nfunction f() {}\nasync () => f(x)", "function", 29),
         ("return 1", "return", 0),
         ("if (x) { return }", "return", 0),

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cellblock_worker.confinement import bubblewrap, confinement, orphans
+from cellblock_worker.confinement import bubblewrap, confinement
 from support.processes import left_after
 
 BOUND_SECONDS = 120.0
@@ -101,14 +101,14 @@ def orphan(argv: list[str]) -> Generator[int]:
             if is_alive(child):
                 os.kill(child, signal.SIGKILL)
             return
-    pytest.fail("bubblewrap never left a child behind: perhaps it no longer can, and orphans.py may go")
+    pytest.fail("bubblewrap never left a child behind: perhaps it no longer can, and bubblewrap.py may go")
 
 
 def test_what_a_killed_parent_left_is_ended(argv: list[str]) -> None:
     # A host of another test that starts in this moment looks for them, too.
     for _ in range(OTHERS):
         with orphan(argv) as left:
-            was_ended = left in orphans.end_orphans()
+            was_ended = left in bubblewrap.end_orphans()
             deadline = time.monotonic() + BOUND_SECONDS
             while is_alive(left):
                 assert time.monotonic() < deadline
@@ -124,7 +124,7 @@ def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]
         looks = 0
         while looks < 3 or Path(f"/proc/{first_child(outer)}/comm").read_text() != "deno\n":
             mine = {outer.pid, bubblewrap.inner_pid(outer.pid)}
-            assert not mine & set(orphans.end_orphans())
+            assert not mine & set(bubblewrap.end_orphans())
             assert outer.poll() is None
             assert time.monotonic() < deadline
             looks += 1
@@ -146,7 +146,7 @@ def test_a_living_one_whose_session_has_lost_its_leader_is_no_orphan(argv: list[
         while not (children := outer.children()):
             assert time.monotonic() < deadline
         assert not Path(f"/proc/{os.getsid(outer.pid)}").exists()
-        assert not {outer.pid, children[0].pid} & set(orphans.end_orphans())
+        assert not {outer.pid, children[0].pid} & set(bubblewrap.end_orphans())
         assert outer.is_running()
         started.stdin.close()
         assert left_after([outer, *children], BOUND_SECONDS) == []
@@ -162,6 +162,6 @@ def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
         child = first_child(outer)
         outer.kill()
         outer.wait()
-        assert child not in orphans.end_orphans()
+        assert child not in bubblewrap.end_orphans()
         if is_alive(child):
             os.kill(child, signal.SIGKILL)

@@ -8,7 +8,7 @@ import pytest
 
 from cellblock_worker.host import reusable
 from cellblock_worker.host.reusable import BOOT_SECONDS, SURPLUS_SECONDS, ReusableWorkers
-from cellblock_worker.host.turns import Waiting
+from cellblock_worker.host.warm import Waiting
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.reuse import IDLE_SECONDS
 from cellblock_worker.worker.states import State

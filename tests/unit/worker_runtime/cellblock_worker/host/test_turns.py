@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock_worker.host.turns import (
+from cellblock_worker.host.warm import (
     GIVE_WAY_SECONDS,
     HALF_LIFE_SECONDS,
     HEAVY_CPU_SECONDS,

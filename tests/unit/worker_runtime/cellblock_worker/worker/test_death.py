@@ -6,9 +6,8 @@ import signal
 
 import pytest
 
-from cellblock_worker.worker import death
-from cellblock_worker.worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, why_it_ended
-from cellblock_worker.worker.usage import Usage, read_usage
+from cellblock_worker.worker import usage
+from cellblock_worker.worker.usage import SHELL_SIGNAL_BASE, MemoryEvidence, Usage, read_usage, why_it_ended
 from cellblock_worker.worker.worker import Worker
 from support.fake_worker import FakeWorkers
 from support.worker_owner import MIB, Owner, make_run
@@ -25,7 +24,7 @@ def unreadable(_: int) -> Usage:
 
 @pytest.fixture(autouse=True)
 def _own_peak(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction] - a fixture
-    monkeypatch.setattr(death, "own_peak", lambda: OWN_PEAK)
+    monkeypatch.setattr(usage, "own_peak", lambda: OWN_PEAK)
 
 
 def cause(returncode: int, stderr: bytes = b"", *, data: int = 0, grown: int = 0) -> str:
@@ -89,7 +88,7 @@ def test_what_is_said_at_the_end_goes_before_all_sizes(
 
 
 def test_a_peak_that_may_be_the_hosts_own_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(death, "own_peak", lambda: 500 * MIB)
+    monkeypatch.setattr(usage, "own_peak", lambda: 500 * MIB)
     assert cause(-signal.SIGSEGV, grown=40) == "crashed"
     assert cause(-signal.SIGSEGV, data=30, grown=40) == "memory"
 
@@ -98,8 +97,8 @@ def test_this_processs_own_peak_is_the_kernels_and_one_that_cannot_be_read_prove
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()
-    assert death.own_peak() == read_usage(os.getpid()).peak_bytes
-    monkeypatch.setattr(death, "read_usage", unreadable)
+    assert usage.own_peak() == read_usage(os.getpid()).peak_bytes
+    monkeypatch.setattr(usage, "read_usage", unreadable)
     assert cause(-signal.SIGSEGV, grown=400) == "crashed"
 
 

@@ -96,7 +96,7 @@ def test_the_first_and_the_last_entries_are_kept_and_errors_before_others() -> N
     assert held == [b"error 50", b"entry 97", b"entry 98"]
     assert (
         note
-        == b"[logs truncated: over maxLogBytes = 80 bytes; 712 bytes before the last entries are left out]"
+        == b"[logs truncated: over maxLogBytes = 80 bytes; at least 712 bytes before the last entries are left out]"
     )
 
 
@@ -119,7 +119,7 @@ def test_entries_are_capped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [took(budget, b"%d" % number) for number in range(6)] == [b"0", b"1", b"2", None, None, None]
     assert [body for _, body in budget.rest()] == [
         b"5",
-        b"[logs truncated: over 4 entries; 2 bytes before the last entries are left out]",
+        b"[logs truncated: over 4 entries; at least 2 bytes before the last entries are left out]",
     ]
 
 

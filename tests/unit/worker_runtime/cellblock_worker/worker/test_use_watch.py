@@ -17,9 +17,8 @@ import pytest
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import run_limits, usage
-from cellblock_worker.worker.death import MemoryEvidence
 from cellblock_worker.worker.run_limits import LONG_RUN_CPU_SECONDS, UseWatch
-from cellblock_worker.worker.usage import Usage, UsageReader, read_usage
+from cellblock_worker.worker.usage import MemoryEvidence, Usage, UsageReader, read_usage
 from support.waits import within
 
 BOUND = 20.0

@@ -10,9 +10,9 @@ import pytest
 
 from cellblock.app.config.load import load_settings, parse_settings
 from cellblock.base.errors import ConfigError
-from cellblock.base.settings.auth import ServerAuthSettings
 from cellblock.base.settings.problems import ConfigProblems
 from cellblock.base.settings.sections import LimitRange, OutputSettings, value_for
+from cellblock.base.settings.server import ServerAuthSettings
 from cellblock.base.settings.settings import (
     MIB,
     CellblockSettings,

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.fleet.ray import __main__ as reporter
-from cellblock.fleet.ray.fleet import FULL_SHARE, REPORT_SECONDS, Scale
-from cellblock.fleet.ray.plan import Plan
+from cellblock.fleet.ray.fleet import FULL_SHARE, REPORT_SECONDS, Plan, Scale
 
 PLAN = Plan(("--connect", "tcp://b:1"), b"s" * 32, 1, 8, 16, {"CPU": 2.0}, {}, 60.0)
 
@@ -33,7 +32,7 @@ def test_brokers_that_say_the_same_share_and_others_do_not() -> None:
 
 def test_another_version_of_cellblock_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     before = PLAN.name
-    monkeypatch.setattr("cellblock.fleet.ray.plan.version", lambda _: "99")
+    monkeypatch.setattr("cellblock.fleet.ray.fleet.version", lambda _: "99")
     assert PLAN.name != before
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Scope
 
+from cellblock.observe.facts import View
 from cellblock.observe.metrics import Tally
-from cellblock.observe.view import View
 from cellblock.run.board import Board
 from cellblock.serve.http.caller import Authenticator
 from cellblock.serve.http.guards import Guarded

@@ -1,5 +1,6 @@
 """What a request's context gives to its run, and how it asks for an approval."""
 
+import re
 import subprocess
 import threading
 from dataclasses import replace
@@ -107,9 +108,14 @@ def test_the_budget_is_shared_by_need_and_not_in_the_order_of_the_file() -> None
     whole = declare_server(large, shared=True)
     budget = len(whole) + 100
     declared = declarations_in_budget(catalog_of(large, *small), budget)
-    assert declared.whole == {entry.server_id for entry in small}
+    assert {one: len(tools) for one, tools in declared.whole.items() if one != "large"} == {
+        entry.server_id: len(entry.tools) for entry in small
+    }
     # The large one has what the small ones leave: its first functions, in the place that the configuration gives it.
     assert "function tool_0(" in declared.text and "function tool_49(" not in declared.text
+    assert [one.export_name for one in declared.whole["large"]] == re.findall(
+        r"function (tool_\d+)", declared.text
+    )
     assert declared.text.index("servers/large") < declared.text.index("servers/small_0")
     rest = declared.text.partition("More functions")[2]
     assert "tool_49" in rest and " tool_0," not in rest
@@ -122,9 +128,17 @@ def test_what_the_client_has_used_comes_first() -> None:
     servers = [server(name, *(f"tool_{number}" for number in range(20))) for name in "abcd"]
     budget = int(len(declare_server(servers[0], shared=True)) * 2.5)
     declared = declarations_in_budget(catalog_of(*servers), budget, ["d", "gone", "b"])
-    assert declared.whole == {"d", "b"}
-    assert declarations_in_budget(catalog_of(*servers), budget).whole == frozenset()
+    assert {one for one, tools in declared.whole.items() if len(tools) == 20} == {"d", "b"}
+    shared = declarations_in_budget(catalog_of(*servers), budget).whole
+    assert all(len(tools) < 20 for tools in shared.values())
     assert "function tool_0(" in declared.text.partition("servers/a")[2].partition("servers/b")[0]
+
+
+def test_of_a_server_without_room_for_all_reads_are_declared() -> None:
+    crm = server("crm", *(f"archive_{number}" for number in range(30)), "list_deals", "get_deal")
+    for text in (declarations_in_budget(catalog_of(crm), 1_500).text, text_of(crm)):
+        declared = re.findall(r"^function (\w+)", text, re.MULTILINE)
+        assert declared[:3] == ["list_deals", "get_deal", "archive_0"]
 
 
 @pytest.mark.slow

@@ -9,11 +9,11 @@ import pytest
 
 from cellblock.run.response import RunResponse, TraceEntry, error_diagnostic
 from cellblock.serve.mcp import first_reference
-from cellblock.serve.mcp.context import Declared
+from cellblock.serve.mcp.context import Declared, declarations_in_budget
 from cellblock.serve.mcp.first_reference import MAX_CHARS, MAX_LINES_CHARS, FirstReferences
 from cellblock.serve.service import Owner, RunService
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
+from cellblock.types.typescript import HOW_TO_PARSE
 from support.recorded_catalogs import server_of
 
 TEXT = {"type": "string", "description": "What it is about. " * 20}
@@ -128,11 +128,53 @@ async def test_a_failed_import_brings_nothing_of_other_servers(place: str, serve
 async def test_what_the_description_had_is_not_sent_again() -> None:
     client = Client({"crm": [tool("find")], "desk": [tool("close"), tool("open")]})
     close, _ = client.catalog.servers["desk"].tools
-    declared = Declared("", frozenset(["crm"]), {"desk": [close]})
+    declared = Declared("", {"crm": client.catalog.servers["crm"].tools}, {"desk": [close]})
     client.references.show("me", client.catalog, declared)
     assert await client.given("crm.find()", "crm", fails_as="TYPE_ERROR") == {}
     assert "close" not in (await client.given("desk.close()", "desk"))["desk"]
     assert "Does close." in (await client.given("desk.close()", "desk", fails_as="TYPE_ERROR"))["desk"]
+
+
+async def test_what_the_description_had_of_a_large_server_is_not_sent_again() -> None:
+    client = Client({"crm": [*(tool(f"tool_{number}", 5) for number in range(40)), tool("list_deals", 5)]})
+    declared = declarations_in_budget(client.catalog, 4_000)
+    shown = set(re.findall(r"function (\w+)", declared.text))
+    client.references.show("me", client.catalog, declared)
+    text = (await client.given("crm.tool_0(), crm.tool_39()", "crm"))["crm"]
+    sent = re.findall(r"function (\w+)", text)
+    assert {"tool_0", "list_deals"} <= shown and sent[0] == "tool_39" and not shown & set(sent)
+    assert await client.given("crm.list_deals()", "crm", fails_as="TYPE_ERROR") == {}
+
+
+async def test_a_list_of_tools_forgets_nothing_that_was_sent_since() -> None:
+    client = Client({"crm": [tool("find"), tool("keep")]})
+    declared = Declared("", typed={"crm": client.catalog.servers["crm"].tools[:1]})
+    client.service.outputs = {"find": ToolOutput("observed", "seen", schema={"type": "object"})}
+    client.references.show("me", client.catalog, declared)
+    assert "keep" in (await client.given("crm.find()", "crm"))["crm"]
+    client.references.show("me", client.catalog, declared)
+    assert await client.given("crm.find()", "crm") == {}
+
+
+async def test_of_a_large_server_those_that_read_have_their_lines() -> None:
+    writes = [tool(f"archive_{number}", 9) for number in range(60)]
+    client = Client({"crm": [*writes, tool("get_deal"), tool("z")]})
+    text = (await client.given("crm.z()", "crm"))["crm"]
+    assert "function get_deal(" in text and "// and archive_" in text
+
+
+async def test_what_is_cut_says_where_the_whole_is() -> None:
+    client = Client({"crm": [tool("find"), tool("huge", 400)]})
+    await client.given("crm.find()", "crm")
+    text = (await client.given("crm.huge()", "crm"))["crm"]
+    assert "…\n" in text and 'describe("crm", name)' in text
+
+
+async def test_how_a_text_is_parsed_is_said_once() -> None:
+    client = Client({"crm": [tool("find")]})
+    client.service.outputs = {"find": ToolOutput("observed", "seen", document={"type": "object"})}
+    text = (await client.given("crm.find()", "crm", fails_as="TYPE_ERROR"))["crm"]
+    assert text.count(HOW_TO_PARSE) == 1
 
 
 async def test_the_memory_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

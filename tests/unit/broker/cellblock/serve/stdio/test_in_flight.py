@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.serve.stdio.in_flight import AGAIN, WHOLE_BYTES, InFlight, Refused, needs_daemon
+from cellblock.serve.stdio.connect import AGAIN, WHOLE_BYTES, InFlight, Refused, needs_daemon
 
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}

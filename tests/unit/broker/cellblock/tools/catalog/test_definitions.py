@@ -6,8 +6,16 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cellblock.tools.catalog.model import Catalog, Example, Given, JsonSchema, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput, stated_output
+from cellblock.tools.catalog.model import (
+    Catalog,
+    Example,
+    Given,
+    JsonSchema,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    stated_output,
+)
 from cellblock.types.definitions import (
     BOX,
     OUTPUT_KEY,

@@ -10,8 +10,15 @@ import pytest
 from cellblock.app.cli.tools import search_text
 from cellblock.base.errors import ConfigError, ScriptError, ServerNotFound, ToolNotFound
 from cellblock.base.terminal import Painter
-from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, Withheld
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import (
+    Catalog,
+    Example,
+    Given,
+    ServerEntry,
+    ToolEntry,
+    ToolOutput,
+    Withheld,
+)
 from cellblock.types.discovery import MAX_SEARCH_LIMIT, Discovery, DiscoveryCache
 from cellblock.types.lookup import (
     MAX_FOUND_CHARS,

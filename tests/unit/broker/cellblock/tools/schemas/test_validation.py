@@ -299,19 +299,25 @@ def test_cutting_a_large_value_for_the_explanation_never_invents_a_violation() -
     assert violation.path == "/n"
 
 
-UNUSABLE: list[Any] = [
+ODD: list[Any] = [
     {"type": 5},
     {"type": "file"},
-    {"properties": []},
-    {"properties": {"a": 5}},
+    {"type": ["string", None]},
     {"required": True},
+    {"required": ["b", "b"]},
     {"allOf": 5},
     {"allOf": [5]},
-    {"items": 5},
     {"enum": 5},
     {"minimum": "1"},
     {"minLength": -1},
     {"multipleOf": 0},
+    {"anyOf": [{"type": "any"}, {"multipleOf": 0, "minLength": "3"}]},
+]
+
+UNUSABLE: list[Any] = [
+    {"properties": []},
+    {"properties": {"a": 5}},
+    {"items": 5},
     {"$ref": "#"},
     {"allOf": [{"$ref": "#"}]},
     {"$schema": "http://json-schema.org/draft-03/schema#"},
@@ -348,8 +354,22 @@ def test_a_schema_of_an_older_draft_that_does_not_say_so_is_checked(
     assert caplog.records == []
     # One that says what it is must be that, and rules that must hold are taken for 2020-12 alone.
     stated = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-    assert not InputValidator(stated).is_checking
+    assert not InputValidator(stated, strict=True).is_checking
     assert InputValidator(schema, strict=True).check(right) is not None
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_the_rest_is_checked_where_a_keyword_has_a_value_that_it_cannot_have(
+    odd: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = {"type": "object", "properties": {"a": odd, "b": {"type": "integer"}}}
+    validator = InputValidator(schema, label="files.read")
+    for value in ({}, {"a": 1}, [], "x", None, 5):
+        assert validator.check({"a": value, "b": 1}) is None
+        assert validator.check({"a": value, "b": "1"}) is not None
+    [said] = [record.getMessage() for record in caplog.records]
+    assert "files.read is checked in part: no draft has its /properties/a/" in said
+    assert not InputValidator(schema, strict=True).is_checking
 
 
 @pytest.mark.parametrize("schema", UNUSABLE, ids=lambda schema: ascii(schema))
@@ -589,6 +609,8 @@ def test_the_rest_is_checked_where_a_reference_leads_away(
         {"not": {"not": AWAY}},
         {"not": {"pattern": "(?=x)y"}},
         {"oneOf": [AWAY, {"type": "integer"}]},
+        {"not": {"type": "any"}},
+        {"oneOf": [{"items": {"minimum": "1"}}, {"type": "integer"}]},
         {"if": NOWHERE, "then": False, "else": {"type": "array"}},
         {"items": {"contains": AWAY, "maxContains": 0}},
         {"allOf": [AWAY], "unevaluatedProperties": False},

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from cellblock.tools.upstream.definitions import (
     digest,
     shown,
 )
-from cellblock.tools.upstream.listing import MAX_LEFT_OUT, Listing, list_tools
+from cellblock.tools.upstream.listing import MAX_LEFT_OUT, Listing, facts_of, list_tools
 from cellblock.tools.upstream.resources import key_of, new_listing
 from cellblock.tools.upstream.wire.repair import CARRIED, Page
 from support.nesting import nested
@@ -346,6 +347,13 @@ async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said()
     assert kept.definition["description"] == "good"
     assert not read.left_out
     assert "more than once" in read.notes[0] and read.notes[0].endswith(" a.")
+
+
+async def test_another_order_of_the_same_tools_is_no_change() -> None:
+    about: Any = SimpleNamespace(server_info=None, server_capabilities=None, instructions=None)
+    tools = [small_tool("b"), small_tool("a"), small_tool("c")]
+    one, other = await read_pages([tools]), await read_pages([tools[::-1]])
+    assert facts_of(about, one, ()) == facts_of(about, other, ())
 
 
 async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.base.budget import Budget
+from cellblock.tools.upstream.failures import AnswerUnreadable
 from cellblock.tools.upstream.http import HttpWire
 from cellblock.tools.upstream.http_requests import FREE_BYTES, MOST_RATIO, PIECE_BYTES, unpacked
 from cellblock.tools.upstream.pace import Holding
-from cellblock.tools.upstream.wire.errors import AnswerUnreadable
 from cellblock.tools.upstream.wire.framing import (
     ENDLESS,
     EndlessLine,
@@ -28,9 +28,9 @@ from cellblock.tools.upstream.wire.framing import (
     LineSplitter,
     TooLong,
 )
-from cellblock.tools.upstream.wire.members import MOST_ITEMS
 from cellblock.tools.upstream.wire.messages import (
     ENDS_BYTES,
+    MOST_ITEMS,
     Failure,
     Message,
     Notification,

@@ -15,13 +15,13 @@ import pytest
 from cellblock.base.budget import Budget
 from cellblock.base.settings.settings import ServerConfig, UpstreamSettings
 from cellblock.base.tasks import end_tasks
+from cellblock.tools.upstream.failures import ConnectionLost
 from cellblock.tools.upstream.installs import Install
 from cellblock.tools.upstream.lifecycle import State
 from cellblock.tools.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Holding, Pace
 from cellblock.tools.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.tools.upstream.stdio import stdio_wire
 from cellblock.tools.upstream.wire import messages
-from cellblock.tools.upstream.wire.errors import ConnectionLost
 from support.http_server import Answering, serving
 from support.virtual_time import in_virtual_time
 from support.waits import until

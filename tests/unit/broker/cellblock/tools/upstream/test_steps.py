@@ -17,8 +17,7 @@ from cellblock.run.call_results import unwrap
 from cellblock.tools.upstream.dispatcher import Connection, sdk_result
 from cellblock.tools.upstream.pace import MESSAGES_IN_STEP, Holding
 from cellblock.tools.upstream.stdio import stdio_wire
-from cellblock.tools.upstream.wire.members import MOST_ITEMS
-from cellblock.tools.upstream.wire.messages import Result
+from cellblock.tools.upstream.wire.messages import MOST_ITEMS, Result
 from cellblock.tools.upstream.wire.repair import Page, carried
 from cellblock.tools.upstream.wire.results import ResourceResult, ToolResult
 from support.loop_steps import longest_step

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.tools.catalog.model import OutputLookup, ServerEntry, ToolEntry, ToolOutput, stated_output
 from cellblock.types.check.ambient import closed_view
 from cellblock.types.check.checker import Checked, TypeChecker
 from cellblock.types.check.hints import is_slip

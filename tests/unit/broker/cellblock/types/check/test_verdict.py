@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import ToolOutput
 from cellblock.types.check.faults import of_observed
 from cellblock.types.check.verdict import Complaint
 from support.script_places import ENDS, counted

@@ -13,8 +13,7 @@ import pytest
 
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import LocalStore, opened_file
-from cellblock.tools.catalog.model import Given, ToolEntry
-from cellblock.tools.catalog.outputs import ResultKind
+from cellblock.tools.catalog.model import Given, ResultKind, ToolEntry
 from cellblock.types.learning import learner as module
 from cellblock.types.learning.learner import Learner
 from cellblock.types.learning.observation import Observation

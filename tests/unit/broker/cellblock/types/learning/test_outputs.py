@@ -15,9 +15,8 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.settings.settings import SchemaSettings
 from cellblock.base.store import LocalStore
 from cellblock.serve.mcp.context import declarations_in_budget
-from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ResultKind as Kind
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, ToolOutput
+from cellblock.tools.catalog.model import ResultKind as Kind
 from cellblock.tools.schemas.boxing import boxed_field, unbox_schema
 from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner, Offer, mark_of

@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from cellblock.base.database import StoreError
-from cellblock.base.sqlite import SqliteDatabase
+from cellblock.base.database import SqliteDatabase, StoreError
 from cellblock.base.store import LocalStore
 from cellblock.fleet import postgresql
 from cellblock.fleet.postgresql import PostgresServer

@@ -121,6 +121,23 @@ def test_a_reference_by_a_name_is_followed() -> None:
     assert schema_to_type({"$ref": "#name", "$defs": {"a": foreign}}).text == "unknown"
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"type": "datetime"},
+        {"type": ["frob", "null"]},
+        {"$ref": "#/properties/a"},
+        {"$ref": "#/$defs/one"},
+        {"anyOf": [{"$ref": "#/properties/a"}, {"type": "string"}]},
+    ],
+)
+def test_a_property_of_which_nothing_is_known_says_why(lost: Any) -> None:
+    other = {"one": {"$ref": "#/$defs/two"}, "two": {"$ref": "#/$defs/one"}}
+    made = schema_to_type({"type": "object", "properties": {"a": lost}, "$defs": other})
+    assert "a?: unknown;" in made.text and made.text.count("Warning: ") == 1
+    assert "any value is allowed" in made.text
+
+
 CIRCLES: list[Any] = [
     {"$ref": "#"},
     {"allOf": [{"$ref": "#"}], "type": "object"},

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, ToolOutput
 from cellblock.types.typescript import declare_all, declare_server, declare_tool
 
 HOSTILE = "*/ } export const evil: 1; /* \u2028`${x}`\n@ts-ignore \ud800"

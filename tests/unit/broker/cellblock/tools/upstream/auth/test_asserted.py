@@ -17,8 +17,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToke
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import AuthSettings, ServerAuthSettings
-from cellblock.base.settings.server import ServerConfig
+from cellblock.base.settings.server import AuthSettings, ServerAuthSettings, ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.asserted import EXCHANGE, IdentityGrant, KeptIdentity, place_of, subject_of
 from cellblock.tools.upstream.auth.errors import LoginEnded

@@ -14,7 +14,7 @@ import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from cellblock.base.redaction import Redactor
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.bearer import Login

@@ -18,7 +18,7 @@ from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
 from pydantic import AnyUrl
 
 from cellblock.base.loopback import is_nearer
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.store import LocalStore
 from cellblock.tools.upstream.auth.authority import authority_of

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from cellblock.base.settings.auth import AuthSettings
+from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.fleet.postgresql import PostgresServer
 from cellblock.tools.upstream.auth.errors import LoginStoreError
-from cellblock.tools.upstream.auth.own_headers import OwnSecrets
 from cellblock.tools.upstream.auth.record import LoginRecord
+from cellblock.tools.upstream.auth.sources import OwnSecrets
 from cellblock.tools.upstream.auth.store import MAX_BYTES, LoginStore
 from support.postgresql import NAME, Cutting, Postgres
 from support.shared_rows import AnyStore, state_of

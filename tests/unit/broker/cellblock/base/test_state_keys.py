@@ -8,8 +8,8 @@ import pytest
 from keyring.backends.fail import Keyring as NoKeyring
 
 from cellblock.base.database import StoreError
-from cellblock.base.settings.auth import AuthSettings
-from cellblock.record.journal_key import KEY_BYTES, KEY_FILE, load_key
+from cellblock.base.settings.server import AuthSettings
+from cellblock.base.state_keys import KEY_BYTES, KEY_FILE, load_key
 from support.at_once import at_once
 from support.ring import Ring
 

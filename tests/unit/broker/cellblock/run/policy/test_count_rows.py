@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cellblock.base.count_rows import ENDLESS_KEPT_MS, TABLES, Counted, CountRows
+from cellblock.run.policy.counts import ENDLESS_KEPT_MS, TABLES, Counted, CountRows
 from support.shared_rows import AnyStore
 
 Opened = Callable[..., CountRows]
