@@ -42,8 +42,9 @@ STATES = {
                     "state": {"enum": ["on", "off"]},
                     "mode": {"enum": ["fast", "slow"]},
                     "sku": {"type": "string"},
+                    "marks": {"type": "array", "items": {"enum": ["old", "gone"]}},
                 },
-                "required": ["state", "mode", "sku"],
+                "required": ["state", "mode", "sku", "marks"],
             },
         }
     },
@@ -100,7 +101,11 @@ TOOLS = [
         },
     ),
     tool("order", json.dumps({"order": {"sum": 3, "lines": [{"sku": "a", "n": 1}]}, "buyer": {"name": "A"}})),
-    tool("states", {"rows": [{"state": "on", "mode": "fast", "sku": "b"}]}, STATES),
+    tool(
+        "states",
+        {"rows": [{"state": s, "mode": "fast", "sku": "b", "marks": ["new"]} for s in ("on", "broken")]},
+        STATES,
+    ),
     tool("counts", {"on": 1, "off": 2}, {"type": "object", "additionalProperties": {"type": "integer"}}),
     tool("at", "ok", properties={"at": PAIR}),
     tool("either", "ok", oneOf=ONE_OF),
@@ -138,7 +143,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ("const u = await p.list_users({}); u.map((one) => one.name);", "`.result.map`"),
         ("const u = await p.open_all({}); u.filter(Boolean);", "`.result.filter`"),
         ("const u = await p.list_users({}); u[0].name;", "`.result[0]`"),
-        ("const r = await p.repr({}); r.name;", "It is text: no result was JSON."),
+        ("const r = await p.repr({}); r.name;", "It is text: no earlier result was JSON."),
         (
             "const { rows } = await p.invoices({}); let s = 0; for (const r of rows) s += r.amount; s;",
             "Number(r.amount)",
@@ -311,6 +316,22 @@ async def test_a_default_is_advised_only_where_nothing_is_known_to_be_wrong(brok
         found = (await within(broker.run(code))).diagnostics
         hints = [one.hint or "" for one in found if one.code == "RESULT_NOT_JSON"]
         assert [("?? null" in hint, bool(hint)) for hint in hints] == [(is_advised, is_advised)], found
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_told"),
+    [
+        ("r.state === 'broken'", False),
+        ("r.state === 'fast'", True),
+        ("r.marks.includes('new')", False),
+        ("r.marks.includes('gold')", True),
+    ],
+)
+async def test_a_text_that_came_in_its_own_field_is_not_told(
+    broker: Broker, asked: str, is_told: bool
+) -> None:
+    code = f"const s = await p.states({{}}); globalThis.__codemode_result__ = s.rows.some((r) => {asked});"
+    assert bool((await within(broker.run(IMPORT + code))).diagnostics) == is_told
 
 
 async def test_another_verb_is_not_suggested(broker: Broker) -> None:

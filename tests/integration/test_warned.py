@@ -126,7 +126,7 @@ async def test_a_comparison_in_vain_is_told_though_the_script_succeeds(broker: B
     response = await within(broker.run(result("(await texts.ticket({})).status === 'Closed' ? 1 : 0")))
     assert succeeded(response) == 0
     ((message, hint),) = told(response)
-    assert '"Closed" is in vain' in message and "No result of this run had it." in message
+    assert '"Closed" is in vain' in message and "No result of this run had it there." in message
     assert hint == 'Did you mean "closed"? Declared: "closed", "open".'
     # The declaration is wrong where a result has the value after all.
     for name, count in (("ticket", 1), ("other_ticket", 0)):

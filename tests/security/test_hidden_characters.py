@@ -3,6 +3,7 @@ whichever way the text goes."""
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ DEFINITION = {
 SCRIPTS = {
     "a failed call": 'import { fail } from "@codemode/servers/evil"; await fail({});',
     "a wrong input": 'import { read } from "@codemode/servers/evil"; await read({ path: "x" });',
+    "a server that has died": 'import * as dead from "@codemode/servers/dead"; dead;',
     "a wrong output": 'import { read } from "@codemode/servers/evil"; const { nothing } = await read({});',
     "a wrong name": f'import {{ raed }} from "@codemode/servers/evil"; await raed({json.dumps(HIDDEN)});',
     "discovery": """import { describeServer, listTools, searchTools, listServers } from "@codemode/discovery";
@@ -114,7 +116,10 @@ async def test_nothing_hidden_is_shown(tmp_path: Path, profile: str) -> None:
             }
         )
     )
-    servers = {"evil": plain_server("--definitions", definitions, "--beside", beside)}
+    # The end of a line would hide the rest.
+    dies = f"import sys; sys.stderr.buffer.write({SAYS.replace(chr(13), '').encode()!r}); sys.exit(1)"
+    dead = {"command": sys.executable, "args": ["-IS", "-c", dies]}
+    servers = {"evil": plain_server("--definitions", definitions, "--beside", beside), "dead": dead}
     async with daemon(tmp_path, "--profile", profile, servers=servers, journal="all") as served:
         seen = await read_by_models(served, profile == "extended")
         for path in ("/dashboard/state", "/dashboard/kept"):
@@ -132,7 +137,8 @@ async def test_nothing_hidden_is_shown(tmp_path: Path, profile: str) -> None:
                     await within(terminal.process.wait())
                 seen[f"cellblock {words[0]}, on a terminal"] = terminal.text
                 assert len(terminal.text) > 20, words
-            seen["cellblock status, in a pipe"] = (await cellblock("status", *there)).out
+            for words in ("status", "doctor"):
+                seen[f"cellblock {words}, in a pipe"] = (await cellblock(words, *there)).out
     assert any("notes" in text for text in seen.values())
     found = {where: lines for where, text in seen.items() if (lines := found_in(text))}
     assert found == {}

@@ -9,11 +9,12 @@
 import { makeDiscovery } from "../../js_stdlib/discovery.ts";
 import { CodemodeError, errorClasses } from "../../js_stdlib/errors.ts";
 import { bindServer } from "../../js_stdlib/servers.ts";
+import { send, utf8 } from "./wire/channel.ts";
 import { makeConsole } from "./globals/console.ts";
 import { timersSet } from "./globals/globals_web.ts";
 import { describeFailure, type ModuleNames, thrownByScript } from "./result/failure.ts";
 import { append, slice, startsWith } from "./primordials.ts";
-import { journal, send, type Terms, utf8 } from "./seam.ts";
+import { journal, type Terms } from "./seam.ts";
 import type { Failed, Start } from "./wire/protocol.gen.ts";
 import { toResult } from "./result/result.ts";
 import {

@@ -21,7 +21,6 @@ from cellblock.script.lines import SCRIPT_NAME, index_of, line_of
 from cellblock.tools.upstream.definitions import shown
 from cellblock.types.check.checker import Checked, TypeChecker, TypeFault
 from cellblock.types.check.compiler import FIX
-from cellblock.types.check.faults import NO_JSON
 from cellblock.types.check.parsed import ParsedScript, Tool
 
 CHECK_SECONDS: Final = 0.5
@@ -211,27 +210,17 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
     declared."""
     told: list[TypeFault] = []
     for fault in _counted(checked, side):
-        if fault.hint and side.answers.is_json_text(fault.tool):
-            fault = replace(fault, hint=fault.hint.replace(NO_JSON, "use JSON.parse first"))
-        place = None
-        if fault.compared:
-            place = "" if side.answers.may_be(fault.compared, fault.absent, fault.tool) else None
-        elif fault.absent:
-            look = side.answers.place_of
-            place = await asyncio.to_thread(look, fault.absent, fault.beside, fault.tool)
-        if place == "" and not failed:
-            continue
-        there = " there" if side.answers.may_have(fault.absent) else ""
-        said = f"{fault.message} No result of this run had it{there}."
-        way = f": read `{fault.subject}.{place}.{fault.absent}`" if fault.subject else ""
-        hint = f"`{fault.absent}` is in `{place}`{way}."
-        told.append(
-            replace(
-                fault,
-                message=said if fault.absent and not failed else fault.message,
-                hint=hint if place else fault.hint,
-            )
-        )
+        name, place = fault.absent, None
+        if name:
+            look = partial(side.answers.place_of, name, fault.beside, fault.tool, fault.compared)
+            place = await asyncio.to_thread(look)
+        if place:
+            way = f": read `{fault.subject}.{place}.{name}`" if fault.subject else ""
+            fault = replace(fault, hint=f"`{name}` is in `{place}`{way}.")
+        if name and not failed:
+            fault = replace(fault, message=f"{fault.message} No result of this run had it there.")
+        if failed or place != "":
+            told.append(fault)
     return told
 
 

@@ -25,6 +25,7 @@ from cellblock.base.settings.sections import ServerBounds
 from cellblock.base.settings.settings import ServerConfig
 from cellblock.base.tasks import at_most as cut_off
 from cellblock.base.tasks import end_tasks
+from cellblock.base.visible import visible
 from cellblock.tools.catalog.model import SUBSCRIBE, RequestEntry
 from cellblock.tools.upstream import failures
 from cellblock.tools.upstream.connecting import CLOSED_BY_SERVER, Link, ProbeEnded, Upstream
@@ -419,6 +420,7 @@ class UpstreamSession:
                 return
             if self.state is State.RESTING:
                 continue
+            why = visible(why, instead=" ")
             before = self.reason
             is_hopeless = re.search(NO_PACKAGE, why) is not None
             pause = self.life.ended(
@@ -459,7 +461,7 @@ class UpstreamSession:
             await self._serve(link)
             # Closing takes a while, in which no script should be offered what cannot be called.
             if self.state is State.READY:
-                self.life.lost(link.why_ended())
+                self.life.lost(visible(link.why_ended(), instead=" "))
             self._told()
             assert link.connection is not None
             await link.connection.last_answers()

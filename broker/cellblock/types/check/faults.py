@@ -51,9 +51,6 @@ _OF_LISTS: Final = frozenset(
 _OF_NUMBERS: Final = frozenset(("toFixed", "toPrecision"))
 _IF_JSON: Final = "if it holds JSON, use JSON.parse first"
 _ITSELF: Final = "A call gives the value itself, with nothing around it: leave out the `content`."
-NO_JSON: Final = "no result was JSON"
-"""Says of a tool's text what was observed."""
-
 _ONLY_MEMBER: Final = re.compile(r"\{ ([\w$]++)\??: [^{};]*+(?:\{[^{}]*+\}[^{};]*+)?; \}")
 """Fits a printed type of one member."""
 
@@ -175,7 +172,7 @@ async def find_faults(
             hint += of_observed(complaint, script.code, observed)
             seen = observed.get(complaint.tool[1]) if complaint.tool is not None else None
             if seen is not None and seen.document is None:
-                hint = hint.replace(_IF_JSON, NO_JSON)
+                hint = hint.replace(_IF_JSON, "no earlier result was JSON")
         faults.append(
             TypeFault(
                 message,

@@ -195,12 +195,7 @@ WRITTEN: Final = {
     "keyed": (
         "`for … in` gives the numbers of the elements.",
         "Take the elements themselves: `for (const … of …)`.",
-        rf"'value': [\"']\(property\).*{_IS_ARRAY}",
-    ),
-    "lines": (
-        "`for … in` gives the numbers of the lines.",
-        "Take the lines themselves: `for (const … of …)`.",
-        rf"string{_IS_ARRAY}",
+        rf"'value': [\"']\(property\).*{_IS_ARRAY}|(?:const|let|var) [\w$]+: string{_IS_ARRAY}|\bString\.split\(",
     ),
     "listed": (
         "`{0}` is text: its single characters are read.",
@@ -336,13 +331,15 @@ QUERY: Final = r"""
  operator: "+"
  right: [(identifier) @added (member_expression property: (property_identifier) @added)])
 
-((for_in_statement operator: "in" right: (member_expression property: (property_identifier) @keyed) body: (_) @body)
- (#not-match? @body "\\["))
-
-((for_in_statement operator: "in" right: [
-  (identifier) @lines (call_expression function: (member_expression property: (property_identifier) @lines))]
+((for_in_statement operator: "in"
+  right: [(identifier) @keyed (member_expression property: (property_identifier) @keyed)]
   body: (_) @body)
  (#not-match? @body "\\["))
+
+((for_in_statement operator: "in"
+  right: (call_expression function: (member_expression property: (property_identifier) @keyed))
+  body: (_) @body)
+ (#eq? @keyed "split") (#not-match? @body "\\["))
 
 ((call_expression function: (member_expression) @function
   arguments: (arguments . [(identifier) @listed (member_expression property: (property_identifier) @listed)]))

@@ -269,7 +269,7 @@ def judge(
     # The compiler keeps to the first type of a variable.
     retyped = min((one.start for one in counted if one.kind == "retyped"), default=(len(source.code), 0))
     counted = [one for one in counted if one.kind != "retyped" and not (one.receiver and one.start > retyped)]
-    told = {at for one in counted for at in (one.start, one.element_at)}
+    told = {one.element_at for one in counted}
     written = (one for one in _written(source, typescript, declarations) if one.start not in told)
     complaints = [*numbered, *written, *counted]
     return sorted(_in_script(complaints, shown), key=lambda complaint: complaint.start)
@@ -461,9 +461,16 @@ def _of_comparison(
         absent = str(json.loads(value))
     except ValueError:
         absent = ""
-    tool, member = source.json_texts.tool(compared), text_of(field(compared, "property")).decode()
+    # A text that is sought in a list is no value of the member itself.
+    is_list = compared.parent is not None and compared.parent.type == "member_expression"
     return replace(
-        made, kind="comparison", message=said, hint=hint, absent=absent, tool=tool, compared=member
+        made,
+        kind="comparison",
+        message=said,
+        hint=hint,
+        absent=absent,
+        tool=source.json_texts.tool(compared),
+        compared="" if is_list else text_of(field(compared, "property")).decode(),
     )
 
 
@@ -610,7 +617,7 @@ def _is_union(text: str) -> bool:
 def _is_of_object(receiver: str) -> bool:
     """Says whether a type that lacks a member is an object's: no result of another shape is read wrongly."""
     other = receiver == "void" or receiver.endswith("[]") or receiver.startswith(_PROMISED)
-    other |= is_json_text(receiver)
+    other = other or is_json_text(receiver)
     return not other and _MODULE.fullmatch(receiver) is None and _PLAIN.fullmatch(receiver) is None
 
 

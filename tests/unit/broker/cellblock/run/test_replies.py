@@ -228,15 +228,16 @@ def test_a_field_counts_where_such_objects_are(
     assert answered(value).place_of(field, beside, ("tracker", "other")) is None
 
 
-def test_in_more_than_is_read_a_field_may_be_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_READ_BYTES", 10)
+def test_in_more_than_is_kept_a_field_may_be_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT_BYTES", 10)
     assert answered(ROWS).place_of("total", ["rows", "page"], None) == ""
 
 
 @pytest.mark.parametrize("value", [{"state": "on", "mode": "x"}, '{"state" : "on", "mode": "x"}'])
 def test_a_text_counts_in_its_own_field(value: Any) -> None:
     answers = answered(value)
-    assert answers.may_be("state", "on") and not answers.may_be("mode", "on")
+    assert answers.place_of("on", [], None, "state") == ""
+    assert answers.place_of("on", [], None, "mode") is None
 
 
 DECLARED = ToolOutput("declared", "", schema={"type": "object"})
