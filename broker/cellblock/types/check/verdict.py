@@ -266,7 +266,8 @@ def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
             if name in WRITTEN and (name != "always" or source.code.count(text) == 1):
                 said, hint, described = WRITTEN[name]
                 made = Complaint("misused", said.format(text), text, at, at)
-                yield replace(made, hint=hint.format(text), described=described)
+                absent = "length" if name == "sized" else ""
+                yield replace(made, hint=hint.format(text), described=described, absent=absent)
 
 
 def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> Complaint:
