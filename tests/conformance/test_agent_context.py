@@ -4,8 +4,11 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from cellblock.base.settings.sections import ANSWER_BYTES
+from cellblock.tools.catalog.modules import ERROR_CLASSES
 from conformance.world import Agent, agent_with
 from support.entries import plain_server
 
@@ -50,6 +53,23 @@ async def test_the_limits_are_told(agent: Agent) -> None:
     assert (await agent.run("globalThis.__codemode_result__ = 1", limits={"timeoutMs": int(maximum[2])}))[
         "diagnostics"
     ] == []
+
+
+@pytest.mark.clause("3.3.a")
+async def test_the_form_of_a_response_is_told(agent: Agent) -> None:
+    """By the tool's output schema, which every response fits, and by the names of diagnostics and error classes."""
+    text = await told(agent)
+    assert "`diagnostics`" in text and [name for name in ERROR_CLASSES if name not in text] == []
+    [tool] = (await agent.client.list_tools()).tools
+    assert tool.output_schema is not None and set(tool.output_schema["required"]) == {
+        "logs",
+        "result",
+        "diagnostics",
+    }
+    for code in ("console.log(1); export default { a: [1] };", "throw 1;"):
+        jsonschema.validate(await agent.run(code), tool.output_schema)
+    # Claude Code cuts what is longer.
+    assert tool.meta is not None and tool.meta["anthropic/maxResultSizeChars"] > 2 * ANSWER_BYTES
 
 
 @pytest.mark.clause("3.2.3.e")

@@ -1,34 +1,9 @@
 /**
- * Holds what a run has of the realm that it is in: the script's only way out, which is the process's own pipes
- * (`wire/pipes.ts`) or the realm around a context (`context/inner.ts`), and what stands between the run and what it sees
- * from outside: nothing, or the journal, which is there in the process's own realm alone.
+ * Stands between a run and what it sees from outside: nothing, or the journal, which is there in the process's own
+ * realm alone.
  *
  * @module
  */
-
-import type { FromWorker } from "./wire/protocol.gen.ts";
-
-/** Holds what a message carries behind its header: only the channel that made it looks inside. */
-export type Body = { readonly __body: never };
-
-/** Carries the script's messages to the broker: its way out. */
-export interface Channel {
-  /** Sends one message, synchronously: what a script logged must be out before an endless loop follows it. */
-  send(message: FromWorker, body?: Body): void;
-  /** Makes a body of a text, in UTF-8; lone surrogates become U+FFFD. */
-  utf8(text: string): Body;
-  /** Returns how many bytes a body has. */
-  sizeOf(body: Body): number;
-}
-
-export let send: Channel["send"];
-export let utf8: Channel["utf8"];
-export let sizeOf: Channel["sizeOf"];
-
-/** Names the channel that is the way out. Call once, before anything is sent. */
-export function useChannel(channel: Channel): void {
-  ({ send, utf8, sizeOf } = channel);
-}
 
 /** Names the kinds of events that come from outside of the script, each in its own turn; `journal/past.ts` says which. */
 export type Kind = "a" | "t" | "i" | "e";

@@ -12,7 +12,7 @@ import { makeTimers, placeGlobals } from "../globals/globals_web.ts";
 import * as p from "../primordials.ts";
 import { begin, fail, handled, prepare, rehearse, rejected, run } from "../run.ts";
 import { makeWebBy, web } from "../web_classes.ts";
-import { type Channel, useChannel } from "../seam.ts";
+import { type Channel, useChannel } from "../wire/channel.ts";
 import type { Start } from "../wire/protocol.gen.ts";
 import { settle } from "../wire/rpc.ts";
 

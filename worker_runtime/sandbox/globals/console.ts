@@ -4,7 +4,7 @@
  * @module
  */
 
-import { send, utf8 } from "../seam.ts";
+import { send, utf8 } from "../wire/channel.ts";
 import type { Log } from "../wire/protocol.gen.ts";
 import { formatLog } from "../result/serialize.ts";
 import * as p from "../primordials.ts";

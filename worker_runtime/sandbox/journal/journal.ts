@@ -10,7 +10,8 @@
 
 import { denoCore } from "../deno_core.ts";
 import * as p from "../primordials.ts";
-import { type Kind, type Run, type Seam, send, type Terms, utf8 } from "../seam.ts";
+import type { Kind, Run, Seam, Terms } from "../seam.ts";
+import { send, utf8 } from "../wire/channel.ts";
 import { turnOfLoop } from "../wire/pipes.ts";
 import { EVENTS_FLUSH_CHARS, EVENTS_MS, MAX_LOG_ENTRIES } from "../wire/protocol.gen.ts";
 import { keyStream, type NextByte, rehearseSources, replaceSources } from "./journal_globals.ts";

@@ -17,7 +17,7 @@
  * @module
  */
 
-import { type Body, sizeOf, utf8 } from "../seam.ts";
+import { type Body, sizeOf, utf8 } from "./channel.ts";
 import { type Kind, kindOf, thrownText } from "../result/kinds.ts";
 import * as p from "../primordials.ts";
 import { escapeToken, MAX_DIGITS, MAX_POINTER } from "../result/result_walk.ts";

@@ -7,7 +7,7 @@
 
 import { encodeFrame, type Header, set, subarray, takeFrames } from "./frames.ts";
 import { denoCore } from "../deno_core.ts";
-import type { Channel } from "../seam.ts";
+import type { Channel } from "./channel.ts";
 import type { FromWorker, ToWorker } from "./protocol.gen.ts";
 
 const READ_BYTES = 64 * 1024;

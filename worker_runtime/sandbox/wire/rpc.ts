@@ -5,7 +5,8 @@
  */
 
 import { CodemodeError, errorFromBroker, SchemaValidationError } from "../../../js_stdlib/errors.ts";
-import { journal, send } from "../seam.ts";
+import { send } from "./channel.ts";
+import { journal } from "../seam.ts";
 import { type Flaw, jsonBody } from "./input.ts";
 import * as p from "../primordials.ts";
 import { MAX_BODY, type Query, TOOK_SHARE } from "./protocol.gen.ts";

@@ -122,7 +122,8 @@ class FirstReferences:
             return {}
         if response.tool_trace:
             await self._service.wait_until_learnt(LOOKED_BOUND_SECONDS)
-        words = frozenset(_WORD.findall(text))
+        # A script may put a function's name together; of a task, it is not known here.
+        words = frozenset([*_WORD.findall(text), *(call.tool_name for call in response.tool_trace)])
         is_whole = any(
             one.code in WRONG_TYPES or one.error_class in WRONG_TYPES for one in response.diagnostics
         )
@@ -147,7 +148,7 @@ class FirstReferences:
         for tool in by_use(server.tools) if is_first else server.tools:
             name, shown = tool.export_name, known.get(tool.export_name)
             output = self._service.output_of(server, tool, owner.principal)
-            if name in words:
+            if name in words or tool.tool_name in words:
                 new = Known(tool, _types(output), is_whole)
                 if shown is None or shown[:2] != new[:2] or is_whole > shown.is_whole:
                     named[name], now[name] = (tool, output), new

@@ -1,5 +1,5 @@
 import { deepStrictEqual as same, ok, throws } from "node:assert/strict";
-import { useChannel } from "../../../../../worker_runtime/sandbox/seam.ts";
+import { useChannel } from "../../../../../worker_runtime/sandbox/wire/channel.ts";
 import { pipes } from "../../../../../worker_runtime/sandbox/wire/pipes.ts";
 import { type Flaw, jsonBody, MAX_INPUT_DEPTH } from "../../../../../worker_runtime/sandbox/wire/input.ts";
 

@@ -48,12 +48,18 @@ class Client:
         self.catalog = Catalog(1, {name: server_of(name, given, name) for name, given in tools.items()})
 
     async def given(
-        self, code: str, *servers: str, fails_at: str = "", fails_as: str = "", by: str = "me"
+        self,
+        code: str,
+        *servers: str,
+        fails_at: str = "",
+        fails_as: str = "",
+        by: str = "me",
+        calls: str = "b",
     ) -> dict[str, str]:
         diagnostics = [error_diagnostic("IMPORT_FAILURE", "no", "none", fails_at)] if fails_at else []
         if fails_as:
             diagnostics = [error_diagnostic(fails_as, "no", "none", error_class=fails_as)]
-        trace = [TraceEntry(server_id="a", tool_name="b", duration_ms=1, ok=True)]
+        trace = [TraceEntry(server_id="a", tool_name=calls, duration_ms=1, ok=True)]
         response = RunResponse(logs=[], diagnostics=diagnostics, tool_trace=trace, servers=servers)
         return await self.references.declarations_for(Owner(by, by), self.catalog, response, code)
 
@@ -161,6 +167,13 @@ async def test_of_a_large_server_those_that_read_have_their_lines() -> None:
     client = Client({"crm": [*writes, tool("get_deal"), tool("z")]})
     text = (await client.given("crm.z()", "crm"))["crm"]
     assert "function get_deal(" in text and "// and archive_" in text
+
+
+async def test_what_was_called_counts_as_named() -> None:
+    client = Client({"crm": [tool("find.deal"), tool("keep")]})
+    await client.given("crm.keep()", "crm")
+    brought = await client.given('await crm["find" + "_deal"]()', "crm", calls="find.deal")
+    assert "function find_deal(" in brought["crm"]
 
 
 async def test_what_is_cut_says_where_the_whole_is() -> None:
