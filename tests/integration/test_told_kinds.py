@@ -17,11 +17,19 @@ from support.waits import within
 if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)
 
-RECORD = {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+RECORD: dict[str, Any] = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
+}
 LIST = {
     "type": "object",
     "properties": {"result": {"type": "array", "items": RECORD}},
     "required": ["result"],
+}
+NEEDED = {
+    "type": "object",
+    "properties": {**RECORD["properties"], "slug": {"type": "string"}},
+    "required": ["id", "name", "slug"],
 }
 STATES = {
     "type": "object",
@@ -83,6 +91,15 @@ TOOLS = [
         "events", {"rows": [{"at": "2026-01-31T12:00:00Z", "n": 1}, {"at": "2026-02-01T12:00:00Z", "n": 2}]}
     ),
     tool("seen", {"rows": [{"id": 1}], "total": 1}),
+    tool(
+        "teams",
+        {"teams": [{"id": 1, "name": "A", "slug": "a"}]},
+        {
+            "type": "object",
+            "properties": {"teams": {"type": "array", "items": NEEDED}},
+            "required": ["teams"],
+        },
+    ),
     tool("order", json.dumps({"order": {"sum": 3, "lines": [{"sku": "a", "n": 1}]}, "buyer": {"name": "A"}})),
     tool(
         "states",
@@ -191,6 +208,55 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         (
             "const { rows } = await p.invoices({}); const s = {}; for (const r of rows) s.a = (s.a || 0) + r.amount;",
             "Number(…)",
+        ),
+        (
+            "const u = await p.list_users({}); const n = u.result.items?.map((o) => o.id) ?? []; n;",
+            "the array itself",
+        ),
+        ("const u = await p.list_users({}); const l = u.result.split?.('\\n') ?? []; l;", "It is an array"),
+        (
+            "const u = await p.teams({}); const f = (t) => t.lead ?? 'none'; u.teams.map(f);",
+            "It has: id, name, slug.",
+        ),
+        ("const u = await p.teams({}); const s = u.content?.[0]?.text ?? ''; s;", "gives the value itself"),
+        ("const t = await p.tree({}); t.content[0].text;", "gives the value itself"),
+        ("const d = await p.page({}); JSON.parse(d.content[0].text);", "read `JSON.parse(d)`"),
+        (
+            "const { rows } = await p.invoices({}); rows.sort((a, b) => (a.amount > b.amount ? 1 : -1));",
+            "Number(",
+        ),
+        ("const { rows } = await p.invoices({}); rows.filter((r) => r.amount >= '9').length;", "Number("),
+        (
+            "const { rows } = await p.invoices({}); rows.filter((r) => typeof r.amount === 'number');",
+            "Number(",
+        ),
+        (
+            "const { rows } = await p.invoices({}); let s; for (let r of rows) if (typeof r.amount === 'number') s++;",
+            "Number(",
+        ),
+        ("const u = await p.teams({}); u.teams.filter((t) => t.slug === null).length;", "what it may be"),
+        (
+            "const u = await p.teams({}); Object.keys(u.teams).map((key) => key.trim());",
+            "Object.keys(teams[0]",
+        ),
+        (
+            "const { teams } = await p.teams({}); Object.entries(teams).map(([name, t]) => name + t.id);",
+            "teams.map",
+        ),
+        ("const u = await p.teams({}); const fields = Object.keys(u.teams); fields;", "Object.keys(teams[0]"),
+        ("const u = await p.teams({}); const all = new Set(); u.teams.forEach(all.add);", "(value) =>"),
+        ("const n = await p.teams({}).then((u) => { u.teams.length; }); n;", "needs `return`"),
+        ("const { teams } = await p.teams({}); for (const t in teams) t.name;", "for (const … of …)"),
+        ("const u: any = await p.teams({}); u.items.map((t: any) => t.name);", "It has: teams."),
+        (
+            "const u = (await p.teams({})) as any; u.teams.map((t: any) => t.lead.name);",
+            "It has: id, name, slug.",
+        ),
+        ("const t = p.page({}); JSON.parse(t);", "JSON.parse(await"),
+        ("const { teams } = await p.teams({}); for (const { teams } of teams) teams;", "another name"),
+        (
+            "const o = JSON.parse(await p.order({})) as any; o.sum;",
+            "`sum` is in `order`: read `o.order.sum`.",
         ),
         ("const o = JSON.parse(await p.order({})); o.sum;", "`sum` is in `order`: read `o.order.sum`."),
         ("const { sum } = JSON.parse(await p.order({})); sum;", "`sum` is in `order`."),
@@ -311,6 +377,18 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "const e = await p.events({}); e.rows.filter((r) => new Date(r.at) > new Date(0)).length;",
         "const u = await p.list_users({}); u.result.map((o) => o.name).includes('A');",
         "const m = new Map(); for (const o of (await p.list_users({})).result) m.set(o.name, o); m.get('1');",
+        "const n = (x) => x.name ?? x.title ?? '?'; const u = await p.teams({}); u.teams.map(n);",
+        "const get = (o, k) => o[k]; const u = await p.teams({}); get(u.teams[0], 'name');",
+        "const u = await p.teams({}); const t = (u.items ?? u.teams ?? []).map((o) => o.name ?? null); t;",
+        "const u = await p.teams({}); const t = u.content?.[0]?.text ?? u; t.teams.length;",
+        "const { rows } = await p.invoices({}); rows.map((r) => (typeof r.amount === 'number' ? 1 : +r.amount));",
+        "const e = await p.events({}); e.rows.sort((a, b) => (a.at > b.at ? 1 : -1)).filter((r) => r.at >= '2026');",
+        "const u = await p.teams({}); for (const t of u.teams) { if (t.slug === null) continue; t.id; }",
+        "const u = await p.teams({}); Object.keys(u.teams).map((k) => u.teams[k]); Object.keys(u.teams).map(Number);",
+        "const u = await p.teams({}); Object.entries(u.teams).map(([i, t]) => `${i} ${t.name}`);",
+        "const u = await p.teams({}); const all = new Set(); u.teams.forEach(all.add, all);",
+        "await p.teams({}).then((u) => { console.log(u); }); const n = await p.teams({}).then((u) => u.teams); n;",
+        "const u: any = await p.teams({}); const o: any = {}; for (const t of u.teams) o[t.id] = t; o.a = 1; o.a;",
         "const u = await p.list_users({}); const o = {}; for (const i in u.result) o[i] = u.result[i].name; o;",
         "const r = await p.edit_file({}); const kept = []; kept.push(r.concat('!').trim()); kept;",
         "const u = await p.list_users({}); u.result.filter((o) => { const is = o.id > 1; return is; });",
@@ -320,7 +398,6 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "const u = await p.list_users({}); u.result.forEach((o) => { if (!o.id) return; console.log(o); });",
         "const u = await p.list_users({}); for (let o of u.result) { o = { ...o }; console.log(o); }",
         "const { rows } = await p.invoices({}); const s = {}; for (const r of rows) s.a = (s.a || 0) + r.n;",
-        "const o = JSON.parse(await p.order({})) as any; o.sum;",
         "type One = { id: number; name: string }; const by: Record<string, One> = {}; "
         "for (const o of (await p.list_users({})).result as One[]) by[o.name] = o; by.A?.id;",
         "const all = await Promise.allSettled([p.seen({})]); all.map((r) => r.value?.total ?? String(r.reason));",

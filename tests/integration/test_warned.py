@@ -305,14 +305,14 @@ RIGHT = [
     "const input = { tags: ['a'] }; console.log(await texts.tag(input), await texts.tag({ ...input }));",
     # Guards on an output that is closed by its schema.
     "const r = await texts.member(); if (r.title) console.log(r.title); console.log(r.a && r.a.b, r.c ? r.c : 1);",
-    "const r = await texts.member(); console.log(r.d ?? 1, r.e?.f, r.g || 2, r.h === undefined, r.i != null);",
+    "const r = await texts.member(); console.log(r.d ?? null, r.e?.f, r.g || null, r.h === undefined, r.i != null);",
     "const r = await texts.member(); console.log('j' in r ? r.j : 1, Object.hasOwn(r, 'k') ? r.k : 2);",
     "const r = await texts.member(); console.log(typeof r.f === 'function' ? r.f() : 1, typeof r.l);",
     "const r = await texts.member(); Object.assign(r, { seen: true }); console.log(r.seen);",
     "const r = Object.assign(await texts.member(), { seen: true }); console.log(r.seen, r.name);",
     "const r = Object.assign({}, await texts.member(), { rank: 1 }); console.log(r.rank, r.name);",
-    "const { title = 'none', due: until = '', note: { text } = {} } = await texts.member(); console.log(text);",
-    "for (const { mark = 1 } of [await texts.member()]) console.log(mark);",
+    "const { title = null, due: until = '', note: { text } = {} } = await texts.member(); console.log(text);",
+    "for (const { mark = null } of [await texts.member()]) console.log(mark);",
     "const show = ({ name, mail = 'none' }) => console.log(name, mail); show(await texts.member());",
 ]
 """What was refused once under `before`, each by one of the compiler's rules that says nothing of scripts."""

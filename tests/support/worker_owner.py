@@ -11,7 +11,7 @@ import msgspec
 from cellblock_worker.confinement import confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.states import State
+from cellblock_worker.worker.life import State
 from cellblock_worker.worker.worker import Worker
 
 BOUND = 60.0

@@ -42,6 +42,7 @@ const STUCK = "The script awaits a promise that can never settle: no call is und
 const STUCK_HINT = "Settle each `new Promise` on every way: call its resolve or reject.";
 const MISSING_HINT =
   "Look first at what it is read of, and what functions return. Only where it may be missing, write null: `value ?? null`.";
+const NUMBER_HINT = "Look for a field that is not there, or a text that is no number: `Number(value)` of it is NaN.";
 
 const now = performance.now.bind(performance);
 const floor = Math.floor;
@@ -151,7 +152,9 @@ function finish(): void {
       return send({ t: "failed", ms, kind: "result" }, utf8(stringify(failure)));
     }
     const field = issue.kind === "undefined_member" || issue.kind === "undefined";
-    const hint = field ? MISSING_HINT : "Assign plain JSON data to __codemode_result__.";
+    const isNumber = issue.kind === "non_finite_number";
+    const otherwise = isNumber ? NUMBER_HINT : "Assign plain JSON data to __codemode_result__.";
+    const hint = field ? MISSING_HINT : otherwise;
     notice("RESULT_NOT_JSON", issue.message, hint, issue.path, issue.kind === "undefined_member");
   }
   done(json);

@@ -54,7 +54,23 @@ NO_JSON: Final = (
     "JSON has double quotes, no comma before a closing bracket, and true, false and null for Python's True, False and "
     "None. Use a text that is not meant to be JSON as it is."
 )
-_JSON_MARKS: Final = ("is not valid JSON", "in JSON at position ")
+_OF_MESSAGES: Final = (
+    (re.compile(r'SyntaxError: .*"\[object Object\]" is not valid JSON'), ALREADY_PARSED),
+    (
+        re.compile(r'SyntaxError: .*"\[object Promise\]" is not valid JSON'),
+        "What JSON.parse was given is a promise: await it first, `JSON.parse(await …)`.",
+    ),
+    (re.compile(r"SyntaxError: .*(?:is not valid JSON|in JSON at position )", re.DOTALL), NO_JSON),
+    (
+        re.compile(r"ReferenceError: Cannot access '.*' before initialization"),
+        "The nearest declaration of that name is not reached yet: give it another name, or move it up.",
+    ),
+    (
+        re.compile(r"TypeError: Method .* called on incompatible receiver undefined"),
+        "A method was handed on without its object: wrap it, `(value) => object.method(value)`.",
+    ),
+)
+"""Lists hints by what the engine says, where that is certain; the first that fits counts."""
 
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
 """Holds names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
@@ -194,8 +210,7 @@ def diagnose(
         or _function_hint(name, text, exports, withheld, script)
         or _name_hint(name, text, catalog or Catalog(), _line(script, path))
         or _narrowed_hint(name, _line(script, path))
-        or (ALREADY_PARSED if '"[object Object]" is not valid JSON' in text else "")
-        or (NO_JSON if name == "SyntaxError" and any(mark in text for mark in _JSON_MARKS) else "")
+        or next((said for fits, said in _OF_MESSAGES if fits.match(f"{name}: {text}")), "")
         or _exception_hint(kind, name, path, rebuilt=is_module and not stack)
     )
     # Whether nobody caught what `plan.refusal` made of an `import(…)`.

@@ -41,6 +41,7 @@ _Place = tuple[_Tool, tuple[str, ...]]
 """Says where in the answers of a tool objects are: by the members on the way, and `_THROUGH` for elements and texts."""
 
 _THROUGH: Final = ""
+_NUMBER: Final = re.compile(rb"-?\d{1,30}(?:\.\d{1,30})?")
 
 
 class Answers:
@@ -76,6 +77,14 @@ class Answers:
         """Says whether an answer has a field of this name, or may have: they were too large to keep. `tool`: that
         whose answers count; None: of any."""
         return self._may_match(rb'"%s\\*"' % _written(field), tool)
+
+    def holds_numbers(self, field: str) -> bool:
+        """Says whether all texts of the fields of this name are numbers, which are ordered otherwise than texts."""
+        text = re.compile(rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field))
+        found = [number for _, body in self._bodies or () for number in text.findall(body)]
+        wholes = {len(number.partition(b".")[0]) for number in found}
+        are_alike = len(wholes) < 2 and not any(b"." in number for number in found)
+        return not are_alike and all(map(_NUMBER.fullmatch, found))
 
     def may_say(self, text: str) -> bool:
         """Says whether an answer has such characters, or may have."""
@@ -374,7 +383,7 @@ class SideCheck:
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
-        keeps = kept is None or any(fault.absent for fault in kept.checked.faults)
+        keeps = kept is None or any(fault.absent or fault.numeric for fault in kept.checked.faults)
         # Not held by what it holds: a check, and what it keeps, goes with its run.
         look_again = WeakMethod(self._look_again)
         self.answers = Answers(keeps, lambda: (look := look_again()) and look())

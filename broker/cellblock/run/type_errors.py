@@ -101,7 +101,11 @@ class TypeErrors:
             said = f"{errors[0].message} The script was not started, and no tool was called."
             errors[0] = errors[0].model_copy(update={"message": said})
         # What counts of the rest is known after the run only; in a script that is refused, all of it is told.
-        rest = [fault for fault in checked.faults if errors and (fault.line, fault.column) not in told]
+        rest = [
+            fault
+            for fault in checked.faults
+            if errors and not fault.numeric and (fault.line, fault.column) not in told
+        ]
         return errors, _diagnostics(rest, "warning", side.name)
 
     def begin(self, side: SideCheck) -> None:
@@ -191,8 +195,14 @@ def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
 
 
 def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:
-    """Gives what counts in a script that has run: not a text that was taken for a value, where it was one after all."""
-    return [fault for fault in checked.faults if not fault.is_text or side.answers.may_be_text(fault.tool)]
+    """Gives what counts in a script that has run: not a text that was taken for a value, where it was one after all,
+    nor the order of texts that hold no numbers."""
+    return [
+        fault
+        for fault in checked.faults
+        if (not fault.is_text or side.answers.may_be_text(fault.tool))
+        and (not fault.numeric or side.answers.holds_numbers(fault.numeric))
+    ]
 
 
 async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) -> list[TypeFault]:

@@ -155,12 +155,15 @@ class Meanings:
         root: Its tree.
         source: Its text.
         deadline: The CPU time of this thread at which to give up: then nothing has a meaning.
+
+    Attributes:
+        deadline: That of the thread that asks, which may be another one later.
     """
 
     def __init__(self, root: Node, source: bytes, deadline: float = math.inf) -> None:
         self._root = root
         self._source = source
-        self._deadline = deadline
+        self.deadline = deadline
         self._bound: dict[bytes, list[_Bound]] = {}
         self._left = MAX_STEPS
 
@@ -205,7 +208,7 @@ class Meanings:
     def _of(self, node: Node | None) -> Meaning | None:
         node = self._bare(node)
         self._left -= 1
-        if node is None or self._left < 0 or time.thread_time() > self._deadline:
+        if node is None or self._left < 0 or time.thread_time() > self.deadline:
             return None
         match node.type:
             case "identifier" | "shorthand_property_identifier":
@@ -379,7 +382,7 @@ class Meanings:
         source, start = self._source, -1
         for _ in range(MAX_OCCURRENCES):
             start = source.find(name, start + 1)
-            if start < 0 or time.thread_time() > self._deadline:
+            if start < 0 or time.thread_time() > self.deadline:
                 return
             end = start + len(name)
             # A word of its own, and nothing's member, but it may be spread.

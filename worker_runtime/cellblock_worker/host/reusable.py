@@ -14,8 +14,7 @@ from typing import Final
 
 from cellblock_worker.host.warm import Waiting
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.reuse import IDLE_SECONDS
-from cellblock_worker.worker.states import State
+from cellblock_worker.worker.life import IDLE_SECONDS, State
 from cellblock_worker.worker.worker import Worker
 
 BOOT_SECONDS: Final = 0.05

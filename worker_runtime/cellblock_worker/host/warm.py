@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.states import State
+from cellblock_worker.worker.life import State
 from cellblock_worker.worker.worker import Worker
 
 MAX_WARM_SHARE: Final = 2

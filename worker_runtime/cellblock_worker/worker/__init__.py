@@ -2,6 +2,5 @@
 hears it, keeps its caps, and kills it.
 
 In: runs and their limits. Out: frames of the scripts, and why each ended. It may import `confinement`, `launch`,
-`wire` and `base`. Start at `worker`; `states` has the table of its states, `reuse` says when a process
-may have another run.
+`wire` and `base`. Start at `worker`; `life` has the table of its states, and says when a process may have another run.
 """

@@ -1,7 +1,7 @@
 """A worker is a Deno process that serves one run and is then killed. Keeps the run's time, CPU and log caps.
 
-It goes through the states of `states`, where their theory stands; where its host says so, it may serve other runs of
-the same key before its end (see `reuse`). What moves it comes from four sides: its owner leases, delivers and kills;
+It goes through the states of `life`, where their theory stands; where its host says so, it may serve other runs of
+the same key before its end (see there, too). What moves it comes from four sides: its owner leases, delivers and kills;
 its process says something (`hearing`) or exits; the run's clock and caps are over (`run_limits`).
 """
 
@@ -20,18 +20,21 @@ from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, encode_frame
 from cellblock_worker.worker.hearing import Hearing
-from cellblock_worker.worker.rehearsal import JOURNAL_FRAME, READY_FRAME, WARM_FRAME
-from cellblock_worker.worker.reuse import (
+from cellblock_worker.worker.life import (
     CONTEXT_SECONDS,
     CPU_SECONDS,
     GROWTH_BYTES,
+    MAY_SAY,
     RETURN_CPU_SECONDS,
     RETURN_POLL_SECONDS,
     RETURN_POLLS,
     Bond,
+    Event,
+    State,
+    advance,
 )
+from cellblock_worker.worker.rehearsal import JOURNAL_FRAME, READY_FRAME, WARM_FRAME
 from cellblock_worker.worker.run_limits import Priority, UseWatch, WallClock, is_gone
-from cellblock_worker.worker.states import MAY_SAY, Event, State, advance
 from cellblock_worker.worker.usage import (
     MemoryEvidence,
     Usage,

@@ -129,10 +129,12 @@ export function enter(walk: Walk, source: object): void {
   walk.depth++;
 }
 
-/** Records an issue at the current place and returns what is written there. Of holes in a row, the first is listed. */
+/** Records an issue at the current place and returns what is written there. Of holes or NaNs in a row, which one mistake
+ * makes, the first is listed. */
 export function report<T>(walk: Walk, kind: IssueKind, message: string, written: T): T {
   const { length } = walk.issues;
-  const repeats = kind === "undefined" && length > 0 && walk.issues[length - 1].kind === kind;
+  const may = kind === "undefined" || kind === "non_finite_number";
+  const repeats = may && length > 0 && walk.issues[length - 1].kind === kind;
   if (repeats || length >= MAX_ISSUES) walk.unlisted++;
   else p.append(walk.issues, { path: pointer(walk, walk.depth), kind, message });
   return written;

@@ -31,11 +31,10 @@ from cellblock.base.visible import visible
 from cellblock.observe.facts import BrokerFacts, View
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics, Tally
 from cellblock.serve.http.bodies import read_body
-from cellblock.serve.http.caller import Authenticator, caller_with
+from cellblock.serve.http.caller import Authenticator, caller_with, metadata_path, resource_metadata
 from cellblock.serve.http.guards import Guard
 from cellblock.serve.http.in_flight import RETRY_SECONDS, InFlight
 from cellblock.serve.http.logins import CODE_SECONDS, COOKIE, COOKIE_SECONDS, LOGIN_PATH, Logins
-from cellblock.serve.http.oauth import metadata_path, resource_metadata
 from cellblock.serve.http.refusal import Refused, header
 from cellblock.serve.http.token import SUBJECT
 from cellblock.serve.http.waiting_runs import MAX_BODY_BYTES, NotAnswered, WaitingRuns

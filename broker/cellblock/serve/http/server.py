@@ -36,7 +36,7 @@ from cellblock.base.tasks import at_most, end_tasks, in_background
 from cellblock.serve.http import login_pages
 from cellblock.serve.http.address import MCP_PATH, Address, check_certificate, config_mark
 from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
-from cellblock.serve.http.caller import Authenticator
+from cellblock.serve.http.caller import Authenticator, JwtVerifier, challenge_of
 from cellblock.serve.http.connections import BoundedConnection, Connections
 from cellblock.serve.http.guards import (
     Guarded,
@@ -52,7 +52,6 @@ from cellblock.serve.http.guards import (
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
 from cellblock.serve.http.login_pages import Identity, LoginPages, origin_at
 from cellblock.serve.http.logins import SERVER_LOGINS, Logins
-from cellblock.serve.http.oauth import JwtVerifier, challenge_of
 from cellblock.serve.http.pages import Pages, public_routes, signed_in
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions

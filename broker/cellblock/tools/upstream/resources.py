@@ -81,6 +81,9 @@ def _read(model: type[BaseModel], item: bytes) -> Any:
         return None
     if not is_object(given):
         return None
+    if not given.get("name"):
+        # It is asked for by its URI all the same.
+        given = {**given, "name": str(given.get("uri") or given.get("uriTemplate") or "")[:MAX_NAME_CHARS]}
     for _ in range(2):
         try:
             entry = model.model_validate(given, by_name=False)

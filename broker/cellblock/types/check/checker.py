@@ -20,7 +20,7 @@ from cellblock.types.check import compiler
 from cellblock.types.check.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.types.check.compiler import CompilerSession, SessionLost
 from cellblock.types.check.faults import Checked, Script, TypeFault, find_faults
-from cellblock.types.check.parsed import TextKind, Tool
+from cellblock.types.check.parsed import Shown, TextKind, Tool
 from cellblock.types.check.verdict import judge
 
 logger = logging.getLogger("cellblock.typecheck")
@@ -166,23 +166,15 @@ class TypeChecker:
 
     async def _checked(self, script: Script) -> Checked:
         self.warm_up()
-        declarations = await asyncio.to_thread(
-            self.declarations.text,
-            script.catalog,
-            script.names,
-            script.code,
-            closed=script.closed,
-            got=script.got,
-            principal=script.principal,
-        )
+        shown, declarations = await asyncio.to_thread(self._prepared, script)
         warm = await self._warm()
         self._set_idle_timer(None)
         try:
-            report = await warm.diagnostics(script.code, declarations, script.typescript)
+            report = await warm.diagnostics(shown.source.code, declarations, script.typescript)
             counted = await asyncio.to_thread(
                 judge,
                 report,
-                script.code,
+                shown,
                 declarations,
                 typescript=script.typescript,
                 texts=self._texts(script),
@@ -202,6 +194,18 @@ class TypeChecker:
             raise
         finally:
             self._set_idle_timer(IDLE_SECONDS)
+
+    def _prepared(self, script: Script) -> tuple[Shown, str]:
+        """Gives what the compiler is shown of a script, and what it is checked against."""
+        declarations = self.declarations.text(
+            script.catalog,
+            script.names,
+            script.code,
+            closed=script.closed,
+            got=script.got,
+            principal=script.principal,
+        )
+        return Shown(script.code, script.typescript, changed=script.closed), declarations
 
     def _texts(self, script: Script) -> dict[Tool, TextKind]:
         """Gives the tools that the script names whose answer is a text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from cellblock.types.check.hints import (
 )
 from cellblock.types.check.verdict import (
     ASKED_OF_ANY,
+    ENVELOPE,
     MAX_MESSAGE_CHARS,
     SETTLED,
     Complaint,
@@ -48,6 +50,7 @@ _OF_LISTS: Final = frozenset(
 )
 _OF_NUMBERS: Final = frozenset(("toFixed", "toPrecision"))
 _IF_JSON: Final = "if it holds JSON, use JSON.parse first"
+_ITSELF: Final = "A call gives the value itself, with nothing around it: leave out the `content`."
 _ONLY_MEMBER: Final = re.compile(r"\{ ([\w$]++)\??: [^{};]*+(?:\{[^{}]*+\}[^{};]*+)?; \}")
 """Fits a printed type of one member."""
 
@@ -80,6 +83,9 @@ class TypeFault:
 
     compared: str = ""
     """Names the field that is compared with the text `absent`."""
+
+    numeric: str = ""
+    """Names the field whose texts are compared in their order: right where they hold no numbers."""
 
     slip: bool = False
     """Says whether the fault is a key that is spelt almost like one which the call does not give."""
@@ -132,8 +138,10 @@ async def find_faults(
     for complaint, times in _distinct(counted):
         if len(faults) >= MAX_SHOWN:
             break
-        is_uncertain = complaint.kind == "misused" or (complaint.receiver and _of_few(script, observed))
-        if is_uncertain and not script.closed:
+        is_misused = complaint.kind == "misused"
+        is_few = bool(complaint.receiver) and _of_few(script, observed, math.inf if is_misused else 1)
+        is_weak = is_few and (is_misused or complaint.guard == "replaced")
+        if is_weak or ((is_misused or is_few) and not script.closed):
             continue
         described = complaint.described
         if described and not re.search(
@@ -177,25 +185,37 @@ async def find_faults(
                 subject=complaint.subject,
                 beside=tuple(members),
                 compared=complaint.compared,
+                numeric=complaint.numeric,
                 slip=slip,
             )
         )
     return tuple(faults)
 
 
-def _of_few(script: Script, observed: Mapping[str, ToolOutput]) -> bool:
-    """Says whether what a script reads may be of a tool of which one result was seen: that refuses nothing."""
-    few = (name for name, output in observed.items() if output.samples == 1)
+def _of_few(script: Script, observed: Mapping[str, ToolOutput], most: float = 1) -> bool:
+    """Says whether what a script reads may be of a tool of which one result was seen, or so many at most: that refuses
+    nothing."""
+    few = (name for name, output in observed.items() if output.samples <= most)
     return any(re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", script.code) for name in few)
 
 
 def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
-    """Says whether a script that asks for a member means one that is there: it is written the same but for case and
-    `_`, or the script takes a default for it and reads nothing that is there."""
-    if complaint.name in ASKED_OF_ANY or complaint.read is None or not complaint.absent:
+    """Says whether a script that asks for a member always gets its default: an array never has it; or it takes a text
+    or number in its place; or means one that is there: it is written the same but for case and `_`, or the script takes
+    a list for it and reads nothing that is there."""
+    has_default, of_any = complaint.guard in ("alone", "replaced"), ASKED_OF_ANY.fullmatch(complaint.name)
+    if complaint.receiver.endswith("[]"):
+        return has_default
+    if complaint.guard == "replaced" and not of_any:
+        return bool(members and complaint.absent)
+    if (
+        (of_any and not (has_default and complaint.name in ENVELOPE))
+        or complaint.read is None
+        or not complaint.absent
+    ):
         return False
     meant = {*members}
-    if complaint.guard != "defaulted" or not members:
+    if complaint.guard == "asked" or not members:
         meant = {name for name in members if letters(name) == letters(complaint.name)}
     return bool(meant) and complaint.read.isdisjoint(meant)
 
@@ -267,10 +287,9 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
         observed: The functions whose output was observed.
     """
     receiver = complaint.receiver
-    if is_json_text(receiver) or receiver.startswith(("Promise", "typeof import")):
-        return ""
-    if receiver in ("string", "void") or receiver.endswith("[]"):
-        # What texts and arrays have is the language's, whoever gave them.
+    is_of_language = receiver in ("string", "void") or receiver.endswith("[]")
+    if is_of_language or is_json_text(receiver) or receiver.startswith(("Promise", "typeof import")):
+        # What texts, arrays and promises have is the language's, whoever gave them.
         return ""
     called = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
     # Behind a dot it may as well be a field's name.
@@ -292,7 +311,8 @@ def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:
         return f"A settled result has `status`, and `value` or `reason`: read `.value?.{wanted}`."
     if receiver == "void":
         return "What gives it returns nothing: add `return` to that function."
-    if receiver == "string" or receiver.endswith("[]"):
+    is_enveloped, is_of_language = wanted in ENVELOPE, receiver == "string" or receiver.endswith("[]")
+    if is_of_language and not is_enveloped:
         return _hint_of_language(receiver, wanted, members)
     if len(members) == 1 and members[0] in WRAPPERS and (wanted in _OF_LISTS or wanted.isdigit()):
         read = f"[{wanted}]" if wanted.isdigit() else f".{wanted}"
@@ -301,8 +321,8 @@ def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:
     what = "The module" if receiver.startswith("typeof import") else receiver
     if not re.fullmatch(r"The module|[\w$]{1,60}", what):
         what = "It"
-    has = f" {what} has: {listed(sorted(members))}." if members else ""
-    start = did_you_mean(f"`{name}`" for name in likely)
+    has = f" {what} has: {listed(sorted(members))}." if members and not is_of_language else ""
+    start = _ITSELF if is_enveloped else did_you_mean(f"`{name}`" for name in likely)
     return f"{start}{has}".lstrip() or "Log one value to see what it has."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import Final
 
 from cellblock.base.suggest import rated_names
@@ -44,7 +45,8 @@ _OF_ARRAYS: Final = {
     "last": "at(-1)",
     "each": "forEach",
 }
-MAX_SLIPS: Final = 2
+MIN_SLIP: Final = 0.75
+"""Sets the least similarity of a name to one that is misspelt so, on difflib's scale."""
 
 MAX_SLIP_CHARS: Final = 64
 """Bounds the characters of names that are compared letter by letter."""
@@ -81,28 +83,12 @@ _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def is_slip(name: str, members: Sequence[str]) -> bool:
-    """Says whether a name is one of some others, but for a slip of the pen: within two edits, and a third of
-    its length."""
-    most = min(MAX_SLIPS, len(name) / 3)
-    return any(member != name and _edits(name, member) <= most for member in members)
-
-
-def _edits(one: str, other: str) -> int:
-    """Counts the letters to insert, take out, change, or exchange with their neighbours, to make one name of
-    another."""
-    if abs(len(one) - len(other)) > MAX_SLIPS or len(one) > MAX_SLIP_CHARS:
-        return MAX_SLIPS + 1
-    before: list[int] = []
-    last = list(range(len(other) + 1))
-    for at, letter in enumerate(one):
-        row = [at + 1]
-        for to, wanted in enumerate(other):
-            cost = min(last[to + 1] + 1, row[to] + 1, last[to] + (letter != wanted))
-            if at and to and letter == other[to - 1] and one[at - 1] == wanted:
-                cost = min(cost, before[to - 1] + 1)
-            row.append(cost)
-        before, last = last, row
-    return last[-1]
+    """Says whether a name is one of some others, but for a slip of the pen: as long within a letter, with three of four
+    letters in the same order."""
+    alike = [one for one in members if one != name and abs(len(one) - len(name)) <= 1 and len(name) > 2]
+    return len(name) <= MAX_SLIP_CHARS and any(
+        SequenceMatcher(None, name, one, autojunk=False).ratio() >= MIN_SLIP for one in alike
+    )
 
 
 def listed(names: Sequence[str]) -> str:

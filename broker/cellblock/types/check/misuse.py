@@ -7,6 +7,13 @@ OF_ARRAYS: Final = r"^(?!.*\(method\) (?!\w*Array<))"
 
 COMPLAINED: Final = (
     (
+        r"Type 'string' is not assignable to type 'number'\.$",
+        r".*\+=?\s*+(?P<added>[^\s\"'`+=][^\"'`+]*)",
+        "`{added}` is text: added to a number, its characters are appended.",
+        "Add `Number({added})`.",
+        "",
+    ),
+    (
         r"types '[^']*\[\]' and '(?:string|number)'",
         r"(?P<list>[\w$.]+)\s*[!=]==.*",
         "`{list}` is an array, which equals no text or number.",
@@ -118,18 +125,16 @@ COMPLAINED: Final = (
         "Take a member that is a list, such as `.{member}`.",
         "",
     ),
-    (
-        r"^Type '.*' is (?:not assignable|missing)|^Property '.*' is missing in type",
-        r"[\w$]+\s*=(?![=>]).*",
-        "",
-        "",
-        "",
-    ),
 )
 """Lists what the compiler complains of. Of each: a pattern that is found in what it says; one that fits the function
 that is called with what it is about, what is around this, or this itself; what is wrong, and what to write, with
-places for what the patterns have found; and a pattern that is found in how the compiler describes the place. The last
-one is no misuse, and has no text: a variable whose type changes."""
+places for what the patterns have found; and a pattern that is found in how the compiler describes the place."""
+
+RETYPED: Final = r"^Type '.*' is (?:not assignable|missing)|^Property '.*' is missing in type"
+"""Is found in what the compiler says of a variable that is given a value of another type, where it is assigned to."""
+
+_IS_ARRAY: Final = r"\[\](?![;,)|&>\[\]]| [|&=?])"
+_IS_TEXT: Final = r"'value': [\"'](?:\(\w+\)|const|let|var) [\w$.]+: string(?!\[| [|&])"
 
 WRITTEN: Final = {
     "ordered": (
@@ -185,17 +190,17 @@ WRITTEN: Final = {
     "added": (
         "`{0}` is text: added to a number, its characters are appended.",
         "Add `Number(…)` of it.",
-        r"'value': [\"']\(\w+\) [\w$.]+: string(?!\[| [|&])",
+        _IS_TEXT,
     ),
     "keyed": (
         "`for … in` gives the numbers of the elements.",
         "Take the elements themselves: `for (const … of …)`.",
-        r"'value': [\"'](?:\(\w+\) [\w$.]+: [^=\n]{0,200}|(?:const|let|var) [\w$]+: string)\[\]|\bString\.split\(",
+        rf"'value': [\"']\(property\).*{_IS_ARRAY}|(?:const|let|var) [\w$]+: string{_IS_ARRAY}|\bString\.split\(",
     ),
     "listed": (
         "`{0}` is text: its single characters are read.",
         "If it holds JSON, use `JSON.parse` first.",
-        r"'value': [\"']\(?(?:\w+\)|const|let|var) [\w$.]+: string(?!\[| [|&])",
+        _IS_TEXT,
     ),
     "promised": (
         "`{0}` does not wait for an async callback: its promise counts as true.",
@@ -216,6 +221,41 @@ WRITTEN: Final = {
         "`{0}` is another name for the element: to assign to it changes no list.",
         "Make another list: `list.map(…)`.",
         "",
+    ),
+    "indexed": (
+        "`{0}` is an array: its keys are the numbers of the elements.",
+        "Take the elements: `{0}.map(…)`; for the names of their fields, `Object.keys({0}[0] ?? {{}})`.",
+        _IS_ARRAY,
+    ),
+    "unbound": (
+        "`{0}` is handed on without its object, and cannot do without.",
+        "Wrap it: `(value) => ….{0}(value)`.",
+        r"\(method\) (?:Array|Map|RegExp|Set)\b",
+    ),
+    "voided": (
+        "`{0}` is always undefined: the callback returns nothing.",
+        "Return the value: a callback with braces needs `return`.",
+        r"'value': [\"'](?:const|let|var) [\w$]+: void\b",
+    ),
+    "texted": (
+        "`{0}` is text, never a number.",
+        "Convert it: `Number(….{0})`.",
+        _IS_TEXT,
+    ),
+    "figured": (
+        "`{0}` is a number, never text.",
+        "Use it as it is.",
+        r"'value': [\"']\(\w+\) [\w$.]+: number(?!\[| [|&])",
+    ),
+    "never": (
+        "`{0}` is declared to be always there, and never null.",
+        "Ask for what it may be, such as an empty text.",
+        r"\(property\) [\w$.]+: ",
+    ),
+    "numeric": (
+        '`{0}` is a number in a text: texts are compared letter by letter, "10" before "9".',
+        "Compare `Number(….{0})`.",
+        _IS_TEXT,
     ),
     "equalled": (
         "A new object equals no other.",
@@ -327,6 +367,74 @@ QUERY: Final = r"""
    (statement_block (expression_statement (assignment_expression left: (identifier) @reassigned)) .)])] .))
  (#eq? @element @reassigned))
 
+((call_expression function: (member_expression object: (call_expression function: (member_expression) @function
+   arguments: (arguments . [(identifier) @indexed (member_expression property: (property_identifier) @indexed)] .))
+   property: (property_identifier) @method)
+  arguments: (arguments) @given)
+ (#eq? @function "Object.keys") (#match? @method "^(filter|forEach|includes|join|map|sort)$")
+ (#not-match? @given "^\\(\\s*(Number|parseInt)|\\[|\\.at\\(")
+ (#not-match? @given "^\\(\\s*\\(?(_|[ijn]|at|idx|index|num|number|pos|position)\\b"))
+
+((variable_declarator name: (identifier) @name value: (call_expression function: (member_expression) @function
+  arguments: (arguments . [(identifier) @indexed (member_expression property: (property_identifier) @indexed)] .)))
+ (#eq? @function "Object.keys") (#match? @name "(?i)attr|col|field|header|label|name|prop"))
+
+((call_expression function: (member_expression object: (call_expression function: (member_expression) @function
+   arguments: (arguments . [(identifier) @indexed (member_expression property: (property_identifier) @indexed)] .)))
+  arguments: (arguments . (arrow_function parameters: (formal_parameters) @given body: (_) @body)))
+ (#eq? @function "Object.entries") (#match? @given "^\\(\\[\\w")
+ (#not-match? @given "(?i)^\\(\\[(_\\w*|[ijn]|at|\\w*id?x|\\w*index|num\\w*|no|pos\\w*|rank|row\\w*|line\\w*)\\b")
+ (#not-match? @body "\\b(Number|parseInt)\\b|\\["))
+
+((call_expression function: (member_expression property: (property_identifier) @each)
+  arguments: (arguments . (member_expression property: (property_identifier) @unbound) .))
+ (#match? @each "^(every|filter|find|flatMap|forEach|map|some)$")
+ (#match? @unbound "^(add|at|delete|get|has|includes|indexOf|push|set|test|unshift)$"))
+
+((variable_declarator name: [(identifier) @voided (array_pattern (identifier) @voided)] value: (_) @value)
+ (#match? @value "\\.(forEach|then)\\b"))
+
+((call_expression function: (member_expression property: (property_identifier) @each)
+  arguments: (arguments . (arrow_function body: (binary_expression
+   left: (unary_expression operator: "typeof" argument: (member_expression property: (property_identifier) @texted))
+   operator: ["==" "==="] right: (string) @type))))
+ (#match? @each "^(every|filter|find(Index|Last)?|some)$") (#match? @type "^.number.$"))
+
+((call_expression function: (member_expression property: (property_identifier) @each)
+  arguments: (arguments . (arrow_function body: (binary_expression
+   left: (unary_expression operator: "typeof" argument: (member_expression property: (property_identifier) @figured))
+   operator: ["==" "==="] right: (string) @type))))
+ (#match? @each "^(every|filter|find(Index|Last)?|some)$") (#match? @type "^.string.$"))
+
+((if_statement !alternative condition: (parenthesized_expression (binary_expression
+   left: (unary_expression operator: "typeof" argument: (member_expression property: (property_identifier) @texted))
+   operator: ["==" "==="] right: (string) @type)) consequence: (_) @then)
+ (#match? @type "^.number.$") (#not-match? @then "\\b(break|continue|return|throw)\\b"))
+
+((ternary_expression condition: (binary_expression
+   left: (unary_expression operator: "typeof" argument: (member_expression property: (property_identifier) @texted))
+   operator: ["==" "==="] right: (string) @type) alternative: [(null) (number) (string)])
+ (#match? @type "^.number.$"))
+
+((ternary_expression condition: (binary_expression
+   left: (unary_expression operator: "typeof" argument: (member_expression property: (property_identifier) @figured))
+   operator: ["==" "==="] right: (string) @type) alternative: [(null) (number) (string)])
+ (#match? @type "^.string.$"))
+
+((call_expression function: (member_expression property: (property_identifier) @each)
+  arguments: (arguments . (arrow_function body: (binary_expression
+   left: (member_expression object: (identifier) property: (property_identifier) @never)
+   operator: ["==" "==="] right: [(null) (undefined)]))))
+ (#match? @each "^(every|filter|find(Index|Last)?|some)$"))
+
+((binary_expression left: (member_expression property: (property_identifier) @numeric)
+  operator: ["<" "<=" ">" ">="] right: (member_expression property: (property_identifier) @other))
+ (#eq? @numeric @other))
+
+((binary_expression left: (member_expression property: (property_identifier) @numeric)
+  operator: ["<" "<=" ">" ">="] right: (string) @text)
+ (#match? @text "^.[0-9.]+.$"))
+
 (binary_expression operator: ["===" "==" "!==" "!="] right: [(array) (new_expression) (object)]) @equalled
 """
 """Has patterns with an empty line between them: all made in one step would hold the loop for 0.15 s."""
@@ -339,6 +447,7 @@ STARTS: Final = (
     "for_in_statement",
     "if_statement",
     "member_expression",
+    "ternary_expression",
     "variable_declarator",
     "while_statement",
 )

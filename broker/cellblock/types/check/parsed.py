@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from tree_sitter import Node
 
+from cellblock.script.copies import Copies, without_any
 from cellblock.script.lines import units
 from cellblock.script.meanings import Meaning, Meanings
 from cellblock.script.trees import Nodes, arguments_of, field, nodes_of, operator_of, parse
@@ -120,9 +121,7 @@ class ParsedScript:
         typescript: Whether it is TypeScript and no JavaScript.
 
     Attributes:
-        found: The expressions that are used in some way, by their uses.
-        json_texts: Knows what it does with texts that hold JSON.
-        guards: Knows what it looks at before it relies on it.
+        calls: Its calls.
 
     Raises:
         ValueError: It cannot be parsed within `PARSE_BOUND_SECONDS`.
@@ -135,10 +134,23 @@ class ParsedScript:
         deadline = time.thread_time() + PARSE_BOUND_SECONDS
         self.root = parse(self.raw, typescript=typescript, is_late=lambda: time.thread_time() > deadline)
         self.meanings = Meanings(self.root, self.raw, time.thread_time() + PARSE_BOUND_SECONDS)
-        nodes = nodes_of(self.root, tuple(_USES), typescript=typescript)
-        self.found = _found(chain.from_iterable(nodes.values()))
-        self.json_texts = JsonTexts(self.found, self.meanings)
-        self.guards = Guards(self.found)
+        self._nodes = nodes_of(self.root, tuple(_USES), typescript=typescript)
+        self.calls = self._nodes["call_expression"]
+
+    @cached_property
+    def found(self) -> Nodes:
+        """Holds the expressions that are used in some way, by their uses."""
+        return _found(chain.from_iterable(self._nodes.values()))
+
+    @cached_property
+    def json_texts(self) -> JsonTexts:
+        """Knows what it does with texts that hold JSON."""
+        return JsonTexts(self.found, self.meanings)
+
+    @cached_property
+    def guards(self) -> Guards:
+        """Knows what it looks at before it relies on it."""
+        return Guards(self.found)
 
     def names_read(self, of: Node | None) -> frozenset[str] | None:
         """Gives the members that the script reads of an expression, or of anything; None where it may be any."""
@@ -174,7 +186,11 @@ class ParsedScript:
 
     def position(self, node: Node) -> tuple[int, int]:
         """Gives the line and column of a node, from 0, as the compiler counts."""
-        before = self.raw[: node.start_byte].decode("utf-8", "replace")
+        return self.place(node.start_byte)
+
+    def place(self, byte: int) -> tuple[int, int]:
+        """Gives the line and column of a byte."""
+        before = self.raw[:byte].decode("utf-8", "replace")
         line = bisect_right(self._lines, len(before)) - 1
         return line, units(before[self._lines[line] :])
 
@@ -182,6 +198,36 @@ class ParsedScript:
         """Gives the smallest node around a part of `code`."""
         first = len(self.code[:start].encode())
         return self.root.named_descendant_for_byte_range(first, first + len(self.code[start:end].encode()))
+
+
+class Shown:
+    """Holds what the compiler is shown of a script.
+
+    Args:
+        code: The script; must have no lone surrogate.
+        typescript: Whether it is TypeScript and no JavaScript.
+        changed: Whether it is shown with what tells more of its types, `script.copies`.
+
+    Attributes:
+        source: What is shown.
+
+    Raises:
+        ValueError: It cannot be parsed within `PARSE_BOUND_SECONDS`.
+    """
+
+    def __init__(self, code: str, typescript: bool, *, changed: bool) -> None:
+        written = without_any(code) if changed and typescript else code
+        self._script = self.source = script = ParsedScript(written, typescript)
+        self._copies = Copies(script.raw, script.meanings, script.calls[:MAX_LOOKED_AT] if changed else [])
+        if self._copies.text is not None:
+            self.source = ParsedScript(self._copies.text.decode(), typescript)
+
+    def origin(self, place: tuple[int, int]) -> tuple[tuple[int, int], int]:
+        """Gives the place in the script of one in what is shown, and how often what stands there is shown."""
+        if self._copies.text is None:
+            return place, 1
+        byte, times = self._copies.origin(len(self.source.code[: self.source.offset(*place)].encode()))
+        return self._script.place(byte), times
 
 
 def literal_around(key: Node) -> Node | None:

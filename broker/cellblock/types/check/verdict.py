@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -21,8 +22,17 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.hints import listed
-from cellblock.types.check.misuse import COMPLAINED, OF_ARRAYS, QUERY, STARTS, WRITTEN
-from cellblock.types.check.parsed import ITS_CHARACTERS, ParsedScript, TextKind, Tool, literal_around, text_of
+from cellblock.types.check.misuse import COMPLAINED, OF_ARRAYS, QUERY, RETYPED, STARTS, WRITTEN
+from cellblock.types.check.parsed import (
+    ITS_CHARACTERS,
+    PARSE_BOUND_SECONDS,
+    ParsedScript,
+    Shown,
+    TextKind,
+    Tool,
+    literal_around,
+    text_of,
+)
 
 MAX_SUBJECT_CHARS: Final = 60
 
@@ -33,7 +43,9 @@ MAX_NAMED_CHARS: Final = 100
 MAX_RECEIVER_CHARS: Final = 100
 """Bounds the characters of the type that lacks a member: the hint names what it has."""
 
-Guard = Literal["", "asked", "defaulted"]
+Guard = Literal["", "asked", "defaulted", "alone", "replaced"]
+"""Says how a read is guarded: it is asked for; it has a list, object or count for a default, behind other reads or as
+the only one (`alone`); or, as the only one, a text, number or truth value (`replaced`)."""
 
 MAX_JUDGED: Final = 200
 """Bounds the complaints of one script that are looked at, in the order of the text."""
@@ -51,10 +63,11 @@ Kind = Literal[
     "characters",
     "spread",
     "misused",
+    "retyped",
 ]
 """Says what a complaint is about. `key`: one of a literal that its type does not have; `characters`: iterating or
 listing the keys of a text that holds JSON, which cannot be meant (`typescript.modules`); `misused`: what the language
-has, which is never meant so."""
+has, which is never meant so; `retyped`: a variable that is given a value of another type, which is meant."""
 
 _BRACKETS: Final = 7053
 """Names the finding of a member that is read in brackets, and is not there or is not known before the script runs."""
@@ -115,8 +128,6 @@ _ADVICE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTA
 _WANTS_LIST: Final = re.compile(r"\[\]'\.(?: Did|\n|$)")
 """Finds, in a message about an undeclared key, that a list is wanted in place of the object."""
 
-
-_NO_NUMBER: Final = "Type 'string' is not assignable to type 'number'."
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _EITHER: Final = r"([A-Za-z_$][\w$]*)\??\.[\w$]+\s*(?:\?\?|\|\|)\s*\1(?![\w$.])"
 _ERASED: Final = frozenset(
@@ -131,14 +142,22 @@ _ERASED: Final = frozenset(
         "type_alias_declaration",
     ]
 )
-ASKED_OF_ANY: Final = frozenset(["content", "error", "errors", "isError", "warnings"])
-"""Names members that scripts ask for of any answer."""
+ENVELOPE: Final = frozenset(["content", "structuredContent"])
+"""Names members of what stands around a tool's answer, which no script gets."""
+
+ASKED_OF_ANY: Final = re.compile(
+    r"content|structuredContent|errors?|isError|warnings?|.*(?:next|cursor|more).*", re.IGNORECASE
+)
+"""Fits names of members that scripts ask for of any answer, and of those that come and go."""
 
 _BY_NAME: Final = "`for … in` gives names and numbers: take the elements themselves, `for (const … of …)`."
 
-_PASSED_ON: Final = frozenset(["member_expression", "parenthesized_expression", "call_expression"])
+_PASSED_ON: Final = frozenset(
+    ["member_expression", "subscript_expression", "parenthesized_expression", "call_expression"]
+)
 _CHOICES: Final = frozenset(["??", "||"])
 _DEFAULTS: Final = frozenset(["array", "object"])
+_VALUES: Final = frozenset(["string", "number", "true", "false"])
 _LISTS: Final = ("Object.keys", "Object.values", "Object.entries", "Array.from")
 _SCOPES: Final = frozenset(
     ["arrow_function", "function_expression", "function_declaration", "method_definition"]
@@ -191,6 +210,9 @@ class Complaint:
     is_text: bool = False
     """Says whether a text is taken for a value."""
 
+    numeric: str = ""
+    """Names the field whose texts are compared in their order, which is wrong where they hold numbers."""
+
     described: str = ""
     """Holds what the compiler's description has to have, asked, for this to count."""
 
@@ -220,7 +242,7 @@ def at_key(complaint: Complaint, name: str, line: int, column: int) -> Complaint
 
 def judge(
     raw: list[Any],
-    code: str,
+    shown: Shown,
     declarations: str,
     *,
     typescript: bool,
@@ -230,31 +252,41 @@ def judge(
 
     Args:
         raw: Items of a diagnostic report (language server protocol 3.17), untrusted in shape.
-        code: What was checked; must have no lone surrogate.
+        shown: What was checked.
         declarations: What it was checked against.
         typescript: Whether it is TypeScript and no JavaScript.
         texts: The tools that answer with texts.
-
-    Raises:
-        ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
     found = [item for item in raw if is_object(item) and item.get("code") in _KINDS][:MAX_JUDGED]
-    source = ParsedScript(code, typescript)
+    source = shown.source
+    # It was parsed in another thread.
+    source.meanings.deadline = time.thread_time() + PARSE_BOUND_SECONDS
     comparisons = Comparisons(source.found, declarations)
     numbered = [_numbered(*misused, source) for misused in source.json_texts.misused(texts)]
     at = {complaint.start for complaint in numbered}
     complaints = [_complaint(item, source, declarations, comparisons) for item in found]
     counted = [one for one in complaints if one is not None and one.element_at not in at]
     # The compiler keeps to the first type of a variable.
-    retyped = min((one.start for one in counted if not one.message), default=(len(code), 0))
-    counted = [one for one in counted if one.message and not (one.receiver and one.start > retyped)]
+    retyped = min((one.start for one in counted if one.kind == "retyped"), default=(len(source.code), 0))
+    counted = [one for one in counted if one.kind != "retyped" and not (one.receiver and one.start > retyped)]
     told = {one.element_at for one in counted}
-    written = (one for one in _written(source, typescript) if one.start not in told)
+    written = (one for one in _written(source, typescript, declarations) if one.start not in told)
     complaints = [*numbered, *written, *counted]
-    return sorted(complaints, key=lambda complaint: complaint.start)
+    return sorted(_in_script(complaints, shown), key=lambda complaint: complaint.start)
 
 
-def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
+def _in_script(complaints: list[Complaint], shown: Shown) -> list[Complaint]:
+    """Gives complaints at their places in the script: one that is shown several times gives one, the last, which is in
+    a copy, unless it was complained of in some copies only."""
+    found: dict[tuple[object, int], list[Complaint]] = {}
+    for complaint in complaints:
+        start, copies = shown.origin(complaint.start)
+        key = (start, complaint.kind, complaint.name) if copies > 1 else complaint
+        found.setdefault((key, copies), []).append(replace(complaint, start=start))
+    return [same[-1] for (_, copies), same in found.items() if len(same) >= copies - 1]
+
+
+def _written(source: ParsedScript, typescript: bool, declarations: str) -> Iterator[Complaint]:
     """Tells of what is written as no script means it."""
     nodes = nodes_of(source.root, STARTS, typescript=typescript)
     for query in QUERY.split("\n\n"):
@@ -265,8 +297,12 @@ def _written(source: ParsedScript, typescript: bool) -> Iterator[Complaint]:
             # What is read elsewhere, too, may be asked for because it might be missing.
             if name in WRITTEN and (name != "always" or source.code.count(text) == 1):
                 said, hint, described = WRITTEN[name]
+                may_lack = rf"\b{re.escape(text)}(?:\?:|: [^;\n]*\bnull\b)"
+                if name == "never" and re.search(may_lack, declarations):
+                    continue
                 made = Complaint("misused", said.format(text), text, at, at)
-                yield replace(made, hint=hint.format(text), described=described)
+                made = replace(made, receiver=text if name == "never" else "", described=described)
+                yield replace(made, hint=hint.format(text), numeric=text if name == "numeric" else "")
 
 
 def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> Complaint:
@@ -313,6 +349,8 @@ def _complaint(
     made = Complaint(kind, said, name, at, at, suggested=suggested[1] if suggested else "")
     if (misuse := _misuse(made, message, node, source)) is not None:
         return misuse
+    if node.parent is not None and node.parent.type == "assignment_expression" and re.match(RETYPED, message):
+        return replace(made, kind="retyped")
     match kind:
         case "member":
             return _of_member(made, message, node, source, declarations)
@@ -365,7 +403,8 @@ def _of_member(
     guard = "" if last == "void" else guard
     receiver = last if is_json_text(last) else receiver
     is_json, at = is_json_text(receiver), made.start
-    hint = f"It is JSON text, not yet a value: read `JSON.parse({subject or '…'}).{name}`."
+    parsed = f"JSON.parse({subject or '…'})"
+    hint = f"It is JSON text, not yet a value: read `{parsed if name in ENVELOPE else f'{parsed}.{name}'}`."
     said = made.message.replace(f"'{receiver}'", f"'{receiver[:MAX_RECEIVER_CHARS]}…'")
     said = said if len(receiver) > MAX_RECEIVER_CHARS else made.message
     said = f"Property '{name}' does not exist on what `Promise.allSettled` gives." if is_settled else said
@@ -455,24 +494,9 @@ def _of_argument(made: Complaint, message: str, node: Node, source: ParsedScript
     )
 
 
-def _added(node: Node) -> Node | None:
-    """Gives what is added to a number: by `+=`, as `total = total + …`, or in the callback of `reduce`."""
-    around = node if node.type == "binary_expression" else node.parent
-    if around is not None and around.type == "assignment_expression":
-        around = field(around, "right")
-    if around is None or operator_of(around) not in ("+", "+="):
-        return None
-    added = field(around, "right")
-    return None if added is None or added.type in ("string", "template_string") else added
-
-
 def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> Complaint | None:
     """Makes the complaint about what no script means so; None where it may be meant."""
     made, short = replace(made, kind="misused"), _short(node, source) or "…"
-    if message.endswith(_NO_NUMBER) and (added := _added(node)) is not None:
-        what, number = source.text(added)[:MAX_NAMED_CHARS], _short(added, source) or "…"
-        said = f"`{what}` is text: added to a number, its characters are appended."
-        return replace(made, message=said, hint=f"Add `Number({number})`.")
     around = call = node.parent
     while call is not None and call.type not in ("call_expression", "statement_block"):
         call = call.parent
@@ -560,20 +584,25 @@ def _upwards(node: Node, source: ParsedScript) -> list[Node]:
 
 def _guard(name: str, receiver: str, last: str, node: Node, source: ParsedScript) -> Guard:
     # A guard says that a field may be missing, not that the value may be a text; of any answer one may ask for these.
-    is_text = is_json_text(last) or (receiver == "string" and name not in ASKED_OF_ANY)
-    is_text = is_text and not source.json_texts.is_handled(_read_of(node))
+    is_text = is_json_text(last) or (receiver == "string" and not ASKED_OF_ANY.fullmatch(name))
+    read = _read_of(node)
+    is_text = is_text and not source.json_texts.is_handled(read)
     if is_text or not source.guards.cover(name, node):
         return ""
-    here, around = node, node.parent
+    # What an object of the script's own has, the script knows.
+    here, around, is_first = node, node.parent, text_of(read) not in map(text_of, source.found["made"])
     while around is not None:
         is_choice, default = operator_of(around) in _CHOICES, field(around, "right")
-        if default is not None and (is_choice or around.type.endswith("assignment_pattern")):
+        is_default = is_choice or around.type.endswith("assignment_pattern")
+        if default is not None and is_default and here == field(around, "left"):
             is_count = default.type == "number" and source.text(here).endswith(".length")
-            if here == field(around, "left") and (is_count or default.type in _DEFAULTS):
-                return "defaulted"
+            if is_count or default.type in _DEFAULTS:
+                return "alone" if is_first else "defaulted"
+            if is_first and default.type in _VALUES:
+                return "replaced"
         if not is_choice and around.type not in _PASSED_ON:
             break
-        here, around = around, around.parent
+        here, around, is_first = around, around.parent, is_first and not is_choice
     return "asked"
 
 

@@ -11,12 +11,18 @@ import asyncio
 import base64
 import contextlib
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx2
-from mcp.shared.auth import OAuthMetadata, OAuthToken
-from pydantic import ValidationError
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import BaseModel, ValidationError
 
 from cellblock.base.json import is_array, is_object
 from cellblock.base.loopback import is_loopback, is_nearer
@@ -98,11 +104,21 @@ async def send(request: httpx2.Request, server: str) -> httpx2.Response:
     return httpx2.Response(response.status_code, content=_mended(body), request=request)
 
 
+_ANSWERS: Final[Mapping[str, type[BaseModel]]] = {
+    "access_token": OAuthToken,
+    "client_id": OAuthClientInformationFull,
+    "issuer": OAuthMetadata,
+    "resource": ProtectedResourceMetadata,
+}
+"""Maps a member to what an answer is that has it."""
+
+
 def _mended(body: bytes) -> bytes:
-    """Gives an answer with a token as the standard has it: some servers send a fraction of seconds, or scopes as a list
-    or with commas."""
-    answer = object_in(body)
-    if "access_token" not in answer:
+    """Gives an answer as the standard has it: some servers send a fraction of seconds, or scopes as a list or with
+    commas; what else is odd or null is left out alone."""
+    answer = {name: value for name, value in object_in(body).items() if value is not None}
+    model = next((model for name, model in _ANSWERS.items() if name in answer), None)
+    if model is None:
         return body
     try:
         answer["expires_in"] = int(float(answer["expires_in"]))
@@ -113,6 +129,12 @@ def _mended(body: bytes) -> bytes:
         answer["scope"] = " ".join(map(str, scope))
     elif isinstance(scope, str) and " " not in scope:
         answer["scope"] = scope.replace(",", " ")
+    try:
+        model.model_validate(answer)
+    except ValidationError as error:
+        # A token of another type is none of ours.
+        odd = {str(one["loc"][0]) for one in error.errors() if one["loc"]} - {"access_token", "token_type"}
+        answer = {name: value for name, value in answer.items() if name not in odd}
     return json.dumps(answer).encode()
 
 

@@ -10,8 +10,7 @@ from cellblock_worker.host import reusable
 from cellblock_worker.host.reusable import BOOT_SECONDS, SURPLUS_SECONDS, ReusableWorkers
 from cellblock_worker.host.warm import Waiting
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.reuse import IDLE_SECONDS
-from cellblock_worker.worker.states import State
+from cellblock_worker.worker.life import IDLE_SECONDS, State
 from support.waits import within
 
 

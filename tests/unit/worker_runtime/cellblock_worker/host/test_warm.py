@@ -15,7 +15,7 @@ from cellblock_worker.host.warm import (
 )
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.endpoints import EndpointError
-from cellblock_worker.worker.states import State
+from cellblock_worker.worker.life import State
 
 
 def _run(key: str) -> protocol.Run:

@@ -12,8 +12,8 @@ import pytest
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
+from cellblock_worker.worker.life import State
 from cellblock_worker.worker.run_limits import GIVE_WAY_NICE, LONG_RUN_CPU_SECONDS, LONG_RUN_NICE, UseWatch
-from cellblock_worker.worker.states import State
 from support.waits import until
 from support.worker_owner import MIB, booted, make_run, run_one, script
 

@@ -10,8 +10,7 @@ import pytest
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.wire import protocol
-from cellblock_worker.worker.reuse import MAX_RUNS, RETURN_CPU_SECONDS
-from cellblock_worker.worker.states import State
+from cellblock_worker.worker.life import MAX_RUNS, RETURN_CPU_SECONDS, State
 from cellblock_worker.worker.worker import Worker
 from support.waits import until
 from support.worker_owner import Owner, booted, make_run, script

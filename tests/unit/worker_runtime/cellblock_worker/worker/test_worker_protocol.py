@@ -6,7 +6,7 @@ import pytest
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker import hearing, worker
-from cellblock_worker.worker.states import State
+from cellblock_worker.worker.life import State
 from cellblock_worker.worker.worker import Worker
 from support.fake_worker import FakeWorkers
 from support.worker_owner import MIB, Owner, booted, make_run, run_one

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cellblock.base.errors import ConfigError
 from cellblock.base.store import LocalStore
 from cellblock.run.policy.named_tokens import NamedTokens
-from cellblock.serve.http import oauth
-from cellblock.serve.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
+from cellblock.serve.http import caller
+from cellblock.serve.http.caller import JwtVerifier, metadata_path, metadata_url, resource_metadata
 from cellblock.serve.http.token import OwnTokens, ensure_tokens, read_token
 from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
@@ -184,7 +184,7 @@ async def test_a_key_that_is_known_waits_for_no_fetch(issuer: Issuer) -> None:
 
 async def test_a_withdrawn_key_is_good_no_longer(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keys are fetched again without anybody asking."""
-    monkeypatch.setattr(oauth, "KEYS_FOR_SECONDS", 0.01)
+    monkeypatch.setattr(caller, "KEYS_FOR_SECONDS", 0.01)
     verifier = JwtVerifier(issuer.settings())
     fetching = asyncio.create_task(verifier.keys.keep_fresh())
     old = issuer.token()

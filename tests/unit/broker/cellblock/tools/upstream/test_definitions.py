@@ -387,10 +387,11 @@ def test_of_resources_what_is_malformed_or_too_long_is_left_out_with_the_reason(
         {"uri": 7},
         {"uri": "a:2", "name": "x" * 1_000},
         {"uri": "a:1", "name": "two"},
+        {"uri": "a:3", "name": None, "size": "big"},
     ):
         assert not listing.take(json.dumps(item).encode())
     listing.close()
-    assert [(one.name, key_of(one)) for one in listing.kept] == [("one", "a:1")]
+    assert [(one.name, key_of(one)) for one in listing.kept] == [("one", "a:1"), ("a:3", "a:3")]
     assert [one.why for one in listing.left_out] == [
         "it is malformed, or too large",
         "one of its texts has over 256 characters",

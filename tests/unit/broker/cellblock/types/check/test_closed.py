@@ -270,6 +270,16 @@ IN_VAIN = [
     ("const p = await t.list_issues({}); console.log(p.nodes?.length ?? 0, [{ total: 1 }]);", "nodes"),
     ("const p = await t.list_issues({}); const [one] = p.items ?? p.data ?? [];", "items"),
     ("const { items = [] } = await t.list_issues({}); console.log(items.length);", "items"),
+    # A text, number or truth value stands in its place, each time.
+    (f"{LIST} console.log(i.priority ?? 'none', i.title);", "priority"),
+    (f"{LIST} console.log(issues.map((one) => one.votes || 0));", "votes"),
+    (f"{LIST} console.log(i.sla?.due ?? 'no sla');", "sla"),
+    (
+        f"{LIST} const row = (one) => `${{one.title}} ${{one.team ?? '-'}}`; console.log(issues.map(row));",
+        "team",
+    ),
+    (f"{LIST} function row(one) {{ return one.area ?? '-'; }} for (const each of issues) row(each);", "area"),
+    (f"{LIST} const a = (x) => x.zone; const b = (x) => a(x); console.log(issues.map(b));", "zone"),
 ]
 
 
@@ -286,7 +296,7 @@ BESIDE = [
     "const p = await t.list_issues({}); console.log(p.Total ?? p.total);",
     "const p = await t.list_issues({}); for (const e of p.errors ?? []) throw e; if (p.warning) throw 1;",
     "const p = await t.list_issues({}); const { issues: all } = p; console.log(p.next ?? 0, all);",
-    "const p = await t.list_issues({}); console.log(p.note ?? null, p.comment || '');",
+    "const p = await t.list_issues({}); console.log(p.note ?? null, p.comment || null);",
 ]
 
 
@@ -354,12 +364,12 @@ async def test_for_in_over_the_lines_of_a_text_is_told(closed: Closed, loop: str
 
 
 GUARDED = [
-    "if (i.done) console.log(i.done); console.log(i.next && i.next.id, i.due ?? null, i.note || '', i.a?.b);",
+    "if (i.done) console.log(i.done); console.log(i.next && i.next.id, i.due ?? null, i.note || null, i.a?.b);",
     "console.log(typeof i.run === 'function' ? i.run() : 1, i.x === undefined ? 1 : i.x, i.y != null && i.y.z);",
     "if (Object.hasOwn(i, 'done')) console.log(i.done); if (i.hasOwnProperty('due')) console.log(i.due);",
     "const is = 'done' in i; console.log(issues.map((each) => each.done));",
-    "const { done = false, due: until = '', note: { text } = {} } = i; console.log(done, until, text);",
-    "for (const { done = 1 } of issues) console.log(done);",
+    "const { done = null, due: until = '', note: { text } = {} } = i; console.log(done, until, text);",
+    "for (const { done = null } of issues) console.log(done);",
     "const next = i.next; if (next) console.log(next); const { due } = i; console.log(due ?? 'none');",
     "let cursor; do { cursor = (await t.list_issues({ label: cursor })).nextCursor; } while (cursor);",
     "Object.assign(i, { score: 1, 'late': true }); console.log(i.score, i.late); i.mine = 1; console.log(i.mine);",
@@ -370,7 +380,7 @@ GUARDED = [
     "let state = { a: 1 }; state = { ...state, b: 2 }; console.log(state.b);",
     "const out = []; out.push({ a: 1 }); out.push({ a: 2, b: 3 }); console.log(out[0].b, { ...i });",
     "const part = issues.length ? { a: 1 } : null; console.log({ ...part, ...(i.x && { y: 1 }), ...null });",
-    "console.log(i['done'] ?? 1, i['x']?.y); const k = 'ti' + 'tle'; console.log(i[k]); for (const k in i) i[k];",
+    "console.log(i['done'] ?? null, i['x']?.y); const k = 'ti' + 'tle'; console.log(i[k]); for (const k in i) i[k];",
     "while (i.busy) break; for (; i.more; ) break; if (!(i.a || i.b)) console.log(1); if (!i.gone) console.log(2);",
     "await t.get_issue(i); await t.get_issue({ ...i }); await t.list_issues(i);",
     "const input = { lable: 1 }; await t.list_issues(input); await t.list_issues({ ...input });",
@@ -380,6 +390,9 @@ GUARDED = [
     "const text = await t.rows({}); const rows = JSON.parse(text); console.log(rows[0].title, text.length);",
     "const text = await t.rows({}); console.log({ size: text.length, start: text.slice(0, 80) }, text.trim());",
     "const raw = await t.one({}); const one = typeof raw === 'string' ? JSON.parse(raw) : raw; console.log(one.id);",
+    # A function that is used for several kinds of objects.
+    "const id = (x) => x.key; console.log(issues.map(id), [{ key: 1 }].map(id));",
+    "const own = { limit: 2 }; console.log(own.page ?? 1, own.limit);",
     "console.log((await t.edit({ path: 'a' })).split('\\n').map((line) => line.trim()));",
     "await t.edit({ path: 'a', edits: [{ oldText: await t.rows({}), newText: String(await t.one({})) }] });",
     # Texts that the script knows for texts, or may.
@@ -391,7 +404,7 @@ GUARDED = [
     "const raw = await t.rows({}); const rows = raw[0] === '[' ? JSON.parse(raw) : []; console.log(rows.length);",
     "const read = (x) => (x.id ? x : JSON.parse(x)); const raw = await t.one({}); [read(raw), raw.id ?? 1].at(0);",
     "const rows = await t.rows({}).then(JSON.parse); console.log(rows[0].title); for (const k in rows) console.log(k);",
-    "const rows = JSON.parse(await t.rows({})); console.log(rows[0].id, rows[0]?.x ?? 1); for (const k in rows) k;",
+    "const rows = JSON.parse(await t.rows({})); console.log(rows[0].id, rows[0]?.x ?? null); for (const k in rows) k;",
     "const page = JSON.parse(await t.one({})); for (const key in page) console.log(page[key], key[0]);",
     "const text = await t.edit({ path: 'a' }); console.log(text[0], text.length); for (const k in text) text[k];",
     "const text = await t.rows({}); console.log(text.at(0), text.charAt(1), text.split('\\n')[0], text.trim()[1]);",
@@ -409,7 +422,7 @@ async def test_who_looks_before_reading_is_not_told_anything(closed: Closed, cod
 
 
 async def test_a_guard_of_one_value_is_none_of_another(closed: Closed) -> None:
-    code = f"{LIST} console.log(i.done ?? 1); console.log(issues.map((each) => each.done));"
+    code = f"{LIST} console.log(i.done ?? null); console.log(issues.map((each) => each.done));"
     assert [fault.absent for fault in (await closed(code)).faults] == ["done"]
 
 

@@ -168,6 +168,7 @@ async def test_another_issuer_is_refused_in_words(tmp_path: Path, issuer: str) -
         ({"expires_in": None, "scope": []}, None, ""),
         ({"expires_in": "soon", "scope": None}, None, None),
         ({"expires_in": float("inf")}, None, None),
+        ({"expires_in": 60, "scope": 5, "refresh_token": 5, "token_type": None}, 60, None),
     ],
 )
 async def test_lives_and_scopes_in_other_forms_are_taken(
@@ -182,8 +183,28 @@ async def test_lives_and_scopes_in_other_forms_are_taken(
 
 
 @pytest.mark.parametrize(
+    ("what", "members"),
+    [
+        ("resource", {"resource_documentation": "", "bearer_methods_supported": "header"}),
+        (
+            "metadata",
+            {"op_policy_uri": "", "scopes_supported": "read write", "response_types_supported": None},
+        ),
+        ("client", {"logo_uri": "", "contacts": "nobody"}),
+    ],
+)
+async def test_no_login_is_lost_for_one_member(tmp_path: Path, what: str, members: dict[str, Any]) -> None:
+    authority = Authority(odd(what, **members))
+    with serving(authority):
+        place, said = await logged_in(authority, tmp_path)
+    assert said.startswith("Logged in to notes")
+    assert (await status_of(place))["state"] == "logged in"
+
+
+@pytest.mark.parametrize(
     ("change", "told"),
     [
+        (odd("token", token_type="mac"), "holds no token"),
         (
             odd("token", 400, error="invalid_grant", error_description="Token was revoked."),
             "Token was revoked",

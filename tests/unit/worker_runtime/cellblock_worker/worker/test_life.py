@@ -10,9 +10,18 @@ import pytest
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import encode_frame
 from cellblock_worker.worker import worker
+from cellblock_worker.worker.life import (
+    CPU_SECONDS,
+    GROWTH_BYTES,
+    MAY_SAY,
+    TRANSITIONS,
+    Bond,
+    Event,
+    IllegalTransition,
+    State,
+    advance,
+)
 from cellblock_worker.worker.rehearsal import WARM_FRAME
-from cellblock_worker.worker.reuse import CPU_SECONDS, GROWTH_BYTES, Bond
-from cellblock_worker.worker.states import MAY_SAY, TRANSITIONS, Event, IllegalTransition, State, advance
 from cellblock_worker.worker.usage import Usage
 from cellblock_worker.worker.worker import BOOT_BOUND_SECONDS, Worker
 from support.worker_owner import MIB, Owner, booted, make_run, script
