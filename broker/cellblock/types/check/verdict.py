@@ -302,6 +302,7 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
                     continue
                 made = Complaint("misused", said.format(text), text, at, at)
                 made = replace(made, receiver=text if name == "never" else "", described=described)
+                made = replace(made, absent="length" if name == "sized" else "")
                 yield replace(made, hint=hint.format(text), numeric=text if name == "numeric" else "")
 
 
