@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -26,6 +26,7 @@ LIST = {
     "properties": {"result": {"type": "array", "items": RECORD}},
     "required": ["result"],
 }
+NUMBERS = {"type": "object", "additionalProperties": {"type": "integer"}}
 NEEDED = {
     "type": "object",
     "properties": {**RECORD["properties"], "slug": {"type": "string"}},
@@ -106,7 +107,8 @@ TOOLS = [
         {"rows": [{"state": s, "mode": "fast", "sku": "b", "marks": ["new"]} for s in ("on", "broken")]},
         STATES,
     ),
-    tool("counts", {"on": 1, "off": 2}, {"type": "object", "additionalProperties": {"type": "integer"}}),
+    tool("counts", {"on": 1, "off": 2}, NUMBERS),
+    tool("sizes", {"length": 1, "width": 2}, NUMBERS),
     tool("at", "ok", properties={"at": PAIR}),
     tool("either", "ok", oneOf=ONE_OF),
 ]
@@ -356,6 +358,17 @@ async def test_a_default_is_advised_only_where_nothing_is_known_to_be_wrong(brok
         assert [("?? null" in hint, bool(hint)) for hint in hints] == [(is_advised, is_advised)], found
 
 
+@pytest.mark.parametrize("mode", ["after", "before"])
+async def test_a_default_is_advised_for_a_member_that_no_result_had_before_a_run_alone(
+    broker: Broker, mode: Literal["after", "before"]
+) -> None:
+    code = f"{IMPORT}const s = await p.seen({{}}); globalThis.__codemode_result__ = 'is ' + s.rowz;"
+    found = (await within(broker.run(code, typecheck=mode))).diagnostics
+    hints = [one.hint or "" for one in found if one.code == "TYPE_ERROR"]
+    assert ["Observed, not declared: seen" in hint for hint in hints] == [True]
+    assert ["?? null" in hint for hint in hints] == [mode == "before"]
+
+
 @pytest.mark.parametrize(
     ("asked", "is_told"),
     [
@@ -453,6 +466,7 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "const found = []; const word = /a/g; let at; while ((at = word.exec(await p.tree({})))) found.push(at);",
         "const e = await p.events({}); e.rows.filter((r) => r.at.includes(r.n));",
         "const c = await p.counts({}); Object.entries(c).length + c.on;",
+        "const s = await p.sizes({}); const n = s.length; n;",
         "const u = await p.list_users({}); u.result.map((o) => ({ name: o.name }));",
         "async function again(f) { return await f(); } const r = await again(() => p.seen({})); r?.total ?? 0;",
     ],

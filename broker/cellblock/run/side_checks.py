@@ -116,14 +116,14 @@ class Answers:
                 for path, names in _objects(body):
                     self._places.setdefault((of, path), set()).update(names)
         known = {place: names for place, names in self._places.items() if tool in (None, place[0])}
-        alike = [place for place, names in known.items() if _are_alike(names - {field}, {*beside})]
+        alike = {place for place, names in known.items() if _are_alike(names - {field}, {*beside})}
         if not alike or any(field in known[place] for place in alike):
             return ""
         ways = [
-            path[len(start) :]
-            for of, start in alike
-            for (other, path), names in known.items()
-            if field in names and other == of and path[: len(start)] == start
+            path[depth:]
+            for (of, path), names in known.items()
+            for depth in range(len(path) if field in names else 0)
+            if (of, path[:depth]) in alike
         ]
         return min((".".join(way) for way in ways if _THROUGH not in way), key=len, default=None)
 

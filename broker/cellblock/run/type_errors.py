@@ -21,6 +21,7 @@ from cellblock.script.lines import SCRIPT_NAME, index_of, line_of
 from cellblock.tools.upstream.definitions import shown
 from cellblock.types.check.checker import Checked, TypeChecker, TypeFault
 from cellblock.types.check.compiler import FIX
+from cellblock.types.check.faults import IF_THERE
 from cellblock.types.check.parsed import ParsedScript, Tool
 
 CHECK_SECONDS: Final = 0.5
@@ -283,12 +284,14 @@ def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
 
 
 def _diagnostics(faults: list[TypeFault], severity: Severity, name: str = SCRIPT_NAME) -> list[Diagnostic]:
+    # In one that has run, it would hide what is wrong.
+    dropped = "" if severity == "error" else IF_THERE
     return [
         Diagnostic(
             severity=severity,
             code="TYPE_ERROR",
             message=fault.message,
-            hint=fault.hint,
+            hint=fault.hint and fault.hint.replace(dropped, ""),
             path=f"{name}:{fault.line}:{fault.column}",
         )
         for fault in faults

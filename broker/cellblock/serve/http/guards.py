@@ -22,13 +22,17 @@ from cellblock.run.policy.counts import Counts
 from cellblock.serve.http.address import CONFIG_HEADER
 from cellblock.serve.http.caller import Caller, network_of
 from cellblock.serve.http.in_flight import InFlight
-from cellblock.serve.http.logins import LOGIN_PATH, SERVER_LOGINS
 from cellblock.serve.http.refusal import Refused, busy, header
 
 logger = logging.getLogger("cellblock.serve")
 
 Guard = Callable[[Scope], Awaitable[object]]
 """Raises Refused for a request that may not pass."""
+
+LOGIN_PATH: Final = "/dashboard/login"
+
+SERVER_LOGINS: Final = "/login/"
+"""Begins the paths of the pages that lead to the logins of servers."""
 
 METHODS: Final = ("GET", "POST", "DELETE")
 """Lists the HTTP methods that MCP has."""

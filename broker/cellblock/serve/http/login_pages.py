@@ -37,7 +37,7 @@ from cellblock.base.store import Store
 from cellblock.base.visible import visible
 from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import NO_ONE, JwtVerifier
-from cellblock.serve.http.logins import SERVER_LOGINS
+from cellblock.serve.http.guards import SERVER_LOGINS
 from cellblock.serve.http.pages import HEADERS, HTML
 from cellblock.serve.http.refusal import header
 from cellblock.serve.http.token import MAX_CHARS, SUBJECT

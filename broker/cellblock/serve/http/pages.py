@@ -1,7 +1,12 @@
 """Answers what a browser and Prometheus read: the dashboard and the metrics.
 
-A browser signs in with a code that whoever has the token asks for (`POST /dashboard/code`; see `Logins`). Its cookie
-is of use for the dashboard's own GET requests and for nothing else, so there is nothing that a forged request could do.
+A browser cannot show a bearer token. So whoever has the token asks for a code (`POST /dashboard/code`), which is good
+for one login within a minute. The login gives the browser two secrets. The cookie lets it read: it is of use for the
+dashboard's own GET requests and for nothing else, so there is nothing that a forged request could do. Cookies are sent
+to every port of this host, so a cookie alone changes nothing. The key stands in the fragment of the address to which
+the login leads: no server is sent a fragment, and only the page's own script can read it. The page sends the key in a
+header with what it wants to change.
+
 Two things can be changed here. To start an upstream server again takes the token itself. To answer a run that waits for
 a person takes the token, or the cookie and the login's key.
 """
@@ -10,8 +15,10 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
@@ -26,15 +33,15 @@ from starlette.types import Scope
 from cellblock.base.database import StoreError
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import mapped
+from cellblock.base.kept import Newest
 from cellblock.base.settings.sections import Dashboard, OAuthSettings
 from cellblock.base.visible import visible
 from cellblock.observe.facts import BrokerFacts, View
 from cellblock.observe.metrics import CONTENT_TYPE, Metrics, Tally
 from cellblock.serve.http.bodies import read_body
 from cellblock.serve.http.caller import Authenticator, caller_with, metadata_path, resource_metadata
-from cellblock.serve.http.guards import Guard
+from cellblock.serve.http.guards import LOGIN_PATH, Guard
 from cellblock.serve.http.in_flight import RETRY_SECONDS, InFlight
-from cellblock.serve.http.logins import CODE_SECONDS, COOKIE, COOKIE_SECONDS, LOGIN_PATH, Logins
 from cellblock.serve.http.refusal import Refused, header
 from cellblock.serve.http.token import SUBJECT
 from cellblock.serve.http.waiting_runs import MAX_BODY_BYTES, NotAnswered, WaitingRuns
@@ -84,6 +91,15 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+
+COOKIE: Final = "cellblock_dashboard"
+
+CODE_SECONDS: Final = 60
+MAX_CODES: Final = 16
+"""Bounds the codes that wait; the oldest is forgotten."""
+
+COOKIE_SECONDS: Final = 12 * 60 * 60
+MAX_COOKIES: Final = 64
 
 
 def signed_in(logins: Logins, authenticator: Authenticator) -> Guard:
@@ -348,3 +364,69 @@ def public_routes(
     if oauth is not None:
         paths[metadata_path(oauth.audience)] = metadata
     return [Route(path, page, middleware=guard) for path, page in paths.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Holds the cookie and the key that a browser was given.
+
+    Args:
+        until: When it ends, by the clock of `Logins`.
+        cookie: Lets it read.
+        key: Lets it change something, with the cookie.
+        name: Names it in logs; no secret.
+    """
+
+    until: float
+    cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    name: str = field(default_factory=lambda: f"browser {secrets.token_hex(4)}")
+
+
+class Logins:
+    """Keeps the codes and the logins, in memory and bounded.
+
+    Args:
+        clock: Seconds on a clock that never goes back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._codes = Newest[str, float](MAX_CODES)
+        self._logins = Newest[str, Login](MAX_COOKIES)
+
+    def new_code(self) -> str:
+        """Returns a code for one login."""
+        code = secrets.token_urlsafe(24)
+        self._codes[code] = self._clock() + CODE_SECONDS
+        return code
+
+    def begin(self, code: str) -> Login | None:
+        """Begins a login; None where the code was used, is too old, or none of ours."""
+        # Taken out whatever comes of it: a code that was seen twice opens nothing the second time.
+        until = self._codes.pop(code, None)
+        if until is None or until < self._clock():
+            return None
+        login = Login(self._clock() + COOKIE_SECONDS)
+        self._logins[login.cookie] = login
+        return login
+
+    def knows(self, cookies: bytes) -> bool:
+        """Says whether a `Cookie` header is that of a login."""
+        return bool(self._of(cookies))
+
+    def keyed(self, cookies: bytes, key: bytes) -> str | None:
+        """Returns the name of the login that a `Cookie` header and a key are of; None where they are not of one."""
+        for login in self._of(cookies):
+            if secrets.compare_digest(login.key.encode(), key):
+                return login.name
+        return None
+
+    def _of(self, cookies: bytes) -> list[Login]:
+        found: list[Login] = []
+        for part in cookies.split(b";"):
+            name, _, value = part.strip().partition(b"=")
+            login = self._logins.get(value.decode("latin-1"))
+            if name == COOKIE.encode() and login is not None and login.until >= self._clock():
+                found.append(login)
+        return found

@@ -39,6 +39,7 @@ from cellblock.serve.http.bodies import Memory, Spliced, WholeBody
 from cellblock.serve.http.caller import Authenticator, JwtVerifier, challenge_of
 from cellblock.serve.http.connections import BoundedConnection, Connections
 from cellblock.serve.http.guards import (
+    SERVER_LOGINS,
     Guarded,
     RateLimit,
     mcp_methods,
@@ -51,8 +52,7 @@ from cellblock.serve.http.guards import (
 )
 from cellblock.serve.http.in_flight import Activity, Drained, Exchange, InFlight, Seen, owner_of
 from cellblock.serve.http.login_pages import Identity, LoginPages, origin_at
-from cellblock.serve.http.logins import SERVER_LOGINS, Logins
-from cellblock.serve.http.pages import Pages, public_routes, signed_in
+from cellblock.serve.http.pages import Logins, Pages, public_routes, signed_in
 from cellblock.serve.http.refusal import Refusals, Refused
 from cellblock.serve.http.sessions import SessionLimit, SessionNames, Sessions
 from cellblock.serve.http.token import OwnTokens, ensure_tokens

@@ -116,14 +116,16 @@ class FirstReferences:
         """
         text = str(code or "")
         failed = _servers_of_failed_imports(response, text)
-        names = response.servers if failed is None else failed
+        # Of a task, its trace alone is known here; calls of kept scripts are not the script's own.
+        called = [call for call in response.tool_trace if call.within is None]
+        of_run = response.servers or list(dict.fromkeys(call.server_id for call in called))
+        names = of_run if failed is None else failed
         servers = [catalog.servers[name] for name in names if name in catalog.servers]
         if not servers:
             return {}
         if response.tool_trace:
             await self._service.wait_until_learnt(LOOKED_BOUND_SECONDS)
-        # A script may put a function's name together; of a task, it is not known here.
-        words = frozenset([*_WORD.findall(text), *(call.tool_name for call in response.tool_trace)])
+        words = frozenset([*_WORD.findall(text), *(call.tool_name for call in called)])
         is_whole = any(
             one.code in WRONG_TYPES or one.error_class in WRONG_TYPES for one in response.diagnostics
         )

@@ -53,6 +53,9 @@ _OF_NUMBERS: Final = frozenset(("toFixed", "toPrecision"))
 _OF_DATES: Final = re.compile(
     r"get(?:Time|FullYear|Month|Date|Day|Hours|Minutes)|to(?:ISO|Locale(?:Date|Time))String"
 )
+IF_THERE: Final = " `?? null` reads a member that may be there."
+"""Says how a script that is refused for a member can be run all the same."""
+
 _IF_JSON: Final = "if it holds JSON, use JSON.parse first"
 _ITSELF: Final = "A call gives the value itself, with nothing around it: leave out the `content`."
 _ONLY_MEMBER: Final = re.compile(r"\{ ([\w$]++)\??: [^{};]*+(?:\{[^{}]*+\}[^{};]*+)?; \}")
@@ -309,7 +312,7 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
     seen = ", ".join(f"{name} ({counted(count, 'result')})" for name, count in counts)
     if not seen:
         return ""
-    return f" (Observed, not declared: {seen}. `?? null` reads a member that may be there.)"
+    return f" (Observed, not declared: {seen}.{IF_THERE})"
 
 
 def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:

@@ -193,7 +193,7 @@ WRITTEN: Final = {
     "sized": (
         "`{0}` is an object with computed keys, which has no length.",
         "Count its keys: `Object.keys(…).length`.",
-        r": \{(?:\\n| )*\[\w+: string\]: [^{}]*\}[\"']\}, 'range'",
+        r": \{(?:\\n| )*\[\w+: string\]: (?!unknown|any\b)[^{}]*\}[\"']\}, 'range'",
     ),
     "added": (
         "`{0}` is text: added to a number, its characters are appended.",

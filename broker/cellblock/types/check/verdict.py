@@ -99,7 +99,9 @@ _BIGINT_FOR: Final = re.compile(
 )
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
-_PLAIN: Final = re.compile(r"(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*")
+_PLAIN: Final = re.compile(
+    r"void|(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*"
+)
 _NOT_ASSIGNABLE: Final = re.compile(
     r"(?:Type|Argument of type) '(.*)' is not assignable to (?:parameter of )?type '(.*+)", re.DOTALL
 )
@@ -304,6 +306,7 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
                     continue
                 made = Complaint("misused", said.format(text), text, at, at)
                 made = replace(made, receiver=text if name == "never" else "", described=described)
+                made = replace(made, absent="length" if name == "sized" else "")
                 yield replace(
                     made, hint=hint.format(text), texts=(text if name in OF_TEXTS else "", name != "wordy")
                 )
@@ -405,8 +408,6 @@ def _of_member(
     ):
         return None
     subject, guard = _subject(node, source), _guard(name, receiver, last, node, source)
-    # What gives nothing has no member, whoever asks.
-    guard = "" if last == "void" else guard
     receiver = last if is_json_text(last) else receiver
     is_json, at = is_json_text(receiver), made.start
     parsed = f"JSON.parse({subject or '…'})"
@@ -415,8 +416,9 @@ def _of_member(
     said = said if len(receiver) > MAX_RECEIVER_CHARS else made.message
     said = f"Property '{name}' does not exist on what `Promise.allSettled` gives." if is_settled else said
     within = read if read is not None and read.type == "subscript_expression" else None
-    if last == "string" and within is None:
-        within = next((of for of in source.found["numbered"] if _names_each(of.parent, read)), None)
+    if last == "string" and within is None and read is not None:
+        loops = source.found["numbered"]
+        within = next((of for of in loops if text_of(field(of.parent, "left")) == text_of(read)), None)
         hint = _BY_NAME if within is not None else ""
     return replace(
         made,
@@ -434,11 +436,6 @@ def _of_member(
         guard=guard,
         read=source.names_read(read if subject else None) if guard else None,
     )
-
-
-def _names_each(loop: Node | None, read: Node | None) -> bool:
-    left = field(loop, "left")
-    return left is not None and text_of(left) == text_of(read)
 
 
 def _of_name(made: Complaint, before: str, source: ParsedScript) -> Complaint | None:
@@ -593,7 +590,8 @@ def _guard(name: str, receiver: str, last: str, node: Node, source: ParsedScript
     is_text = is_json_text(last) or (receiver == "string" and not ASKED_OF_ANY.fullmatch(name))
     read = _read_of(node)
     is_text = is_text and not source.json_texts.is_handled(read)
-    if is_text or not source.guards.cover(name, node):
+    # What gives nothing has no member, whoever asks.
+    if is_text or last == "void" or not source.guards.cover(name, node):
         return ""
     # What an object of the script's own has, the script knows.
     here, around, is_first = node, node.parent, text_of(read) not in map(text_of, source.found["made"])
@@ -622,8 +620,7 @@ def _is_union(text: str) -> bool:
 
 def _is_of_object(receiver: str) -> bool:
     """Says whether a type that lacks a member is an object's: no result of another shape is read wrongly."""
-    other = receiver == "void" or receiver.endswith("[]") or receiver.startswith(_PROMISED)
-    other = other or is_json_text(receiver)
+    other = receiver.endswith("[]") or receiver.startswith(_PROMISED) or is_json_text(receiver)
     return not other and _MODULE.fullmatch(receiver) is None and _PLAIN.fullmatch(receiver) is None
 
 
@@ -636,7 +633,6 @@ def _is_known(receiver: str, declarations: str) -> bool:
     """Says whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
     if (
         _MODULE.fullmatch(receiver)
-        or receiver == "void"
         or receiver.startswith((*_PROMISED, "Map<", "Set<"))
         or _PLAIN.fullmatch(receiver)
     ):

@@ -15,19 +15,16 @@ from cellblock.observe.facts import View
 from cellblock.observe.metrics import Tally
 from cellblock.run.board import Board
 from cellblock.serve.http.caller import Authenticator
-from cellblock.serve.http.guards import Guarded
-from cellblock.serve.http.logins import (
-    CODE_SECONDS,
-    COOKIE_SECONDS,
-    LOGIN_PATH,
-    MAX_CODES,
-    MAX_COOKIES,
-    Logins,
-)
+from cellblock.serve.http.guards import LOGIN_PATH, Guarded
 from cellblock.serve.http.pages import (
     CODE_PATH,
+    CODE_SECONDS,
+    COOKIE_SECONDS,
+    MAX_CODES,
+    MAX_COOKIES,
     METRICS_PATH,
     STATE_PATH,
+    Logins,
     Pages,
     signed_in,
 )

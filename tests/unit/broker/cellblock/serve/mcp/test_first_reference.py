@@ -59,7 +59,7 @@ class Client:
         diagnostics = [error_diagnostic("IMPORT_FAILURE", "no", "none", fails_at)] if fails_at else []
         if fails_as:
             diagnostics = [error_diagnostic(fails_as, "no", "none", error_class=fails_as)]
-        trace = [TraceEntry(server_id="a", tool_name=calls, duration_ms=1, ok=True)]
+        trace = [TraceEntry(server_id="crm", tool_name=calls, duration_ms=1, ok=True)]
         response = RunResponse(logs=[], diagnostics=diagnostics, tool_trace=trace, servers=servers)
         return await self.references.declarations_for(Owner(by, by), self.catalog, response, code)
 
@@ -174,6 +174,8 @@ async def test_what_was_called_counts_as_named() -> None:
     await client.given("crm.keep()", "crm")
     brought = await client.given('await crm["find" + "_deal"]()', "crm", calls="find.deal")
     assert "function find_deal(" in brought["crm"]
+    # Of a task, no more is known.
+    assert "function keep(" in (await client.given("", calls="keep", by="other"))["crm"]
 
 
 async def test_what_is_cut_says_where_the_whole_is() -> None:
