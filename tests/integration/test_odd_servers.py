@@ -149,6 +149,14 @@ async def test_a_server_that_sleeps_at_what_is_not_initialize_is_greeted_meanwhi
         assert succeeded(await run(broker, "sleepy")) == ["hi"]
 
 
+async def test_a_server_that_reads_nothing_after_what_is_not_initialize_is_greeted_at_its_next_start(
+    tmp_path: Path,
+) -> None:
+    made = settings(tmp_path, {"blocked": started("blocked")}, upstream={"connect_timeout_ms": 2_500})
+    async with Broker(made) as broker:
+        await until(lambda: "blocked" in broker.catalog.servers, "it is greeted")
+
+
 async def test_a_late_answer_to_the_question_for_the_revision_is_taken_unless_the_greeting_is(
     tmp_path: Path,
 ) -> None:

@@ -78,10 +78,13 @@ class Answers:
         whose answers count; None: of any."""
         return self._may_match(rb'"%s\\*"' % _written(field), tool)
 
-    def holds_numbers(self, field: str) -> bool:
-        """Says whether all texts of the fields of this name are numbers, which are ordered otherwise than texts."""
+    def holds(self, field: str, are_numbers: bool) -> bool:
+        """Says whether all texts of the fields of this name are numbers, which are ordered otherwise than texts; or, of
+        texts that are to be none, none is."""
         text = re.compile(rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field))
         found = [number for _, body in self._bodies or () for number in text.findall(body)]
+        if not are_numbers:
+            return bool(found) and not any(map(_NUMBER.fullmatch, found))
         wholes = {len(number.partition(b".")[0]) for number in found}
         are_alike = len(wholes) < 2 and not any(b"." in number for number in found)
         return not are_alike and all(map(_NUMBER.fullmatch, found))
@@ -390,7 +393,7 @@ class SideCheck:
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
-        keeps = kept is None or any(fault.absent or fault.numeric for fault in kept.checked.faults)
+        keeps = kept is None or any(fault.absent or fault.texts[0] for fault in kept.checked.faults)
         # Not held by what it holds: a check, and what it keeps, goes with its run.
         look_again = WeakMethod(self._look_again)
         self.answers = Answers(keeps, lambda: (look := look_again()) and look())

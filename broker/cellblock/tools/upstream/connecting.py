@@ -289,6 +289,11 @@ class Link:
             return ""
         return f"; on its stdout is what is no message: {self._server.redactor.text(noise)}"
 
+    @property
+    def revision(self) -> str | None:
+        """Gives the revision of MCP that is agreed on."""
+        return self.connection.version if self.connection is not None else None
+
     def why_ended(self) -> str:
         """Says why a connection ended that had been good."""
         if self._cut is not None:

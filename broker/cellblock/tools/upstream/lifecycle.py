@@ -106,18 +106,28 @@ class Lifecycle:
         """Notes that the connection is over, before its transport is closed."""
         self._settle(State.WAITING, why)
 
-    def ended(self, now: float, why: str, *, at_question: bool = False, is_hopeless: bool = False) -> float:
+    def ended(
+        self,
+        now: float,
+        why: str,
+        *,
+        at_question: bool = False,
+        is_unanswered: bool = False,
+        is_hopeless: bool = False,
+    ) -> float:
         """Ends an attempt, and returns the pause before the next.
 
         Args:
             now: The time.
             why: The reason.
             at_question: Whether the server ended where it was asked for its revision.
+            is_unanswered: Whether it answered neither that nor its greeting.
             is_hopeless: Whether only another configuration helps, as far as is known.
         """
         held = 0.0 if self._ready_at is None else now - self._ready_at
         if self._ready_at is None:
-            self.handshake = at_question
+            # It may read nothing after what it does not know.
+            self.handshake = at_question or (is_unanswered and not self.handshake)
         if at_question and self.attempts == 1:
             self.reason = f"{FIRST_TRY}, for the second time: {why}"
             return 0.0

@@ -405,7 +405,7 @@ class UpstreamSession:
             self._wanted.clear()
             self._told()
             link = self._link = Link(self._server, self._note)
-            login, at_question = self._server.login, False
+            login, at_question, is_unanswered = self._server.login, False, False
             self._tried_with = "" if login is None else await login.mark()
             try:
                 await self._connect_and_serve(link)
@@ -413,6 +413,7 @@ class UpstreamSession:
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
                 first = failures.first_of(error)
                 at_question = isinstance(first, ProbeEnded)
+                is_unanswered = isinstance(first, ToolCallError) and link.revision is None
                 if isinstance(first, HttpRefused):
                     self._shut_out_with = first.status if first.status in (401, 403) else 0
                 why = link.why_unconnected(first)
@@ -427,6 +428,7 @@ class UpstreamSession:
                 asyncio.get_running_loop().time(),
                 why,
                 at_question=at_question and not is_hopeless,
+                is_unanswered=is_unanswered,
                 is_hopeless=is_hopeless,
             )
             if not pause:

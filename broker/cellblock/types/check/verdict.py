@@ -22,7 +22,7 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.hints import listed
-from cellblock.types.check.misuse import COMPLAINED, OF_ARRAYS, QUERY, RETYPED, STARTS, WRITTEN
+from cellblock.types.check.misuse import COMPLAINED, OF_ARRAYS, OF_TEXTS, PATTERNS, RETYPED, STARTS, WRITTEN
 from cellblock.types.check.parsed import (
     ITS_CHARACTERS,
     PARSE_BOUND_SECONDS,
@@ -99,7 +99,9 @@ _BIGINT_FOR: Final = re.compile(
 )
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
-_PLAIN: Final = re.compile(r"(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*")
+_PLAIN: Final = re.compile(
+    r"void|(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*"
+)
 _NOT_ASSIGNABLE: Final = re.compile(
     r"(?:Type|Argument of type) '(.*)' is not assignable to (?:parameter of )?type '(.*+)", re.DOTALL
 )
@@ -210,8 +212,9 @@ class Complaint:
     is_text: bool = False
     """Says whether a text is taken for a value."""
 
-    numeric: str = ""
-    """Names the field whose texts are compared in their order, which is wrong where they hold numbers."""
+    texts: tuple[str, bool] = ("", True)
+    """Names the field whose texts this is about, and says whether all or none of them must be numbers for it to
+    count."""
 
     described: str = ""
     """Holds what the compiler's description has to have, asked, for this to count."""
@@ -289,13 +292,14 @@ def _in_script(complaints: list[Complaint], shown: Shown) -> list[Complaint]:
 def _written(source: ParsedScript, typescript: bool, declarations: str) -> Iterator[Complaint]:
     """Tells of what is written as no script means it."""
     nodes = nodes_of(source.root, STARTS, typescript=typescript)
-    for query in QUERY.split("\n\n"):
-        starts = nodes[query.split(maxsplit=1)[0].lstrip("(")][:MAX_JUDGED]
+    for query, start, words in PATTERNS:
+        starts = nodes[start][:MAX_JUDGED] if all(word in source.code for word in words) else []
         small = (one for one in starts if one.end_byte - one.start_byte < MAX_WRITTEN_BYTES)
         for name, node in captured(small, query, typescript=typescript):
             at, text = source.position(node), source.text(node)
-            # What is read elsewhere, too, may be asked for because it might be missing.
-            if name in WRITTEN and (name != "always" or source.code.count(text) == 1):
+            # What is read elsewhere, too, may be asked for because it might be missing, or be given a value there.
+            only = {"always": text, "started": f"{text}["}.get(name)
+            if name in WRITTEN and (only is None or source.code.count(only) == 1):
                 said, hint, described = WRITTEN[name]
                 may_lack = rf"\b{re.escape(text)}(?:\?:|: [^;\n]*\bnull\b)"
                 if name == "never" and re.search(may_lack, declarations):
@@ -303,7 +307,9 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
                 made = Complaint("misused", said.format(text), text, at, at)
                 made = replace(made, receiver=text if name == "never" else "", described=described)
                 made = replace(made, absent="length" if name == "sized" else "")
-                yield replace(made, hint=hint.format(text), numeric=text if name == "numeric" else "")
+                yield replace(
+                    made, hint=hint.format(text), texts=(text if name in OF_TEXTS else "", name != "wordy")
+                )
 
 
 def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> Complaint:
@@ -383,7 +389,9 @@ def _complaint(
 def _of_member(
     made: Complaint, message: str, node: Node, source: ParsedScript, declarations: str
 ) -> Complaint | None:
-    lacking: list[tuple[str, str]] = _ON_TYPE.findall(message)
+    lacking: list[tuple[str, str]] = _ON_TYPE.findall(
+        message.replace(" on type 'String'.", " on type 'string'.")
+    )
     read = _read_of(node)
     if not lacking or _may_be_in_itself(read, source, lacking[0][0]):
         return None
@@ -400,8 +408,6 @@ def _of_member(
     ):
         return None
     subject, guard = _subject(node, source), _guard(name, receiver, last, node, source)
-    # What gives nothing has no member, whoever asks.
-    guard = "" if last == "void" else guard
     receiver = last if is_json_text(last) else receiver
     is_json, at = is_json_text(receiver), made.start
     parsed = f"JSON.parse({subject or '…'})"
@@ -410,8 +416,9 @@ def _of_member(
     said = said if len(receiver) > MAX_RECEIVER_CHARS else made.message
     said = f"Property '{name}' does not exist on what `Promise.allSettled` gives." if is_settled else said
     within = read if read is not None and read.type == "subscript_expression" else None
-    if last == "string" and within is None:
-        within = next((of for of in source.found["numbered"] if _names_each(of.parent, read)), None)
+    if last == "string" and within is None and read is not None:
+        loops = source.found["numbered"]
+        within = next((of for of in loops if text_of(field(of.parent, "left")) == text_of(read)), None)
         hint = _BY_NAME if within is not None else ""
     return replace(
         made,
@@ -429,11 +436,6 @@ def _of_member(
         guard=guard,
         read=source.names_read(read if subject else None) if guard else None,
     )
-
-
-def _names_each(loop: Node | None, read: Node | None) -> bool:
-    left = field(loop, "left")
-    return left is not None and text_of(left) == text_of(read)
 
 
 def _of_name(made: Complaint, before: str, source: ParsedScript) -> Complaint | None:
@@ -502,7 +504,7 @@ def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> 
     while call is not None and call.type not in ("call_expression", "statement_block"):
         call = call.parent
     texts = [source.text(one) for one in (field(call, "function"), around, node) if one is not None]
-    is_either = around is not None and operator_of(around) == "||"
+    is_either = around is not None and operator_of(around) == "||" and "unintentional" in message
     for pattern, code, wrong, hint, described in COMPLAINED:
         found = re.search(pattern, message)
         written = next(filter(None, (re.fullmatch(code, text, re.DOTALL) for text in texts)), None)
@@ -588,7 +590,8 @@ def _guard(name: str, receiver: str, last: str, node: Node, source: ParsedScript
     is_text = is_json_text(last) or (receiver == "string" and not ASKED_OF_ANY.fullmatch(name))
     read = _read_of(node)
     is_text = is_text and not source.json_texts.is_handled(read)
-    if is_text or not source.guards.cover(name, node):
+    # What gives nothing has no member, whoever asks.
+    if is_text or last == "void" or not source.guards.cover(name, node):
         return ""
     # What an object of the script's own has, the script knows.
     here, around, is_first = node, node.parent, text_of(read) not in map(text_of, source.found["made"])
@@ -617,8 +620,7 @@ def _is_union(text: str) -> bool:
 
 def _is_of_object(receiver: str) -> bool:
     """Says whether a type that lacks a member is an object's: no result of another shape is read wrongly."""
-    other = receiver == "void" or receiver.endswith("[]") or receiver.startswith(_PROMISED)
-    other = other or is_json_text(receiver)
+    other = receiver.endswith("[]") or receiver.startswith(_PROMISED) or is_json_text(receiver)
     return not other and _MODULE.fullmatch(receiver) is None and _PLAIN.fullmatch(receiver) is None
 
 
@@ -631,7 +633,6 @@ def _is_known(receiver: str, declarations: str) -> bool:
     """Says whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
     if (
         _MODULE.fullmatch(receiver)
-        or receiver == "void"
         or receiver.startswith((*_PROMISED, "Map<", "Set<"))
         or _PLAIN.fullmatch(receiver)
     ):
