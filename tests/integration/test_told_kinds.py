@@ -295,6 +295,37 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
             "u.result.map((o: One) => o.title);",
             "It has: id, name.",
         ),
+        ("const { rows } = await p.invoices({}); rows.map((r) => r.amount).sort();", "Number("),
+        (
+            "const { rows } = await p.invoices({}); rows.sort((a, b) => a.amount.localeCompare(b.amount));",
+            "Number(",
+        ),
+        ("const { rows } = await p.invoices({}); rows.map((r) => r.amount + 10);", "Add to `Number("),
+        ("const { rows } = await p.invoices({}); rows.reduce((s, r) => s + r.n);", ", 0)"),
+        (
+            "const { rows } = await p.invoices({}); const c = {}; for (const r of rows) c[r.n] += 1;",
+            "Begin with 0",
+        ),
+        ("const e = await p.events({}); e.rows.map((r) => new Date(r.at + 86400000));", "Add to its time"),
+        ("const e = await p.events({}); Date.now() - e.rows[0].at > 1;", "Date.parse("),
+        ("const e = await p.events({}); e.rows[0].at.getTime();", "`new Date(…).getTime`"),
+        (
+            "const f = (r) => !r.n || r.at < new Date(); const e = await p.events({}); e.rows.filter(f);",
+            "new Date(…)",
+        ),
+        ("const e = await p.events({}); Math.max(...e.rows.map((r) => r.at));", "Date.parse("),
+        ("const u = await p.teams({}); u.teams.sort((a, b) => a.name - b.name);", "localeCompare"),
+        (
+            "const u = await p.teams({}); const t = u.teams[0]; await p.page({ q: 'team ' + t });",
+            "Take a field",
+        ),
+        ("const u = await p.teams({}); await p.page({ q: `all ${u}` });", "Take a field"),
+        ("const { users } = await p.list_users({}); users?.length;", "It has: result."),
+        ("const { content } = await p.tree({}); content.trim();", "gives the value itself"),
+        (
+            "const { rows } = await p.invoices({}); typeof rows[0].amount === 'number' && rows[0].n > 9 ? 'a' : 'b';",
+            "Number(",
+        ),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
 )
@@ -304,12 +335,19 @@ async def test_what_is_wrong_is_told(broker: Broker, code: str, hint: str) -> No
 
 
 @pytest.mark.parametrize(
-    "value", ["`${u}`", "{ [u]: 1 }", "u.result.join()", "`${u['no' + 1]}, ${u.result[0].id}`"]
+    "value",
+    [
+        "`${u}`",
+        "{ [u]: 1 }",
+        "u.result.join()",
+        "Number('x').toFixed(1)",
+        "`${u['no' + 1]}, ${u.result[0].id}`",
+    ],
 )
 async def test_an_object_that_became_a_text_is_told(broker: Broker, value: str) -> None:
     code = f"{IMPORT}const u = await p.list_users({{}}); globalThis.__codemode_result__ = {value};"
     told = [found.hint or "" for found in (await within(broker.run(code))).diagnostics]
-    assert any("Read a field of the object" in hint for hint in told), told
+    assert any(" a field of " in hint for hint in told), told
 
 
 async def test_a_default_is_advised_only_where_nothing_is_known_to_be_wrong(broker: Broker) -> None:
@@ -402,6 +440,11 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
         "const u = await p.teams({}); const all = new Set(); u.teams.forEach(all.add, all);",
         "await p.teams({}).then((u) => { console.log(u); }); const n = await p.teams({}).then((u) => u.teams); n;",
         "const u: any = await p.teams({}); const o: any = {}; for (const t of u.teams) o[t.id] = t; o.a = 1; o.a;",
+        "const { rows } = await p.invoices({}); rows.map((r) => `${r.amount} ${r.n}`); rows.map((r) => r.n + 1);",
+        "const { rows } = await p.invoices({}); rows.map((r) => r.n).reduce((a, b) => a + b); 'n: ' + rows.length;",
+        "const { rows } = await p.invoices({}); const c = {}; for (const r of rows) { c[r.n] ??= 0; c[r.n] += 1; } c;",
+        "const e = await p.events({}); e.rows.map((r) => r.at).sort(); Date.now() - Date.parse(e.rows[0].at);",
+        "const e = await p.events({}); e.rows.sort((a, b) => a.at.localeCompare(b.at)); `${new Date()} ${/a/}`;",
         "const u = await p.list_users({}); const o = {}; for (const i in u.result) o[i] = u.result[i].name; o;",
         "const r = await p.edit_file({}); const kept = []; kept.push(r.concat('!').trim()); kept;",
         "const u = await p.list_users({}); u.result.filter((o) => { const is = o.id > 1; return is; });",

@@ -359,11 +359,14 @@ def _export_hint(missing: str, specifier: str | None, exports: Sequence[str], ca
     """
     if missing == "default":
         return "There is no default export: import the names, or `import * as`."
+    elsewhere = import_hint(missing, catalog) or ""
+    if elsewhere.startswith("Import it"):
+        return elsewhere
     otherwise = "Use the names in the server's __meta__.tools, or `import * as`."
     if specifier is not None and exports:
         more = ": see __meta__.tools, or `import * as`" if len(exports) > MAX_NAMED else ""
         otherwise = f"It exports {first_few(exports, MAX_NAMED)}{more}."
-    return did_you_mean(nearest_names(missing, exports), import_hint(missing, catalog) or otherwise)
+    return did_you_mean(nearest_names(missing, exports), elsewhere or otherwise)
 
 
 def _function_hint(

@@ -78,10 +78,13 @@ class Answers:
         whose answers count; None: of any."""
         return self._may_match(rb'"%s\\*"' % _written(field), tool)
 
-    def holds_numbers(self, field: str) -> bool:
-        """Says whether all texts of the fields of this name are numbers, which are ordered otherwise than texts."""
+    def holds(self, field: str, are_numbers: bool) -> bool:
+        """Says whether all texts of the fields of this name are numbers, which are ordered otherwise than texts; or, of
+        texts that are to be none, none is."""
         text = re.compile(rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field))
         found = [number for _, body in self._bodies or () for number in text.findall(body)]
+        if not are_numbers:
+            return bool(found) and not any(map(_NUMBER.fullmatch, found))
         wholes = {len(number.partition(b".")[0]) for number in found}
         are_alike = len(wholes) < 2 and not any(b"." in number for number in found)
         return not are_alike and all(map(_NUMBER.fullmatch, found))
@@ -266,6 +269,11 @@ class SideChecks:
         self._tasks.cancel()
         await self._tasks.ended()
 
+    @property
+    def under_way(self) -> int:
+        """Counts the checks that are under way."""
+        return len(self._tasks)
+
     # ---- for the checks ------------------------------------------------------------------------------
 
     def kept(self, key: _Key) -> PastCheck | None:
@@ -306,7 +314,7 @@ class SideChecks:
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None] | None:
         """Begins a check, or the wait for one, unless too many are under way."""
-        if len(self._tasks) >= MAX_UNDER_WAY:
+        if self.under_way >= MAX_UNDER_WAY:
             return None
         return self._tasks.start(work(), name="side check")
 
@@ -332,11 +340,13 @@ class SideChecks:
 
 @dataclass(slots=True)
 class _Try:
-    """Holds one check of a run's script: what it has found, or why nothing."""
+    """Holds one check of a run's script: what it has found, or why nothing, and whether no other script's was under way
+    when it began."""
 
     found: PastCheck | None = None
     gave_up: Checked | None = None
     task: asyncio.Task[None] | None = None
+    is_alone: bool = False
 
     @property
     def outcome(self) -> Checked | None:
@@ -383,7 +393,7 @@ class SideCheck:
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
-        keeps = kept is None or any(fault.absent or fault.numeric for fault in kept.checked.faults)
+        keeps = kept is None or any(fault.absent or fault.texts[0] for fault in kept.checked.faults)
         # Not held by what it holds: a check, and what it keeps, goes with its run.
         look_again = WeakMethod(self._look_again)
         self.answers = Answers(keeps, lambda: (look := look_again()) and look())
@@ -400,10 +410,12 @@ class SideCheck:
             self._try({})
 
     async def outcome(self, most_seconds: float | None = None) -> Checked | None:
-        """Waits for what a check has found, at most `most_seconds`, or as long as the check takes; gives None when it
-        has not been by then."""
+        """Waits for what a check has found, as long as the check takes, or at most `most_seconds`; as long as a check
+        may take where no other script's was before it. Gives None when it has not been by then."""
         # Tools may have answered with texts that no one expected: what they are used as is another matter.
         check = self._try(self._unlike())
+        if check.is_alone and most_seconds is not None:
+            most_seconds = max(most_seconds, self.bound_seconds)
         if check.outcome is None and check.task is not None and (most_seconds is None or most_seconds > 0):
             await asyncio.wait([check.task], timeout=most_seconds)
         return check.outcome
@@ -488,6 +500,8 @@ class SideCheck:
             check.found = PastCheck(self._servers, assumed, revision, checked)
             self._owner.keep(key, check.found)
 
+        mine = sum(one.task is not None and not one.task.done() for one in self._tries.values())
+        check.is_alone = self._owner.under_way == mine
         check.task = self._owner.spawn(work)
         if check.task is None:
             check.gave_up = Checked(gave_up="too many scripts wait for the compiler")

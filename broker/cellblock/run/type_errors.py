@@ -28,7 +28,8 @@ CHECK_SECONDS: Final = 0.5
 """Bounds a type check where nothing else is said: beside a run it bounds the compiler's work."""
 
 HOLD_SECONDS: Final = 0.03
-"""Bounds how long a response waits for the check beside its run; later findings come with the client's next one."""
+"""Bounds how long a response waits for the check beside its run behind those of other scripts; later findings come with
+the client's next one."""
 
 OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
 """Lists failures that a type error may be behind, as one about tools may be behind a limit; of a host that is gone, the
@@ -48,9 +49,11 @@ _MISUSED: Final = re.compile(
 )
 """Matches what the engine says when a text is used as the value whose JSON it is."""
 
-_MADE_TEXT: Final = re.compile(r'\[object (?:Object|Promise)\]|(?<!")\bundefined\b|\bundefined\b(?!"(?!:))')
-"""Matches what becomes of an object, a promise, and `undefined` in a text or a key; a text that is this alone may be
-meant: a type."""
+_MADE_TEXT: Final = re.compile(
+    r'\[object (?:Object|Promise)\]|\bNaN\b|(?<!")\bundefined\b|\bundefined\b(?!"(?!:))'
+)
+"""Matches what becomes of an object, a promise, NaN and `undefined` in a text or a key; a text that is this last one
+alone may be meant: a type."""
 
 LATE: Final = Diagnostic(
     severity="info",
@@ -105,7 +108,7 @@ class TypeErrors:
         rest = [
             fault
             for fault in checked.faults
-            if errors and not fault.numeric and (fault.line, fault.column) not in told
+            if errors and not fault.texts[0] and (fault.line, fault.column) not in told
         ]
         return errors, _diagnostics(rest, "warning", side.name)
 
@@ -190,19 +193,19 @@ def _of_texts(response: RunResponse, side: SideCheck) -> list[Diagnostic]:
     found = _MADE_TEXT.search(json.dumps(response.result, ensure_ascii=False))
     if found is None or found[0] in side.code or side.answers.may_say(found[0]):
         return []
-    message = f"A text of the result has `{found[0]}` in it: it was made of an object or a missing value."
+    message = f"A text of the result has `{found[0]}` in it: what it was made of is an object, missing or no number."
     hint = "Read a field of the object, await the promise, or give a default: `value ?? …`."
     return [Diagnostic(severity="warning", code="RESULT_NOT_JSON", message=message, hint=hint)]
 
 
 def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:
     """Gives what counts in a script that has run: not a text that was taken for a value, where it was one after all,
-    nor the order of texts that hold no numbers."""
+    nor what is wrong with other texts than a field has."""
     return [
         fault
         for fault in checked.faults
         if (not fault.is_text or side.answers.may_be_text(fault.tool))
-        and (not fault.numeric or side.answers.holds_numbers(fault.numeric))
+        and (not fault.texts[0] or side.answers.holds(*fault.texts))
     ]
 
 

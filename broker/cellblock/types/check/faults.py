@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,6 +50,9 @@ _OF_LISTS: Final = frozenset(
     ("length", "map", "filter", "find", "forEach", "some", "every", "reduce", "slice", "sort", "at", "join")
 )
 _OF_NUMBERS: Final = frozenset(("toFixed", "toPrecision"))
+_OF_DATES: Final = re.compile(
+    r"get(?:Time|FullYear|Month|Date|Day|Hours|Minutes)|to(?:ISO|Locale(?:Date|Time))String"
+)
 IF_THERE: Final = " `?? null` reads a member that may be there."
 """Says how a script that is refused for a member can be run all the same."""
 
@@ -87,8 +91,9 @@ class TypeFault:
     compared: str = ""
     """Names the field that is compared with the text `absent`."""
 
-    numeric: str = ""
-    """Names the field whose texts are compared in their order: right where they hold no numbers."""
+    texts: tuple[str, bool] = ("", True)
+    """Names the field whose texts this is about, and says whether all or none of them must be numbers for it to
+    count."""
 
     slip: bool = False
     """Says whether the fault is a key that is spelt almost like one which the call does not give."""
@@ -138,18 +143,20 @@ async def find_faults(
         for complaint in counted
         for each in (complaint, *await _also_undeclared(complaint, script, warm))
     ]
-    for complaint, times in _distinct(counted):
+    distinct = [one for one in _distinct(counted) if script.closed or one[0].kind != "misused"]
+    # All at once: each would wait for the one before it.
+    places_asked = {one.asked_at for one, _ in distinct if one.described}
+    answers = await asyncio.gather(*(warm.described_at(at, script.typescript) for at in places_asked))
+    described = dict(zip(places_asked, answers, strict=True))
+    for complaint, times in distinct:
         if len(faults) >= MAX_SHOWN:
             break
         is_misused = complaint.kind == "misused"
         is_few = bool(complaint.receiver) and _of_few(script, observed, math.inf if is_misused else 1)
         is_weak = is_few and (is_misused or complaint.guard == "replaced")
-        if is_weak or ((is_misused or is_few) and not script.closed):
+        if is_weak or (is_few and not script.closed):
             continue
-        described = complaint.described
-        if described and not re.search(
-            described, await warm.described_at(complaint.asked_at, script.typescript)
-        ):
+        if complaint.described and not re.search(complaint.described, described[complaint.asked_at]):
             continue
         asked = complaint.kind in ("member", "key") and not complaint.name.isdigit()
         names = await warm.names_at(complaint.asked_at, script.typescript) if asked else []
@@ -188,7 +195,7 @@ async def find_faults(
                 subject=complaint.subject,
                 beside=tuple(members),
                 compared=complaint.compared,
-                numeric=complaint.numeric,
+                texts=complaint.texts,
                 slip=slip,
             )
         )
@@ -218,7 +225,9 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     ):
         return False
     meant = {*members}
-    if complaint.guard == "asked" or not members:
+    # A list under another name than the only one that there is.
+    is_list = len(members) == 1 and members[0] in WRAPPERS and complaint.name.endswith("s")
+    if (complaint.guard == "asked" and not is_list) or not members:
         meant = {name for name in members if letters(name) == letters(complaint.name)}
     return bool(meant) and complaint.read.isdisjoint(meant)
 
@@ -334,8 +343,9 @@ def _hint_of_language(receiver: str, wanted: str, members: Sequence[str]) -> str
     array = receiver.endswith("[]")
     if array and wanted in WRAPPERS:
         return f"It is the array itself: leave out `.{wanted}`."
-    if not array and wanted in _OF_NUMBERS:
-        return f"It is text: read `Number(…).{wanted}`."
+    maker = "Number" if wanted in _OF_NUMBERS else "new Date" if _OF_DATES.fullmatch(wanted) else ""
+    if not array and maker:
+        return f"It is text: read `{maker}(…).{wanted}`."
     likely = likely_of_language(wanted, members, array=array)
     start = did_you_mean([f"`{likely}`"] if likely else [])
     if array:

@@ -1,5 +1,6 @@
 """Lists what no script means so: by what the compiler complains of, and by how a piece of the script is written."""
 
+import re
 from typing import Final
 
 OF_ARRAYS: Final = r"^(?!.*\(method\) (?!\w*Array<))"
@@ -39,6 +40,13 @@ COMPLAINED: Final = (
         r"(?P<list>[\w$.]+)\s*=\s*(?P=list)\.(?P<method>push|unshift)\(.*",
         "`{list}.{method}` gives the new length.",
         "Leave out `{list} =`.",
+        "",
+    ),
+    (
+        r"Argument of type 'string' is",
+        r"(?P<function>Math\.(?:max|min))",
+        "`{function}` takes numbers, and these are texts.",
+        "Convert them: with `Number(…)`, or `Date.parse(…)` where they are dates.",
         "",
     ),
     (
@@ -257,6 +265,36 @@ WRITTEN: Final = {
         "Compare `Number(….{0})`.",
         _IS_TEXT,
     ),
+    "appended": (
+        "`{0}` is text: the number is appended to it.",
+        "Add to `Number(….{0})`.",
+        _IS_TEXT,
+    ),
+    "dated": (
+        "`{0}` is text: a number is appended to it, which makes no date.",
+        "Add to its time: `new Date(Date.parse(….{0}) + …)`.",
+        _IS_TEXT,
+    ),
+    "wordy": (
+        "`{0}` is text and no number: to subtract it gives NaN.",
+        "Take times of dates, `Date.parse(….{0})`; order texts with `a.{0}.localeCompare(b.{0})`.",
+        _IS_TEXT,
+    ),
+    "unseeded": (
+        "`reduce` without a first value begins with an element, which is an object.",
+        "Give it one: `.reduce((…) => …, 0)`.",
+        r"\(method\) Array<(?!string|number|boolean|any)",
+    ),
+    "glued": (
+        "`{0}` is an object, which becomes `[object Object]` in a text.",
+        "Take a field of it, or `JSON.stringify(….{0})`.",
+        r"'value': [\"'](?:\(property\)|const|let|var) [\w$.]+: \{(?!.*toString).*\}[\"']\}",
+    ),
+    "started": (
+        "`{0}[…]` is undefined at first, and gives NaN.",
+        "Begin with 0: `{0}[…] = ({0}[…] ?? 0) + …`.",
+        r": \{\}[\"']\}",
+    ),
     "equalled": (
         "A new object equals no other.",
         "Compare `.getTime()` of Dates, `.length` of lists.",
@@ -265,6 +303,9 @@ WRITTEN: Final = {
 }
 """Maps what `QUERY` captures to what is wrong, what to write, and a pattern that is found in how the compiler
 describes the place; `{0}` stands for the text."""
+
+OF_TEXTS: Final = frozenset(["appended", "numeric", "wordy"])
+"""Names those that count where a field's texts are numbers: all of them, or none for `wordy`."""
 
 QUERY: Final = r"""
 ((call_expression function: (member_expression property: (property_identifier) @ordered)
@@ -435,20 +476,58 @@ QUERY: Final = r"""
   operator: ["<" "<=" ">" ">="] right: (string) @text)
  (#match? @text "^.[0-9.]+.$"))
 
+((call_expression function: (member_expression object: (call_expression
+   function: (member_expression property: (property_identifier) @map)
+   arguments: (arguments . (arrow_function body: (member_expression property: (property_identifier) @numeric))))
+   property: (property_identifier) @sort) arguments: (arguments) @none)
+ (#eq? @map "map") (#match? @sort "^(sort|toSorted)$") (#match? @none "^\\(\\s*\\)$"))
+
+((call_expression function: (member_expression object: (member_expression property: (property_identifier) @numeric)
+   property: (property_identifier) @compare)
+  arguments: (arguments . (member_expression property: (property_identifier) @other) .))
+ (#eq? @compare "localeCompare") (#eq? @numeric @other))
+
+((binary_expression left: (member_expression property: (property_identifier) @appended) operator: "+" right: (number)))
+
+(new_expression arguments: (arguments . (binary_expression
+ left: (member_expression property: (property_identifier) @dated) operator: "+"
+ right: [(number) (binary_expression left: (number)) (binary_expression right: (number))])))
+
+(binary_expression left: (member_expression property: (property_identifier) @wordy) operator: "-")
+
+(binary_expression operator: "-" right: (member_expression property: (property_identifier) @wordy))
+
+((call_expression function: (member_expression property: (property_identifier) @unseeded)
+  arguments: (arguments . (arrow_function body: (binary_expression operator: "+")) .))
+ (#eq? @unseeded "reduce"))
+
+(binary_expression left: (string) operator: "+"
+ right: [(identifier) @glued (member_expression property: (property_identifier) @glued)])
+
+(template_substitution [(identifier) @glued (member_expression property: (property_identifier) @glued)])
+
+(augmented_assignment_expression left: (subscript_expression object: (identifier) @started) operator: "+=")
+
+((ternary_expression condition: (binary_expression
+   left: (binary_expression
+    left: (unary_expression operator: "typeof" argument: (member_expression property: (property_identifier) @texted))
+    operator: ["==" "==="] right: (string) @type)
+   operator: "&&") alternative: [(null) (number) (string)])
+ (#match? @type "^.number.$"))
+
 (binary_expression operator: ["===" "==" "!==" "!="] right: [(array) (new_expression) (object)]) @equalled
 """
 """Has patterns with an empty line between them: all made in one step would hold the loop for 0.15 s."""
 
-STARTS: Final = (
-    "assignment_expression",
-    "binary_expression",
-    "call_expression",
-    "expression_statement",
-    "for_in_statement",
-    "if_statement",
-    "member_expression",
-    "ternary_expression",
-    "variable_declarator",
-    "while_statement",
+PATTERNS: Final = tuple(
+    (
+        pattern,
+        pattern.split(maxsplit=1)[0].lstrip("("),
+        re.findall(r'(?:#eq\? @\w+|operator:) "([\w.]+)"', pattern),
+    )
+    for pattern in QUERY.split("\n\n")
 )
+"""Holds each pattern of `QUERY` with the type of what it begins with, and words without which nothing fits it."""
+
+STARTS: Final = tuple({start for _, start, _ in PATTERNS})
 """Names what the patterns of `QUERY` begin with."""

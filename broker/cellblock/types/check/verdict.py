@@ -22,7 +22,7 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.hints import listed
-from cellblock.types.check.misuse import COMPLAINED, OF_ARRAYS, QUERY, RETYPED, STARTS, WRITTEN
+from cellblock.types.check.misuse import COMPLAINED, OF_ARRAYS, OF_TEXTS, PATTERNS, RETYPED, STARTS, WRITTEN
 from cellblock.types.check.parsed import (
     ITS_CHARACTERS,
     PARSE_BOUND_SECONDS,
@@ -212,8 +212,9 @@ class Complaint:
     is_text: bool = False
     """Says whether a text is taken for a value."""
 
-    numeric: str = ""
-    """Names the field whose texts are compared in their order, which is wrong where they hold numbers."""
+    texts: tuple[str, bool] = ("", True)
+    """Names the field whose texts this is about, and says whether all or none of them must be numbers for it to
+    count."""
 
     described: str = ""
     """Holds what the compiler's description has to have, asked, for this to count."""
@@ -291,13 +292,14 @@ def _in_script(complaints: list[Complaint], shown: Shown) -> list[Complaint]:
 def _written(source: ParsedScript, typescript: bool, declarations: str) -> Iterator[Complaint]:
     """Tells of what is written as no script means it."""
     nodes = nodes_of(source.root, STARTS, typescript=typescript)
-    for query in QUERY.split("\n\n"):
-        starts = nodes[query.split(maxsplit=1)[0].lstrip("(")][:MAX_JUDGED]
+    for query, start, words in PATTERNS:
+        starts = nodes[start][:MAX_JUDGED] if all(word in source.code for word in words) else []
         small = (one for one in starts if one.end_byte - one.start_byte < MAX_WRITTEN_BYTES)
         for name, node in captured(small, query, typescript=typescript):
             at, text = source.position(node), source.text(node)
-            # What is read elsewhere, too, may be asked for because it might be missing.
-            if name in WRITTEN and (name != "always" or source.code.count(text) == 1):
+            # What is read elsewhere, too, may be asked for because it might be missing, or be given a value there.
+            only = {"always": text, "started": f"{text}["}.get(name)
+            if name in WRITTEN and (only is None or source.code.count(only) == 1):
                 said, hint, described = WRITTEN[name]
                 may_lack = rf"\b{re.escape(text)}(?:\?:|: [^;\n]*\bnull\b)"
                 if name == "never" and re.search(may_lack, declarations):
@@ -305,7 +307,9 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
                 made = Complaint("misused", said.format(text), text, at, at)
                 made = replace(made, receiver=text if name == "never" else "", described=described)
                 made = replace(made, absent="length" if name == "sized" else "")
-                yield replace(made, hint=hint.format(text), numeric=text if name == "numeric" else "")
+                yield replace(
+                    made, hint=hint.format(text), texts=(text if name in OF_TEXTS else "", name != "wordy")
+                )
 
 
 def _numbered(read: Node, wrong: str, kind: TextKind, source: ParsedScript) -> Complaint:
@@ -385,7 +389,9 @@ def _complaint(
 def _of_member(
     made: Complaint, message: str, node: Node, source: ParsedScript, declarations: str
 ) -> Complaint | None:
-    lacking: list[tuple[str, str]] = _ON_TYPE.findall(message)
+    lacking: list[tuple[str, str]] = _ON_TYPE.findall(
+        message.replace(" on type 'String'.", " on type 'string'.")
+    )
     read = _read_of(node)
     if not lacking or _may_be_in_itself(read, source, lacking[0][0]):
         return None
@@ -498,7 +504,7 @@ def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> 
     while call is not None and call.type not in ("call_expression", "statement_block"):
         call = call.parent
     texts = [source.text(one) for one in (field(call, "function"), around, node) if one is not None]
-    is_either = around is not None and operator_of(around) == "||"
+    is_either = around is not None and operator_of(around) == "||" and "unintentional" in message
     for pattern, code, wrong, hint, described in COMPLAINED:
         found = re.search(pattern, message)
         written = next(filter(None, (re.fullmatch(code, text, re.DOTALL) for text in texts)), None)

@@ -165,7 +165,7 @@ FIELDS = [
     (f"{LIST} issues.filter((i) => i.asignee === 'mira');", "asignee", "`assignee`"),
     (f"{LIST} const {{ tite }} = i;", "tite", "`title`"),
     (f"{LIST} issues.map(({{ tite }}) => tite);", "tite", "`title`"),
-    (f"{LIST} issues.sort((a, b) => a.opened - b.title);", "opened", "assignee, id, title"),
+    (f"{LIST} issues.sort((a, b) => a.opened - 1);", "opened", "assignee, id, title"),
     (f"{LIST} issues.filter((issue) => !issue.done);", "done", "assignee, id, title"),
     ("let page = null; page = await t.list_issues({}); console.log(page.isues);", "isues", "`issues`"),
     (f"{LIST} console.log(i['ids']);", "ids", "`id`"),
