@@ -76,6 +76,8 @@ class HttpWire:
         holding: Counts the bytes of large messages.
     """
 
+    where = "its stream of events"
+
     def __init__(self, url: str, client: httpx2.AsyncClient, cap: int, holding: Holding) -> None:
         self.url = url
         self.connection: Connection | None = None

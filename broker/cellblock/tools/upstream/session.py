@@ -561,7 +561,9 @@ class UpstreamSession:
         """Tells once what was odd in what the server sent."""
         if text not in self._notes and len(self._notes) < MAX_NOTES:
             self._notes.add(text)
-            logger.warning("upstream %s: %s", self._server.name, self._server.redactor.text(text))
+            said = self._server.redactor.text(text)
+            logger.warning("upstream %s: %s", self._server.name, said)
+            log_line(self._server.log_file, f"cellblock: {said}")
             if self.state is State.CONNECTING and (noise := self._link.noise()):
                 # Whoever waits for it is told at once.
                 self.life.reason = f"still connecting{noise}"
