@@ -195,7 +195,7 @@ def inexact(body: bytes, server: str | None, *, exact: bool) -> str | None:
         body = body[1:].replace(b"\\\\", b"\0").replace(b'\\"', b'"').replace(b"\0", b"\\")
     zeros = body.translate(_ZEROS)
     for mark in (*_FAR, *(() if exact else (_LONG,))):
-        if (found := _first(body, zeros, mark)) is None:
+        if mark not in zeros or (found := _first(body, zeros, mark)) is None:
             continue
         number, place = found
         if isinstance(number, float):
