@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, RunResponse
+from cellblock.base.state_dir import LOGS
+from cellblock.tools.upstream.server_log import upstream_log
 from cellblock.types.typescript.modules import declare_server
 from support.brokers import ready
 from support.entries import SERVERS, plain_server, settings
@@ -120,6 +122,7 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
     mute = odd.catalog.servers["mute"]
     assert (mute.version, mute.description) == ("1", "Be\nbrief.")
     assert mute.warnings == (
+        "On its stdout is what is no message: it is no JSON-RPC message: `Welcome!`.",
         "Its revision of MCP is no text; 2025-03-26 is taken.",
         "Of its capabilities some are no objects: tools, prompts.",
         "It does not say its name and version as texts.",
@@ -130,6 +133,13 @@ async def test_what_is_odd_about_a_tool_list_or_an_introduction_is_told_once(
         "Its tool list ends at page 2, which it refused: no such cursor.",
     ):
         assert sum(warning in text for text in records) == 1
+
+
+async def test_what_is_no_message_is_in_the_log_of_its_server(tmp_path: Path) -> None:
+    made = settings(tmp_path, {"mute": started("mute")})
+    async with ready(made):
+        said = upstream_log(made.state_dir / LOGS, "mute").read_text()
+        assert said.count("On its stdout is what is no message: ") == 1
 
 
 async def test_a_redirect_to_another_origin_is_told(odd: Broker) -> None:

@@ -1,5 +1,6 @@
 """Wrong scripts are told, also when they succeed: through a whole broker, with real servers."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -269,11 +270,14 @@ async def test_a_compiler_that_hangs_holds_no_response_and_tells_later(
         )
         for process in own():
             process.suspend()
-        # That it was held for 30 ms and no longer, tests/unit shows in virtual time.
+        # That it was held for 30 ms behind another's and no longer, tests/unit shows in virtual time.
+        ahead = asyncio.create_task(broker.run(result("await local.person({ })"), client="another"))
+        await until(lambda: not _checked(broker), "the check of another script has begun")
         response = await within(broker.run(wrong, client="one"))
         assert response.ok and told(response) == []
         for process in own():
             process.resume()
+        assert (await within(ahead)).ok
         await until(lambda: _waiting(broker), "what was found waits for its client")
         plain = "globalThis.__codemode_result__ = 1;"
         assert told(await within(broker.run(plain, client="other"))) == []

@@ -3,10 +3,11 @@
 Ways over stdio: `answers` ends after each answer to a call; `closes` when it has refused `server/discover`; `crash`
 says why, and dies in a call; `sleepy` is slow with what is not `initialize`, `blocked` reads nothing after it;
 `newer` is slow with `server/discover`, and knows no other greeting; `both` begins late, and keeps to `initialize`;
-`mute` introduces itself with what is no text or object; `loop` announces changes of its tools without end; `changed`
-announces one at a call, and is slow with the next list; `busy` reports progress past a call's bound; `nan` answers
-with what is no JSON; `pages` refuses its second page; `tasks` has a tool that must be called as a task, `stuck` one
-whose task never ends, `lost` one whose task it forgets; `letters` has one whose name is not ASCII.
+`mute` welcomes one, and introduces itself with what is no text or object; `loop` announces changes of its tools
+without end; `changed` announces one at a call, and is slow with the next list; `busy` reports progress past a call's
+bound; `nan` answers with what is no JSON; `pages` refuses its second page; `tasks` has a tool that must be called as
+a task, `stuck` one whose task never ends, `lost` one whose task it forgets; `letters` has one whose name is not
+ASCII.
 Over HTTP: `moved` redirects to `/mcp/`; `elsewhere` to another origin; `gone` forgets each session with 410, `anew`
 with what the SDK of TypeScript says after a start; `sse` and `get` know the older transport alone, and say 405 or 404
 to others; `page` sends a page where an answer belongs.
@@ -107,6 +108,8 @@ def stdio() -> None:
     lists = 0
     if WAY == "both":
         time.sleep(2)
+    if WAY == "mute":
+        say("Welcome!")
     for line in sys.stdin:
         asked = json.loads(line)
         method, number = asked.get("method"), asked.get("id")

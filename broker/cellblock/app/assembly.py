@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.errors import MORE_THREADS, ConfigError, HostUnavailable
 from cellblock.base.redaction import SecretForms
@@ -412,8 +412,8 @@ async def _imported(*modules: str) -> None:
         await asyncio.to_thread(importlib.import_module, module)
 
 
-StateDir = Path | Literal["user"] | None
-"""Names a folder, the user's own, or None: what the configuration names, else a private one."""
+StateDir = str | os.PathLike[str] | None
+"""Names a folder, or is `user` for the user's own, or None: what the configuration names, else a private one."""
 
 _HINT: Final = (
     'Give the broker a state_dir: a folder of the program\'s own, or "user" for that of the command line. '
@@ -440,7 +440,7 @@ class BrokerState:
         """
         section = settings.cellblock
         if self._wanted is not None:
-            named = self._wanted if isinstance(self._wanted, Path) else settings.state_dir
+            named = settings.state_dir if self._wanted == "user" else Path(self._wanted)
             section = section.model_copy(update={"state_dir": named})
         if section.state_dir is not None:
             return settings.model_copy(update={"cellblock": section})

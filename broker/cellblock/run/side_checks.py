@@ -269,6 +269,11 @@ class SideChecks:
         self._tasks.cancel()
         await self._tasks.ended()
 
+    @property
+    def under_way(self) -> int:
+        """Counts the checks that are under way."""
+        return len(self._tasks)
+
     # ---- for the checks ------------------------------------------------------------------------------
 
     def kept(self, key: _Key) -> PastCheck | None:
@@ -309,7 +314,7 @@ class SideChecks:
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None] | None:
         """Begins a check, or the wait for one, unless too many are under way."""
-        if len(self._tasks) >= MAX_UNDER_WAY:
+        if self.under_way >= MAX_UNDER_WAY:
             return None
         return self._tasks.start(work(), name="side check")
 
@@ -335,11 +340,13 @@ class SideChecks:
 
 @dataclass(slots=True)
 class _Try:
-    """Holds one check of a run's script: what it has found, or why nothing."""
+    """Holds one check of a run's script: what it has found, or why nothing, and whether no other script's was under way
+    when it began."""
 
     found: PastCheck | None = None
     gave_up: Checked | None = None
     task: asyncio.Task[None] | None = None
+    is_alone: bool = False
 
     @property
     def outcome(self) -> Checked | None:
@@ -403,10 +410,12 @@ class SideCheck:
             self._try({})
 
     async def outcome(self, most_seconds: float | None = None) -> Checked | None:
-        """Waits for what a check has found, at most `most_seconds`, or as long as the check takes; gives None when it
-        has not been by then."""
+        """Waits for what a check has found, as long as the check takes, or at most `most_seconds`; as long as a check
+        may take where no other script's was before it. Gives None when it has not been by then."""
         # Tools may have answered with texts that no one expected: what they are used as is another matter.
         check = self._try(self._unlike())
+        if check.is_alone and most_seconds is not None:
+            most_seconds = max(most_seconds, self.bound_seconds)
         if check.outcome is None and check.task is not None and (most_seconds is None or most_seconds > 0):
             await asyncio.wait([check.task], timeout=most_seconds)
         return check.outcome
@@ -491,6 +500,8 @@ class SideCheck:
             check.found = PastCheck(self._servers, assumed, revision, checked)
             self._owner.keep(key, check.found)
 
+        mine = sum(one.task is not None and not one.task.done() for one in self._tries.values())
+        check.is_alone = self._owner.under_way == mine
         check.task = self._owner.spawn(work)
         if check.task is None:
             check.gave_up = Checked(gave_up="too many scripts wait for the compiler")

@@ -28,7 +28,8 @@ CHECK_SECONDS: Final = 0.5
 """Bounds a type check where nothing else is said: beside a run it bounds the compiler's work."""
 
 HOLD_SECONDS: Final = 0.03
-"""Bounds how long a response waits for the check beside its run; later findings come with the client's next one."""
+"""Bounds how long a response waits for the check beside its run behind those of other scripts; later findings come with
+the client's next one."""
 
 OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
 """Lists failures that a type error may be behind, as one about tools may be behind a limit; of a host that is gone, the

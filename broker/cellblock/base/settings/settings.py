@@ -54,7 +54,8 @@ class RunSettings(Section):
 
     typecheck_timeout_ms: Annotated[int, Field(ge=1)] | None = None
     """Bounds how long a script that is checked `before` it starts waits for its check, or a response for the check
-    beside the run, in milliseconds. Absent: 500 and 30. Later findings come with the same client's next response."""
+    beside the run, in milliseconds. Absent: 500, and 30 for a response behind checks of other scripts. Later findings
+    come with the same client's next response."""
 
     max_message_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
     """Caps a tool input, a tool result and a script result, in bytes of JSON. Inputs of one run that wait for answers

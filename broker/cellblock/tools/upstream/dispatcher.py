@@ -64,6 +64,9 @@ LAST_SECONDS: Final = 2.0
 ABANDON_SECONDS: Final = 5.0
 """Bounds the sending of the notice that a request is given up."""
 
+MOST_NOTES: Final = 5
+"""Bounds the lines that are told of those that come before a server has introduced itself."""
+
 TOO_LARGE: Final = "This request is larger than Cellblock takes from a server."
 
 
@@ -85,7 +88,9 @@ class Pending:
 
 
 class Wire(Protocol):
-    """A transport that is open, see `stdio` and `http`."""
+    """A transport that is open, see `stdio` and `http`; `where` names what it reads."""
+
+    where: str
 
     async def request(self, pending: Pending, body: bytes, headers: Mapping[str, str]) -> None:
         """Sends a request; returns when it is written, or on its way."""
@@ -119,7 +124,7 @@ class Connection(Dispatcher[TransportContext]):
         calls: Those under way, by number.
         cut: Why Cellblock ends the connection itself.
         noise: What the server wrote last that is no message.
-        notes: What was odd in how it introduced itself, as sentences.
+        notes: What was odd in how it introduced itself, or came before, as sentences.
     """
 
     def __init__(self, wire: Wire, ended: asyncio.Event, on_note: Callable[[str], None]) -> None:
@@ -271,7 +276,10 @@ class Connection(Dispatcher[TransportContext]):
                 self._notified(message, origin)
             case Unreadable(id=None) if origin is None:
                 self.noise = message.why
-                self._on_note(f"It sent what is no message: {message.why}.")
+                note = f"On {self._wire.where} is what is no message: {message.why}."
+                self._on_note(note)
+                if self.version is None and len(self.notes) < MOST_NOTES:
+                    self.notes = (*self.notes, note)
             case _:
                 return self._answered(message, origin)
         return False
@@ -333,8 +341,9 @@ class Connection(Dispatcher[TransportContext]):
             result = repair.greeting(result, notes)
         elif method == "server/discover":
             result = repair.discovery(result, notes)
-        if notes:
-            self.notes = tuple(notes)
+        self.notes = (*self.notes, *notes)
+        for note in notes:
+            self._on_note(note)
         return result
 
     async def _result_of_task(self, task: dict[str, Any], call: int, opts: CallOptions) -> dict[str, Any]:

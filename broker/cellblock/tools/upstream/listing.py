@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 import mcp_types as types
@@ -443,6 +443,6 @@ class ToolList:
             listing = await list_tools(client, connection)
         facts = facts_of(client, listing, connection.notes)
         if facts != self.facts:
-            for note in facts.all_notes():
+            for note in replace(facts, odd=()).all_notes():
                 logger.warning("upstream %s: %s", self._server.name, self._server.redactor.text(note))
         return facts if self._prepare is None else await self._prepare(facts)

@@ -413,7 +413,8 @@ class UpstreamSession:
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
                 first = failures.first_of(error)
                 at_question = isinstance(first, ProbeEnded)
-                is_unanswered = isinstance(first, ToolCallError) and link.revision is None
+                is_agreed = link.connection is not None and link.connection.version is not None
+                is_unanswered = isinstance(first, ToolCallError) and not is_agreed
                 if isinstance(first, HttpRefused):
                     self._shut_out_with = first.status if first.status in (401, 403) else 0
                 why = link.why_unconnected(first)
@@ -561,7 +562,9 @@ class UpstreamSession:
         """Tells once what was odd in what the server sent."""
         if text not in self._notes and len(self._notes) < MAX_NOTES:
             self._notes.add(text)
-            logger.warning("upstream %s: %s", self._server.name, self._server.redactor.text(text))
+            said = self._server.redactor.text(text)
+            logger.warning("upstream %s: %s", self._server.name, said)
+            log_line(self._server.log_file, f"cellblock: {said}")
             if self.state is State.CONNECTING and (noise := self._link.noise()):
                 # Whoever waits for it is told at once.
                 self.life.reason = f"still connecting{noise}"

@@ -108,6 +108,8 @@ class StdioWire:
         install: Is over when the server says something.
     """
 
+    where = "its stdout"
+
     def __init__(
         self,
         process: asyncio.subprocess.Process,

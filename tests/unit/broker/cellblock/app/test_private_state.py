@@ -55,6 +55,7 @@ async def test_it_is_what_the_configuration_or_the_program_names(users: Path, tm
     assert Broker.from_config(file).settings.state_dir == configured
     assert Broker.from_config(file, state_dir=own).settings.state_dir == own
     assert Broker.from_config(None, state_dir=own).settings.state_dir == own
+    assert Broker.from_config(None, state_dir=str(own)).settings.state_dir == own
     assert Broker.from_config(None, state_dir="user").settings.state_dir == users
     async with Broker(parsed(), state_dir=own) as broker:
         assert broker.reconfigure(parsed()) == [], "it stays the same folder"

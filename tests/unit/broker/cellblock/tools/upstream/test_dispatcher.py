@@ -19,6 +19,8 @@ ASKED: dict[str, Any] = {"id": 7, "method": "roots/list"}
 class OneMessage:
     """A wire on which the server says one thing, and keeps the answer."""
 
+    where = "its stdout"
+
     def __init__(self, said: dict[str, Any]) -> None:
         self.said = json.dumps({"jsonrpc": "2.0", **said}).encode()
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -95,6 +95,8 @@ async def test_a_result_of_very_many_parts_holds_the_loop_for_no_long_step(
 class NoWire:
     """A wire on which nothing is sent."""
 
+    where = "nowhere"
+
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(name)
 
