@@ -321,6 +321,10 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ),
         ("const u = await p.teams({}); await p.page({ q: `all ${u}` });", "Take a field"),
         ("const { users } = await p.list_users({}); users?.length;", "It has: result."),
+        (
+            "const { teams } = await p.teams({}); teams.forEach((t, i) => { if (t.id) teams.splice(i, 1); });",
+            ".filter(…)",
+        ),
         ("const { content } = await p.tree({}); content.trim();", "gives the value itself"),
         (
             "const { rows } = await p.invoices({}); typeof rows[0].amount === 'number' && rows[0].n > 9 ? 'a' : 'b';",

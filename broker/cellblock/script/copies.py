@@ -68,8 +68,8 @@ def _uses(meanings: Meanings, calls: Iterable[Node]) -> Iterator[tuple[Node, Nod
         for name in filter(None, (field(call, "function"), *arguments_of(call)[:1])):
             function = meanings.function(name) if name.type == "identifier" else None
             if function is not None and function.type in _COPIED and not _is_in(name, function):
-                text = function.text or b""
-                if len(text) <= MAX_COPIED_BYTES and _OWN.search(text) is None:
+                is_small = function.end_byte - function.start_byte <= MAX_COPIED_BYTES
+                if is_small and _OWN.search(function.text or b"") is None:
                     yield name, function
 
 

@@ -227,9 +227,11 @@ class Link:
         try:
             return await self._agreed(stack, wire, make_session, handshake)
         except HttpRefused as refused:
-            if not isinstance(wire, HttpWire) or self._server.config.type is not None:
-                raise
-            if refused.status not in (404, 405):
+            if (
+                refused.status not in (404, 405)
+                or not isinstance(wire, HttpWire)
+                or self._server.config.type is not None
+            ):
                 raise
             # Before streamable HTTP, a GET opened the stream of events; not all servers of then say 405 to a POST.
             self.ended.clear()
@@ -288,11 +290,6 @@ class Link:
         if not noise or self._server.config.command is None:
             return ""
         return f"; on its stdout is what is no message: {self._server.redactor.text(noise)}"
-
-    @property
-    def revision(self) -> str | None:
-        """Gives the revision of MCP that is agreed on."""
-        return self.connection.version if self.connection is not None else None
 
     def why_ended(self) -> str:
         """Says why a connection ended that had been good."""

@@ -235,8 +235,9 @@ class HttpWire:
         status, text = response.status_code, said.lower()
         if self._session is not None and pending.method != "initialize":
             # The second is of the SDK of TypeScript, started anew.
-            named = "session" in text or "server not initialized" in text
-            named = named or (failure is not None and failure.code == _FORGOTTEN)
+            named = any(words in text for words in ("session", "server not initialized")) or (
+                failure is not None and failure.code == _FORGOTTEN
+            )
             if status in (404, 410) or (status == 400 and named):
                 return SessionForgotten(status, said)
         code = failure.code if failure is not None else types.INTERNAL_ERROR

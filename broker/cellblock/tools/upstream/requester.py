@@ -38,7 +38,7 @@ class Requester(Protocol):
 
     @property
     def wants_progress(self) -> bool:
-        """Says whether `progress` is to be called; servers are asked for it only then."""
+        """Says whether `progress` is to be called."""
         ...
 
     def progress(

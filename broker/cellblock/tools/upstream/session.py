@@ -413,7 +413,8 @@ class UpstreamSession:
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
                 first = failures.first_of(error)
                 at_question = isinstance(first, ProbeEnded)
-                is_unanswered = isinstance(first, ToolCallError) and link.revision is None
+                is_agreed = link.connection is not None and link.connection.version is not None
+                is_unanswered = isinstance(first, ToolCallError) and not is_agreed
                 if isinstance(first, HttpRefused):
                     self._shut_out_with = first.status if first.status in (401, 403) else 0
                 why = link.why_unconnected(first)

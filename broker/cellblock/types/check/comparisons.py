@@ -77,7 +77,9 @@ class Comparisons:
         one, other = said.groups()
         for value, union, of in ((one, other, operands[1]), (other, one, operands[0])):
             alias = self._declarations.partition(f"\ntype {union} = ")[2].partition(";")[0]
-            printed = _literals(alias or union)
+            # Of a union that has something else, none.
+            shown = alias or union
+            printed = frozenset(re.findall(_LITERAL, shown) if _PRINTED.fullmatch(shown) else ())
             if printed and _TEXT.fullmatch(value) is not None:
                 choices = self._choices(value, printed)
                 if choices and not self._is_own(of) and not _is_covered(node, value, choices):
@@ -87,7 +89,7 @@ class Comparisons:
     @cached_property
     def _unions(self) -> list[frozenset[str]]:
         found = {match[0] for match in _UNION.finditer(self._declarations)}
-        return [frozenset(_each(text)) for text in sorted(found) if text[0] != "/"]
+        return [frozenset(re.findall(_LITERAL, text)) for text in sorted(found) if text[0] != "/"]
 
     @cached_property
     def _assigned(self) -> set[bytes]:
@@ -110,15 +112,6 @@ class Comparisons:
         if of.type in ("member_expression", "identifier"):
             return text_of(field(of, "property") or of) in self._assigned
         return any(True for _ in _texts_in(of))
-
-
-def _literals(union: str) -> frozenset[str]:
-    """Gives the literals of a union that has nothing else, as the compiler prints it; of any other, none."""
-    return frozenset(_each(union) if _PRINTED.fullmatch(union) else ())
-
-
-def _each(union: str) -> list[str]:
-    return re.findall(_LITERAL, union)
 
 
 # ---- in the tree -------------------------------------------------------------------------------------------

@@ -57,7 +57,6 @@ IF_THERE: Final = " `?? null` reads a member that may be there."
 """Says how a script that is refused for a member can be run all the same."""
 
 _IF_JSON: Final = "if it holds JSON, use JSON.parse first"
-_ITSELF: Final = "A call gives the value itself, with nothing around it: leave out the `content`."
 _ONLY_MEMBER: Final = re.compile(r"\{ ([\w$]++)\??: [^{};]*+(?:\{[^{}]*+\}[^{};]*+)?; \}")
 """Fits a printed type of one member."""
 
@@ -334,7 +333,8 @@ def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:
     if not re.fullmatch(r"The module|[\w$]{1,60}", what):
         what = "It"
     has = f" {what} has: {listed(sorted(members))}." if members and not is_of_language else ""
-    start = _ITSELF if is_enveloped else did_you_mean(f"`{name}`" for name in likely)
+    itself = f"A call gives the value itself, with nothing around it: leave out `{wanted}`."
+    start = itself if is_enveloped else did_you_mean(f"`{name}`" for name in likely)
     return f"{start}{has}".lstrip() or "Log one value to see what it has."
 
 

@@ -295,6 +295,11 @@ WRITTEN: Final = {
         "Begin with 0: `{0}[…] = ({0}[…] ?? 0) + …`.",
         r": \{\}[\"']\}",
     ),
+    "spliced": (
+        "`{0}` while `forEach` goes on makes it skip elements.",
+        "Make another list: `.filter(…)`.",
+        "",
+    ),
     "equalled": (
         "A new object equals no other.",
         "Compare `.getTime()` of Dates, `.length` of lists.",
@@ -505,6 +510,14 @@ QUERY: Final = r"""
  right: [(identifier) @glued (member_expression property: (property_identifier) @glued)])
 
 (template_substitution [(identifier) @glued (member_expression property: (property_identifier) @glued)])
+
+((call_expression function: (member_expression object: (identifier) @list property: (property_identifier) @each)
+  arguments: (arguments . (arrow_function body: (statement_block (if_statement consequence: [
+   (expression_statement (call_expression function: (member_expression
+    object: (identifier) @same property: (property_identifier) @spliced)))
+   (statement_block (expression_statement (call_expression function: (member_expression
+    object: (identifier) @same property: (property_identifier) @spliced))))])))))
+ (#eq? @each "forEach") (#eq? @spliced "splice") (#eq? @list @same))
 
 (augmented_assignment_expression left: (subscript_expression object: (identifier) @started) operator: "+=")
 

@@ -249,7 +249,7 @@ def _found(nodes: Iterable[Node]) -> Nodes:
             found["key"] += (field(one, "key") or field(one, "left") or one for one in node.named_children)
         elif node.type == "spread_element" and node.parent is not None and node.parent.type == "array":
             found["each"] += node.named_children[:1]
-        elif _is_length(node) and _type_of(node.parent) not in _COMPARED:
+        elif text_of(field(node, "property")) == b"length" and _type_of(node.parent) not in _COMPARED:
             found["counted"] += filter(None, [field(node, "object")])
         elif node.type == "call_expression":
             for use, arguments in _uses_of(node):
@@ -257,11 +257,6 @@ def _found(nodes: Iterable[Node]) -> Nodes:
         if node.type in _CHAINED and any(child.type in ("optional_chain", "?.") for child in node.children):
             found["asked"] += filter(None, [field(node, "object") or field(node, "function")])
     return found
-
-
-def _is_length(node: Node) -> bool:
-    name = field(node, "property")
-    return name is not None and name.text == b"length"
 
 
 def _type_of(node: Node | None) -> str:
@@ -428,9 +423,8 @@ def _copies(literal: Node | None) -> bool:
 
 def _is_answer(test: Node | None) -> bool:
     """Says whether a test is the whole answer of a callback: `!a.b` says nothing of whether `b` may be missing."""
-    if test is None or test.type != "unary_expression":
-        return False
-    return _type_of(test.parent) in ("arrow_function", "return_statement")
+    around = test.parent if test is not None and test.type == "unary_expression" else None
+    return _type_of(around) in ("arrow_function", "return_statement")
 
 
 def text_of(node: Node | None) -> bytes:
