@@ -393,7 +393,9 @@ class SideCheck:
         if kept is not None:
             self._tries[_KNOWN], self._assumed = _Try(kept), kept.assumed
         self._has_begun = False
-        keeps = kept is None or any(fault.absent or fault.texts[0] for fault in kept.checked.faults)
+        keeps = kept is None or any(
+            fault.about.absent or fault.about.texts[0] for fault in kept.checked.faults
+        )
         # Not held by what it holds: a check, and what it keeps, goes with its run.
         look_again = WeakMethod(self._look_again)
         self.answers = Answers(keeps, lambda: (look := look_again()) and look())

@@ -108,7 +108,7 @@ class TypeErrors:
         rest = [
             fault
             for fault in checked.faults
-            if errors and not fault.texts[0] and (fault.line, fault.column) not in told
+            if errors and not fault.about.texts[0] and (fault.line, fault.column) not in told
         ]
         return errors, _diagnostics(rest, "warning", side.name)
 
@@ -204,8 +204,8 @@ def _counted(checked: Checked, side: SideCheck) -> list[TypeFault]:
     return [
         fault
         for fault in checked.faults
-        if (not fault.is_text or side.answers.may_be_text(fault.tool))
-        and (not fault.texts[0] or side.answers.holds(*fault.texts))
+        if (not fault.about.is_text or side.answers.may_be_text(fault.tool))
+        and (not fault.about.texts[0] or side.answers.holds(*fault.about.texts))
     ]
 
 
@@ -214,12 +214,12 @@ async def _missed(checked: Checked, side: SideCheck, *, failed: bool = False) ->
     declared."""
     told: list[TypeFault] = []
     for fault in _counted(checked, side):
-        name, place = fault.absent, None
+        about, name, place = fault.about, fault.about.absent, None
         if name:
-            look = partial(side.answers.place_of, name, fault.beside, fault.tool, fault.compared)
+            look = partial(side.answers.place_of, name, fault.beside, fault.tool, about.compared)
             place = await asyncio.to_thread(look)
         if place:
-            way = f": read `{fault.subject}.{place}.{name}`" if fault.subject else ""
+            way = f": read `{about.subject}.{place}.{name}`" if about.subject else ""
             fault = replace(fault, hint=f"`{name}` is in `{place}`{way}.")
         if name and not failed:
             fault = replace(fault, message=f"{fault.message} No result of this run had it there.")

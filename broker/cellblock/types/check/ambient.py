@@ -123,11 +123,7 @@ class Declarations:
         servers, words = imported_servers(catalog, specifiers), _words(code)
         # Read first: what is learnt meanwhile makes the text one of an older state, never of a newer one.
         revision = self.revision()
-        if got:
-            known = self.outputs(principal)
-            parts = [_declared(server, revision, _named(server, words), known, got) for server in servers]
-        else:
-            parts = [self._part(server, revision, words, principal) for server in servers]
+        parts = [self._part(server, revision, words, principal, got) for server in servers]
         text = environment() + "".join(part.texts[closed] for part in parts)
         if len(text.encode("utf-8", "replace")) > MAX_DECLARATION_BYTES:
             raise TooLarge(f"the declarations of its imports are over {MAX_DECLARATION_BYTES} bytes")
@@ -150,14 +146,18 @@ class Declarations:
         found = ((tool, outputs(server, tool)) for server in servers for tool in server.tools)
         return {tool.export_name: output for tool, output in found if output and output.source == "observed"}
 
-    def _part(self, server: ServerEntry, revision: int, words: frozenset[str], principal: str) -> _Part:
-        key = server.server_id, principal
+    def _part(
+        self, server: ServerEntry, revision: int, words: frozenset[str], principal: str, got: Got
+    ) -> _Part:
+        key, known = (server.server_id, principal), self.outputs(principal)
         held, named = self._by_id.get(key), _named(server, words)
+        if got:
+            return _declared(server, revision, named, known, got)
         if held is not None:
             if held.server is server and held.revision == revision and named <= held.named:
                 return held
             named |= held.named
-        made = self._by_id[key] = _declared(server, revision, named, self.outputs(principal), NOTHING)
+        made = self._by_id[key] = _declared(server, revision, named, known, NOTHING)
         return made
 
 

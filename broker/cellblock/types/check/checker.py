@@ -197,7 +197,7 @@ class TypeChecker:
 
     def _prepared(self, script: Script) -> tuple[Shown, str]:
         """Gives what the compiler is shown of a script, and what it is checked against."""
-        declarations = self.declarations.text(
+        return Shown(script.code, script.typescript, changed=script.closed), self.declarations.text(
             script.catalog,
             script.names,
             script.code,
@@ -205,7 +205,6 @@ class TypeChecker:
             got=script.got,
             principal=script.principal,
         )
-        return Shown(script.code, script.typescript, changed=script.closed), declarations
 
     def _texts(self, script: Script) -> dict[Tool, TextKind]:
         """Gives the tools that the script names whose answer is a text."""

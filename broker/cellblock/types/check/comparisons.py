@@ -76,9 +76,8 @@ class Comparisons:
             return None
         one, other = said.groups()
         for value, union, of in ((one, other, operands[1]), (other, one, operands[0])):
-            alias = self._declarations.partition(f"\ntype {union} = ")[2].partition(";")[0]
+            shown = self._declarations.partition(f"\ntype {union} = ")[2].partition(";")[0] or union
             # Of a union that has something else, none.
-            shown = alias or union
             printed = frozenset(re.findall(_LITERAL, shown) if _PRINTED.fullmatch(shown) else ())
             if printed and _TEXT.fullmatch(value) is not None:
                 choices = self._choices(value, printed)

@@ -6,12 +6,12 @@ import asyncio
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cellblock.base.errors import counted, shorten
 from cellblock.base.json import is_object
-from cellblock.base.suggest import did_you_mean, nearest_names
+from cellblock.base.suggest import did_you_mean
 from cellblock.script.lines import CompilerPlaces, line_of
 from cellblock.tools.catalog.model import Catalog, ToolEntry, ToolOutput
 from cellblock.tools.catalog.modules import SERVERS_PREFIX
@@ -23,7 +23,6 @@ from cellblock.types.check.hints import (
     MAX_NAMED,
     WRAPPERS,
     is_slip,
-    likely_member,
     likely_members,
     likely_of_language,
     listed,
@@ -71,28 +70,15 @@ class TypeFault:
     hint: str | None
     line: int
     column: int
-    absent: str = ""
-    """Names the field that is read, or the text that is compared with: if a result has it after all, the script is
-    right."""
-
-    is_text: bool = False
-    """Says whether a text that holds JSON is taken for the value: right where the tool answers with a value."""
+    about: Complaint = field(compare=False)
+    """Holds what the compiler complains of: if a result has what is `absent` after all, the script is right; a text
+    is taken for a value with right where the tool answers with a value."""
 
     tool: tuple[str, str] | None = None
     """Names the tool that the value is from, if that is known, by its server's id and its own name."""
 
-    subject: str = ""
-    """Holds what the field is read of, where that is short."""
-
     beside: tuple[str, ...] = ()
-    """Names the fields that there are where `absent` is read."""
-
-    compared: str = ""
-    """Names the field that is compared with the text `absent`."""
-
-    texts: tuple[str, bool] = ("", True)
-    """Names the field whose texts this is about, and says whether all or none of them must be numbers for it to
-    count."""
+    """Names the fields that there are where the absent one is read."""
 
     slip: bool = False
     """Says whether the fault is a key that is spelt almost like one which the call does not give."""
@@ -152,8 +138,7 @@ async def find_faults(
             break
         is_misused = complaint.kind == "misused"
         is_few = bool(complaint.receiver) and _of_few(script, observed, math.inf if is_misused else 1)
-        is_weak = is_few and (is_misused or complaint.guard == "replaced")
-        if is_weak or (is_few and not script.closed):
+        if is_few and (is_misused or complaint.guard == "replaced" or not script.closed):
             continue
         if complaint.described and not re.search(complaint.described, described[complaint.asked_at]):
             continue
@@ -183,20 +168,7 @@ async def find_faults(
             if seen is not None and seen.document is None:
                 hint = hint.replace(_IF_JSON, "no earlier result was JSON")
         faults.append(
-            TypeFault(
-                message,
-                hint,
-                line,
-                column,
-                absent=complaint.absent,
-                is_text=complaint.is_text,
-                tool=named,
-                subject=complaint.subject,
-                beside=tuple(members),
-                compared=complaint.compared,
-                texts=complaint.texts,
-                slip=slip,
-            )
+            TypeFault(message, hint, line, column, complaint, tool=named, beside=tuple(members), slip=slip)
         )
     return tuple(faults)
 
@@ -223,11 +195,10 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
         or not complaint.absent
     ):
         return False
-    meant = {*members}
     # A list under another name than the only one that there is.
     is_list = len(members) == 1 and members[0] in WRAPPERS and complaint.name.endswith("s")
-    if (complaint.guard == "asked" and not is_list) or not members:
-        meant = {name for name in members if letters(name) == letters(complaint.name)}
+    is_any = is_list or complaint.guard != "asked"
+    meant = {name for name in members if is_any or letters(name) == letters(complaint.name)}
     return bool(meant) and complaint.read.isdisjoint(meant)
 
 
@@ -309,9 +280,7 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
     meant = (called or named) if complaint.tool is None else observed.keys() & {complaint.tool[1]}
     counts = [(name, observed[name].samples) for name in list(meant)[:MAX_NAMED]]
     seen = ", ".join(f"{name} ({counted(count, 'result')})" for name, count in counts)
-    if not seen:
-        return ""
-    return f" (Observed, not declared: {seen}.{IF_THERE})"
+    return f" (Observed, not declared: {seen}.{IF_THERE})" if seen else ""
 
 
 def _member_hint(complaint: Complaint, members: Sequence[str]) -> str:
@@ -357,8 +326,11 @@ def _export_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str])
     if complaint.message.endswith("has no default export."):
         return "Import the functions by name, or the module as `* as server`."
     exports = [export for _, export in _exports(catalog, imports)]
-    likely = complaint.suggested or likely_member(complaint.name.strip("\"'"), exports)
-    return f"Did you mean `{likely}`?" if likely else "listTools of @codemode/discovery names the functions."
+    meant = (
+        [complaint.suggested] if complaint.suggested else likely_members(complaint.name.strip("\"'"), exports)
+    )
+    otherwise = "listTools of @codemode/discovery names the functions."
+    return did_you_mean((f"`{name}`" for name in meant), otherwise)
 
 
 def _name_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str], line: str) -> str:
@@ -370,8 +342,9 @@ def _name_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str], l
         if export == name:
             return f'Import it: `import {{ {name} }} from "{SERVERS_PREFIX}{server_id}"`.'
     meant = [f"`{complaint.suggested}`"] if complaint.suggested else []
-    otherwise = did_you_mean(meant, f"Declare `{name}`, or correct its spelling.")
-    return import_hint(name, catalog, line) or otherwise
+    return import_hint(name, catalog, line) or did_you_mean(
+        meant, f"Declare `{name}`, or correct its spelling."
+    )
 
 
 def _exports(catalog: Catalog, imports: Iterable[str]) -> list[tuple[str, str]]:
@@ -394,11 +367,10 @@ def argument_hint(
         catalog: The run's snapshot.
         members: Of a key that is not declared: those that are, and that the call does not give.
     """
-    likely = complaint.suggested if complaint.suggested != complaint.name else None
-    if members and likely not in members and not complaint.wants_list:
-        near = nearest_names(complaint.name, members, limit=1)
-        likely = near[0] if near else likely_member(complaint.name, members)
-    start = did_you_mean([f"`{likely}`"] if likely else [])
+    meant = [complaint.suggested] if complaint.suggested not in ("", complaint.name) else []
+    if members and not {*meant} & {*members}:
+        meant = likely_members(complaint.name, members)
+    start = did_you_mean(f"`{name}`" for name in meant)
     declared = _declared(complaint, declarations, catalog)
     how = f"It is declared as `{declared}`." if declared else "See getTool of @codemode/discovery."
     return f"{start} {how}".lstrip()

@@ -14,8 +14,9 @@ MAX_NAMED: Final = 12
 
 MAX_GUESSES: Final = 3
 
-MIN_OF_LANGUAGE: Final = 0.75
-"""Sets the least similarity of a member of arrays and texts: `count` is not `concat`."""
+MIN_ALIKE: Final = 0.75
+"""Sets the least similarity of a member of arrays and texts, and of a name to one that is misspelt so, on difflib's
+scale: `count` is not `concat`."""
 
 WRAPPERS: Final = frozenset(
     [
@@ -45,9 +46,6 @@ _OF_ARRAYS: Final = {
     "last": "at(-1)",
     "each": "forEach",
 }
-MIN_SLIP: Final = 0.75
-"""Sets the least similarity of a name to one that is misspelt so, on difflib's scale."""
-
 MAX_SLIP_CHARS: Final = 64
 """Bounds the characters of names that are compared letter by letter."""
 
@@ -87,19 +85,13 @@ def is_slip(name: str, members: Sequence[str]) -> bool:
     letters in the same order."""
     alike = [one for one in members if one != name and abs(len(one) - len(name)) <= 1 and len(name) > 2]
     return len(name) <= MAX_SLIP_CHARS and any(
-        SequenceMatcher(None, name, one, autojunk=False).ratio() >= MIN_SLIP for one in alike
+        SequenceMatcher(None, name, one, autojunk=False).ratio() >= MIN_ALIKE for one in alike
     )
 
 
 def listed(names: Sequence[str]) -> str:
     """Gives the first of some names."""
     return ", ".join([*names[:MAX_NAMED], *["…"] * (len(names) > MAX_NAMED)])
-
-
-def likely_member(wanted: str, members: Sequence[str]) -> str | None:
-    """Gives the member that was probably meant, if there is one that is likelier than all others."""
-    likely = likely_members(wanted, members)
-    return likely[0] if len(likely) == 1 else None
 
 
 def likely_members(wanted: str, members: Sequence[str]) -> list[str]:
@@ -129,9 +121,7 @@ def likely_of_language(wanted: str, members: Sequence[str], *, array: bool) -> s
         return "length"
     if array and wanted in _OF_ARRAYS:
         return _OF_ARRAYS[wanted]
-    near = [
-        name for similarity, name in rated_names(wanted, sorted(members)) if similarity >= MIN_OF_LANGUAGE
-    ]
+    near = [name for similarity, name in rated_names(wanted, sorted(members)) if similarity >= MIN_ALIKE]
     return near[0] if len(near) == 1 else None
 
 

@@ -178,7 +178,7 @@ class ParsedScript:
 
     def other_keys(self, key: Node) -> tuple[tuple[str, int, int], ...]:
         """Gives the other keys of the object literal that a key is in, each with its place."""
-        literal = literal_around(key)
+        literal = nearest(key, "object")
         members = literal.named_children if literal is not None else []
         keys = [field(member, "key") or member for member in members]
         others = [one for one in keys if one.type in _KEYS and one.start_byte != key.start_byte][:MAX_KEYS]
@@ -230,12 +230,11 @@ class Shown:
         return self._script.place(byte), times
 
 
-def literal_around(key: Node) -> Node | None:
-    """Gives the object literal that a key is in."""
-    literal: Node | None = key
-    while literal is not None and literal.type != "object":
-        literal = literal.parent
-    return literal
+def nearest(node: Node | None, *types: str) -> Node | None:
+    """Gives the smallest node of one of these types that a node is, or is in."""
+    while node is not None and node.type not in types:
+        node = node.parent
+    return node
 
 
 def _found(nodes: Iterable[Node]) -> Nodes:

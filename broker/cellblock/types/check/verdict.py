@@ -30,7 +30,7 @@ from cellblock.types.check.parsed import (
     Shown,
     TextKind,
     Tool,
-    literal_around,
+    nearest,
     text_of,
 )
 
@@ -39,9 +39,7 @@ MAX_SUBJECT_CHARS: Final = 60
 MAX_MESSAGE_CHARS: Final = 500
 
 MAX_NAMED_CHARS: Final = 100
-
-MAX_RECEIVER_CHARS: Final = 100
-"""Bounds the characters of the type that lacks a member: the hint names what it has."""
+"""Bounds the characters of a name, and of the type that lacks a member: the hint names what it has."""
 
 Guard = Literal["", "asked", "defaulted", "alone", "replaced"]
 """Says how a read is guarded: it is asked for; it has a list, object or count for a default, behind other reads or as
@@ -61,7 +59,6 @@ Kind = Literal[
     "key",
     "comparison",
     "characters",
-    "spread",
     "misused",
     "retyped",
 ]
@@ -79,9 +76,7 @@ _CODES: Final[Mapping[Kind, frozenset[int]]] = {
     "argument": frozenset({2322, 2345, 2554, 2555, 2739, 2740, 2741, 2820, 2769}),
     "key": frozenset({2353, 2561}),
     "comparison": COMPARISON,
-    "characters": frozenset({2488, 6387}),
-    # The compiler does not say what it is.
-    "spread": frozenset({2698}),
+    "characters": frozenset({2488, 2698, 6387}),
     "misused": frozenset({2362, 2363, 2365, 7052}),
 }
 """Lists the compiler's codes by what they are about."""
@@ -92,7 +87,7 @@ _KINDS: Final[Mapping[int, Kind]] = {code: kind for kind, codes in _CODES.items(
 _ON_TYPE: Final = re.compile(
     r"Property '((?:(?!Property ').)*?)' does not exist on type '((?:(?!Property ').)*?)'\.", re.DOTALL
 )
-_OF_JSON_TEXT: Final = re.compile(r"Type 'JsonText<|The signature '\(text: JsonText<")
+_OF_JSON_TEXT: Final = re.compile(r"Type 'JsonText<|The signature '\(text: JsonText<|Spread types ")
 _BIGINT: Final = re.compile(r"\bbigint\b")
 _BIGINT_FOR: Final = re.compile(
     r"'(?:number \| )?bigint' is not assignable to (?:parameter of )?type '([^']*)'"
@@ -116,11 +111,12 @@ _PROMISED: Final = ("Promise<", *SETTLED)
 _WRITTEN_OUT: Final = ("string & { readonly [jsonOf]:", "String & { readonly [jsonOf]:")
 
 _NOT_TO_BE_SAID: Final = (
-    # Of a whole value that is passed on, and of a list that may well be long enough.
+    # Of a whole value that is passed on, of a list that may well be long enough, and of what may be anything.
     "has no properties in common with type",
     "Source provides no match for required element",
     "Target requires ",
     "is optional in type",
+    "ype 'unknown' is not assignable to ",
 )
 _INNERMOST: Final = re.compile(r"\{[^{}()<>]*\}|\([^{}()<>]*\)|<[^{}()<>]*>")
 _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
@@ -158,8 +154,16 @@ _PASSED_ON: Final = frozenset(
     ["member_expression", "subscript_expression", "parenthesized_expression", "call_expression"]
 )
 _CHOICES: Final = frozenset(["??", "||"])
-_DEFAULTS: Final = frozenset(["array", "object"])
-_VALUES: Final = frozenset(["string", "number", "true", "false"])
+_DEFAULTS: Final[Mapping[str, Guard]] = {
+    "array": "alone",
+    "object": "alone",
+    "string": "replaced",
+    "number": "replaced",
+    "true": "replaced",
+    "false": "replaced",
+}
+"""Maps the types of defaults to how they guard where there is no other."""
+
 _LISTS: Final = ("Object.keys", "Object.values", "Object.entries", "Array.from")
 _SCOPES: Final = frozenset(
     ["arrow_function", "function_expression", "function_declaration", "method_definition"]
@@ -219,9 +223,6 @@ class Complaint:
     described: str = ""
     """Holds what the compiler's description has to have, asked, for this to count."""
 
-    wants_list: bool = False
-    """Says whether an object stands where an array is wanted: then none of its keys is at fault."""
-
     other_keys: tuple[tuple[str, int, int], ...] = ()
     """Lists, of an undeclared key, the literal's other keys, each with its line and column from 0. The compiler
     tells of one key in a literal only."""
@@ -267,15 +268,15 @@ def judge(
     comparisons = Comparisons(source.found, declarations)
     numbered = [_numbered(*misused, source) for misused in source.json_texts.misused(texts)]
     at = {complaint.start for complaint in numbered}
-    complaints = [_complaint(item, source, declarations, comparisons) for item in found]
+    complaints = (_complaint(item, source, declarations, comparisons) for item in found)
     counted = [one for one in complaints if one is not None and one.element_at not in at]
     # The compiler keeps to the first type of a variable.
     retyped = min((one.start for one in counted if one.kind == "retyped"), default=(len(source.code), 0))
     counted = [one for one in counted if one.kind != "retyped" and not (one.receiver and one.start > retyped)]
     told = {one.element_at for one in counted}
     written = (one for one in _written(source, typescript, declarations) if one.start not in told)
-    complaints = [*numbered, *written, *counted]
-    return sorted(_in_script(complaints, shown), key=lambda complaint: complaint.start)
+    in_script = _in_script([*numbered, *written, *counted], shown)
+    return sorted(in_script, key=lambda complaint: complaint.start)
 
 
 def _in_script(complaints: list[Complaint], shown: Shown) -> list[Complaint]:
@@ -304,11 +305,17 @@ def _written(source: ParsedScript, typescript: bool, declarations: str) -> Itera
                 may_lack = rf"\b{re.escape(text)}(?:\?:|: [^;\n]*\bnull\b)"
                 if name == "never" and re.search(may_lack, declarations):
                     continue
-                made = Complaint("misused", said.format(text), text, at, at)
-                made = replace(made, receiver=text if name == "never" else "", described=described)
-                made = replace(made, absent="length" if name == "sized" else "")
-                yield replace(
-                    made, hint=hint.format(text), texts=(text if name in OF_TEXTS else "", name != "wordy")
+                yield Complaint(
+                    "misused",
+                    said.format(text),
+                    text,
+                    at,
+                    at,
+                    receiver=text if name == "never" else "",
+                    hint=hint.format(text),
+                    absent="length" if name == "sized" else "",
+                    texts=(text if name in OF_TEXTS else "", name != "wordy"),
+                    described=described,
                 )
 
 
@@ -352,8 +359,9 @@ def _complaint(
             return None
         node, at, message = index, source.position(index), message[message.rfind("Property '") :]
     suggested = _SUGGESTED.search(message)
-    said = _ADVICE.sub("", message)
-    made = Complaint(kind, said, name, at, at, suggested=suggested[1] if suggested else "")
+    made = Complaint(
+        kind, _ADVICE.sub("", message), name, at, at, suggested=suggested[1] if suggested else ""
+    )
     if (misuse := _misuse(made, message, node, source)) is not None:
         return misuse
     if node.parent is not None and node.parent.type == "assignment_expression" and re.match(RETYPED, message):
@@ -371,14 +379,14 @@ def _complaint(
             return _of_require(made, specifier[1] if specifier else "")
         case "export":
             return made
-        case "spread":
-            asked_at = at[0], at[1] + len("...")
-            made = replace(made, tool=source.json_texts.tool(node), asked_at=asked_at, described=JSON_TEXT)
+        case "characters" if (of_text := _OF_JSON_TEXT.match(message)) is not None:
+            made = replace(made, tool=source.json_texts.tool(_listed(node, source) or node))
+            # What is spread into an object the compiler does not name: it is asked, behind the dots.
+            is_spread = of_text[0].startswith("Spread")
+            made = replace(made, described=JSON_TEXT * is_spread, asked_at=(at[0], at[1] + 3 * is_spread))
             return _of_characters(made, _subject(node, source))
         case "characters":
-            made = replace(made, tool=source.json_texts.tool(_listed(node, source) or node))
-            is_json = _OF_JSON_TEXT.match(message) is not None
-            return _of_characters(made, _subject(node, source)) if is_json else None
+            return None
         case _ if may_compare(number, node):
             foreign = comparisons.foreign(message, node)
             return None if foreign is None else _of_comparison(made, *foreign, source)
@@ -407,29 +415,28 @@ def _of_member(
         or (is_union and re.search(rf"\b{re.escape(name)}\b", declarations))
     ):
         return None
-    subject, guard = _subject(node, source), _guard(name, receiver, last, node, source)
+    subject, guard = _subject(node, source), _guard(name, receiver, last, node, read, source)
     receiver = last if is_json_text(last) else receiver
     is_json, at = is_json_text(receiver), made.start
-    parsed = f"JSON.parse({subject or '…'})"
-    hint = f"It is JSON text, not yet a value: read `{parsed if name in ENVELOPE else f'{parsed}.{name}'}`."
-    said = made.message.replace(f"'{receiver}'", f"'{receiver[:MAX_RECEIVER_CHARS]}…'")
-    said = said if len(receiver) > MAX_RECEIVER_CHARS else made.message
-    said = f"Property '{name}' does not exist on what `Promise.allSettled` gives." if is_settled else said
+    parsed = f"JSON.parse({subject or '…'}){'' if name in ENVELOPE else f'.{name}'}"
+    hint = f"It is JSON text, not yet a value: read `{parsed}`." if is_json else ""
+    said = made.message.replace(f"'{receiver}'", f"'{shorten(receiver, MAX_NAMED_CHARS + 1)}'")
+    what = "JSON text" if is_json else "what `Promise.allSettled` gives" if is_settled else ""
     within = read if read is not None and read.type == "subscript_expression" else None
     if last == "string" and within is None and read is not None:
         loops = source.found["numbered"]
         within = next((of for of in loops if text_of(field(of.parent, "left")) == text_of(read)), None)
-        hint = _BY_NAME if within is not None else ""
+        hint = hint if within is None else _BY_NAME
     return replace(
         made,
         name=name,
-        message=f"Property '{name}' does not exist on JSON text." if is_json else said,
-        hint=hint if is_json or hint == _BY_NAME else "",
+        message=f"Property '{name}' does not exist on {what}." if what else said,
+        hint=hint,
         is_text=is_json,
         receiver=receiver,
         # What could stand in a text is asked for in it, not in front of it.
         asked_at=(at[0], at[1] + (node.type == "string")),
-        absent=name if not is_json and _is_of_object(receiver) else "",
+        absent=name if _is_of_object(receiver) else "",
         tool=source.json_texts.tool(read),
         subject=subject,
         element_at=source.position(within) if within is not None else None,
@@ -486,59 +493,55 @@ def _of_argument(made: Complaint, message: str, node: Node, source: ParsedScript
     if made.kind != "key":
         is_named = made.message.startswith("Type ") and len(made.name) < MAX_NAMED_CHARS
         return replace(made, message=f"`{made.name}`: {made.message}") if is_named else made
-    owner, wants_list = _owner(node, source), _WANTS_LIST.search(message) is not None
-    where = f"`{owner}` in the input" if owner else "The input"
-    return replace(
-        made,
-        name=name,
-        message=f"{where} of `{function[1]}` declares no '{name}'.",
-        wants_list=wants_list,
-        other_keys=() if wants_list else source.other_keys(node),
-    )
+    where = f"`{owner}` in the input" if (owner := _owner(node, source)) else "The input"
+    made = replace(made, name=name, message=f"{where} of `{function[1]}` declares no '{name}'.")
+    # Where an array is wanted in place of the object, none of its keys is at fault.
+    wants_list = _WANTS_LIST.search(message) is not None
+    return replace(made, kind="argument") if wants_list else replace(made, other_keys=source.other_keys(node))
 
 
 def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> Complaint | None:
     """Makes the complaint about what no script means so; None where it may be meant."""
-    made, short = replace(made, kind="misused"), _short(node, source) or "…"
-    around = call = node.parent
-    while call is not None and call.type not in ("call_expression", "statement_block"):
-        call = call.parent
+    around, call = node.parent, nearest(node.parent, "call_expression", "statement_block")
     texts = [source.text(one) for one in (field(call, "function"), around, node) if one is not None]
     is_either = around is not None and operator_of(around) == "||" and "unintentional" in message
     for pattern, code, wrong, hint, described in COMPLAINED:
         found = re.search(pattern, message)
         written = next(filter(None, (re.fullmatch(code, text, re.DOTALL) for text in texts)), None)
         if found is not None and written is not None and not is_either:
-            names = {**found.groupdict(), **written.groupdict(), "text": source.text(node), "short": short}
-            made = replace(made, message=wrong.format(**names), hint=hint.format(**names))
+            names = {
+                **found.groupdict(),
+                **written.groupdict(),
+                "text": source.text(node),
+                "short": _short(node, source) or "…",
+            }
             of = field(call, "function", "property") if described == OF_ARRAYS else field(node, "property")
-            return replace(made, asked_at=source.position(of or node), described=described)
+            return replace(
+                made,
+                kind="misused",
+                message=wrong.format(**names),
+                hint=hint.format(**names),
+                asked_at=source.position(of or node),
+                described=described,
+            )
     return None
 
 
 def _may_be_in_itself(read: Node | None, source: ParsedScript, name: str) -> bool:
     """Says whether a value is one that the script has looked for, or looks for, in a member and in what has it:
     `u.result ?? u`."""
-    text = _short(read, source)
-    either = (
-        rf"(?<![\w$.]){re.escape(text)}\??\.{re.escape(name)}\s*(?:\?\?|\|\|)\s*{re.escape(text)}(?![\w$.])"
-    )
-    if text and re.search(either, source.code):
-        return True
-    text = source.text(read) if read is not None else ""
-    if _IDENTIFIER.fullmatch(text):
-        return re.search(rf"(?<![\w$.]){re.escape(text)}\s*=\s*{_EITHER}", source.code) is not None
-    return re.fullmatch(rf"\(\s*{_EITHER}\s*\)", text) is not None
+    text, whole = re.escape(_short(read, source)), source.text(read) if read is not None else ""
+    itself = rf"\??\.{re.escape(name)}\s*(?:\?\?|\|\|)\s*{text}(?![\w$.])"
+    is_either = text and re.search(rf"(?<![\w$.]){text}(?:{itself}|\s*=\s*{_EITHER})", source.code)
+    return bool(is_either or re.fullmatch(rf"\(\s*{_EITHER}\s*\)", whole))
 
 
 def _subject(node: Node, source: ParsedScript) -> str:
     """Gives what a member is read of, what is iterated, or what a function is called with; empty where no name
     says it."""
-    parent = node.parent
     read: Node | None = node.named_children[0] if node.type == "spread_element" else node
-    if parent is not None and parent.type == "member_expression" and node.type == "property_identifier":
-        listed = _listed(node, source)
-        read = field(parent, "object") if listed is None else listed
+    if node.type == "property_identifier":
+        read = _listed(node, source) or field(node.parent, "object")
     return _short(read, source)
 
 
@@ -585,10 +588,9 @@ def _upwards(node: Node, source: ParsedScript) -> list[Node]:
 # ---- members -----------------------------------------------------------------------------------------------
 
 
-def _guard(name: str, receiver: str, last: str, node: Node, source: ParsedScript) -> Guard:
+def _guard(name: str, receiver: str, last: str, node: Node, read: Node | None, source: ParsedScript) -> Guard:
     # A guard says that a field may be missing, not that the value may be a text; of any answer one may ask for these.
     is_text = is_json_text(last) or (receiver == "string" and not ASKED_OF_ANY.fullmatch(name))
-    read = _read_of(node)
     is_text = is_text and not source.json_texts.is_handled(read)
     # What gives nothing has no member, whoever asks.
     if is_text or last == "void" or not source.guards.cover(name, node):
@@ -600,10 +602,9 @@ def _guard(name: str, receiver: str, last: str, node: Node, source: ParsedScript
         is_default = is_choice or around.type.endswith("assignment_pattern")
         if default is not None and is_default and here == field(around, "left"):
             is_count = default.type == "number" and source.text(here).endswith(".length")
-            if is_count or default.type in _DEFAULTS:
-                return "alone" if is_first else "defaulted"
-            if is_first and default.type in _VALUES:
-                return "replaced"
+            guard = "alone" if is_count else _DEFAULTS.get(default.type)
+            if guard is not None and (is_first or guard == "alone"):
+                return guard if is_first else "defaulted"
         if not is_choice and around.type not in _PASSED_ON:
             break
         here, around, is_first = around, around.parent, is_first and not is_choice
@@ -620,8 +621,13 @@ def _is_union(text: str) -> bool:
 
 def _is_of_object(receiver: str) -> bool:
     """Says whether a type that lacks a member is an object's: no result of another shape is read wrongly."""
-    other = receiver.endswith("[]") or receiver.startswith(_PROMISED) or is_json_text(receiver)
-    return not other and _MODULE.fullmatch(receiver) is None and _PLAIN.fullmatch(receiver) is None
+    return not (
+        receiver.endswith("[]")
+        or receiver.startswith(_PROMISED)
+        or is_json_text(receiver)
+        or _MODULE.fullmatch(receiver)
+        or _PLAIN.fullmatch(receiver)
+    )
 
 
 def is_json_text(receiver: str) -> bool:
@@ -638,9 +644,11 @@ def _is_known(receiver: str, declarations: str) -> bool:
     ):
         return True
     base = receiver.removesuffix("[]")
-    if is_json_text(base.removeprefix("(").removesuffix(")")):
-        return True
-    if (base.startswith("{") and base != "{}") or (base != receiver and base in ("any", "unknown")):
+    if (
+        is_json_text(base.removeprefix("(").removesuffix(")"))
+        or (base.startswith("{") and base != "{}")
+        or (base != receiver and base in ("any", "unknown"))
+    ):
         return True
     declared = rf"\b(?:type|interface) {re.escape(base)}\b"
     return _IDENTIFIER.fullmatch(base) is not None and re.search(declared, declarations) is not None
@@ -657,8 +665,6 @@ def _argument_counts(message: str) -> bool:
     if match is None or match[2][-1:] != "'":
         return True
     given, wanted = match[1], match[2][:-1]
-    if given == "unknown":
-        return False
     # `const input = { state: "open" }` makes the state a string: only what is certainly wrong counts.
     literal = given.startswith('"') or given.isdigit()
     if wanted.startswith("{"):
@@ -669,25 +675,14 @@ def _argument_counts(message: str) -> bool:
 
 def _called(node: Node, source: ParsedScript) -> tuple[str, str] | None:
     """Gives the module and the export of the call that a node is in; None when it is none of `@codemode/…`."""
-    here: Node | None = node
-    while here is not None and here.type not in _SCOPES:
-        if here.type == "call_expression":
-            found = source.meanings.of(field(here, "function"))
-            return (found.module, found.export) if found is not None and found.kind == "tool" else None
-        here = here.parent
-    return None
+    found = source.meanings.of(field(nearest(node, "call_expression", *_SCOPES), "function"))
+    return (found.module, found.export) if found is not None and found.kind == "tool" else None
 
 
 def _owner(key: Node, source: ParsedScript) -> str:
     """Gives the property in whose value a key stands; empty for the input itself."""
-    here = literal_around(key)
-    while here is not None and here.type != "call_expression":
-        parent = here.parent
-        if parent is not None and parent.type == "pair":
-            named = field(parent, "key")
-            return source.text(named).strip("\"'") if named is not None else ""
-        here = parent
-    return ""
+    named = field(nearest(nearest(key, "object"), "call_expression", "pair"), "key")
+    return source.text(named).strip("\"'") if named is not None else ""
 
 
 def _is_type_import(node: Node, name: str, source: ParsedScript) -> bool:

@@ -38,6 +38,7 @@ from cellblock.tools.catalog.modules import ModuleUrls
 from cellblock.types.check.ambient import Declarations
 from cellblock.types.check.checker import Checked, TypeChecker
 from cellblock.types.check.faults import TypeFault
+from cellblock.types.check.verdict import Complaint
 from support.script_places import path_of
 from support.virtual_time import virtual_time
 
@@ -66,7 +67,8 @@ class Compiler:
             self.got.append(set(got))
             await asyncio.sleep(self.seconds)
         said = "JSON text" if got else "wrong"
-        return Checked((TypeFault(f"{said} in {code.splitlines()[-1]}", None, 2, 1, is_text=bool(got)),))
+        about = Complaint("characters", "", "", is_text=bool(got))
+        return Checked((TypeFault(f"{said} in {code.splitlines()[-1]}", None, 2, 1, about),))
 
 
 class World:
@@ -230,7 +232,7 @@ def test_sessions_that_share_their_definitions_count_once() -> None:
     ("code", "line"), [("a\fb\n c", 2), ("a\u2028b\r\n c", 3), ("a\rb\u2029 c", 3), ("a\x1cb\x85\v\n c", 2)]
 )
 def test_the_line_of_an_earlier_script_is_the_one_that_the_engine_counts(code: str, line: int) -> None:
-    (told,) = _earlier([TypeFault("It is wrong.", None, line, 2)], code)
+    (told,) = _earlier([TypeFault("It is wrong.", None, line, 2, Complaint("name", "", ""))], code)
     assert told.message == "In an earlier script of yours, at `c`: It is wrong."
 
 

@@ -185,7 +185,7 @@ FIELDS = [
 @pytest.mark.parametrize(("code", "field", "hint"), FIELDS)
 async def test_a_field_that_is_not_declared_is_told(closed: Closed, code: str, field: str, hint: str) -> None:
     (fault,) = (await closed(code)).faults
-    assert fault.absent == field and hint in (fault.hint or "")
+    assert fault.about.absent == field and hint in (fault.hint or "")
 
 
 TEXTS = [
@@ -250,7 +250,7 @@ async def test_json_text_that_is_used_as_a_value_is_told(
     closed: Closed, code: str, hint: str, view: bool
 ) -> None:
     (fault,) = (await closed(code, closed=view)).faults
-    assert hint in (fault.hint or "") and not fault.absent
+    assert hint in (fault.hint or "") and not fault.about.absent
 
 
 async def test_what_a_run_has_got_goes_before_what_is_declared(closed: Closed) -> None:
@@ -287,7 +287,7 @@ IN_VAIN = [
 async def test_a_guard_in_front_of_what_is_never_there_is_told_and_refuses_nothing(
     closed: Closed, code: str, field: str
 ) -> None:
-    assert field in [fault.absent for fault in (await closed(code)).faults]
+    assert field in [fault.about.absent for fault in (await closed(code)).faults]
     assert (await closed(code, closed=False)).faults == ()
 
 
@@ -423,7 +423,7 @@ async def test_who_looks_before_reading_is_not_told_anything(closed: Closed, cod
 
 async def test_a_guard_of_one_value_is_none_of_another(closed: Closed) -> None:
     code = f"{LIST} console.log(i.done ?? null); console.log(issues.map((each) => each.done));"
-    assert [fault.absent for fault in (await closed(code)).faults] == ["done"]
+    assert [fault.about.absent for fault in (await closed(code)).faults] == ["done"]
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,11 @@ async def test_a_value_that_the_enum_does_not_have_is_told(
     faults: Faults, code: str, value: str, hint: str
 ) -> None:
     (fault,) = await faults(code)
-    assert fault.absent == value and f'"{value}" is in vain' in fault.message and hint in (fault.hint or "")
+    assert (
+        fault.about.absent == value
+        and f'"{value}" is in vain' in fault.message
+        and hint in (fault.hint or "")
+    )
 
 
 QUIET = [
@@ -145,4 +149,4 @@ async def test_types_of_a_scripts_own_are_its_own_affair(faults: Faults) -> None
 @pytest.mark.slow
 async def test_a_chain_of_hundreds_of_comparisons_is_judged_in_time(faults: Faults) -> None:
     chain = " || ".join(["i.status === 'Closed'"] * 300)
-    assert [fault.absent for fault in await faults(f"console.log({chain});")] == ["Closed"]
+    assert [fault.about.absent for fault in await faults(f"console.log({chain});")] == ["Closed"]

@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.types.check.faults import hint_of
-from cellblock.types.check.hints import likely_member, likely_members
+from cellblock.types.check.hints import likely_members
 from cellblock.types.check.verdict import Complaint
 
 Check = Callable[..., Awaitable[Any]]
@@ -178,7 +178,6 @@ OF_ARRAYS = [
 def test_the_order_does_not_matter(wanted: str, members: list[str], likely: list[str]) -> None:
     for order in permutations(members):
         assert likely_members(wanted, order) == likely
-        assert likely_member(wanted, order) == (likely[0] if len(likely) == 1 else None)
 
 
 def hint(receiver: str, wanted: str, members: list[str], suggested: str = "") -> str:
