@@ -23,8 +23,8 @@ from cellblock.types.discovery import Discovery
 from cellblock.types.learning.learner import Learner
 
 if TYPE_CHECKING:
+    from cellblock.run.answers import Answers
     from cellblock.run.calls import OuterCall
-    from cellblock.run.side_checks import Answers
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ from cellblock.base.settings.policy import Grant, Reuse
 from cellblock.base.settings.sections import ALL, value_for
 from cellblock.base.settings.settings import RunSettings
 from cellblock.pool.pool import Lease, Pool
+from cellblock.run.answers import Answers
 from cellblock.run.call_inputs import CallInputs
 from cellblock.run.calls import OuterCall
 from cellblock.run.children import Callers
@@ -45,7 +46,7 @@ from cellblock.run.policy.rules import RunRules
 from cellblock.run.request import RunRequest, read_request
 from cellblock.run.response import Diagnostic, RunResponse, error_diagnostic
 from cellblock.run.run import Run
-from cellblock.run.side_checks import Answers, SideCheck, SideChecks
+from cellblock.run.side_checks import SideCheck, SideChecks
 from cellblock.run.type_errors import TypeErrors
 from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.lines import SCRIPT_NAME, is_plain_name

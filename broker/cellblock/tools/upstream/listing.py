@@ -254,6 +254,13 @@ class ServerFacts:
         yield from self.odd
 
 
+def in_order_of(known: ServerFacts, facts: ServerFacts) -> ServerFacts:
+    """Returns the facts with their tools in the order that is known, where they are the same tools: another order is no
+    change, for which runs would wait."""
+    one, other = (sorted(each.tools, key=lambda tool: tool.name) for each in (known, facts))
+    return replace(facts, tools=known.tools) if one == other else facts
+
+
 def facts_of(session: ClientSession, listing: Listing[ToolDefinition], odd: tuple[str, ...]) -> ServerFacts:
     """Returns the facts of a session that is connected; names and instructions are cut at their caps, and `odd` says
     what was mended in how it introduced itself."""
@@ -264,8 +271,7 @@ def facts_of(session: ClientSession, listing: Listing[ToolDefinition], odd: tupl
         version=info.version if info and _VERSION.fullmatch(info.version or "") else None,
         instructions=_cut(session.instructions, MAX_TEXT_CHARS),
         capabilities=tuple(sorted(capabilities.model_dump(exclude_none=True))) if capabilities else (),
-        # In an order of its own: another one is no change.
-        tools=tuple(sorted(listing.kept, key=lambda tool: tool.name)),
+        tools=tuple(listing.kept),
         left_out=tuple(listing.left_out),
         notes=tuple(listing.notes),
         odd=odd,
@@ -445,4 +451,6 @@ class ToolList:
         if facts != self.facts:
             for note in replace(facts, odd=()).all_notes():
                 logger.warning("upstream %s: %s", self._server.name, self._server.redactor.text(note))
-        return facts if self._prepare is None else await self._prepare(facts)
+        if self._prepare is not None:
+            facts = await self._prepare(facts)
+        return facts if self.facts is None else in_order_of(self.facts, facts)

@@ -48,6 +48,7 @@ FOR_MODELS = {
         "tools/upstream/listing.py": 1,
         "tools/upstream/resources.py": 1,
         "tools/upstream/server_log.py": 1,
+        "tools/upstream/session.py": 2,
         "tools/upstream/wire/messages.py": 1,
         "types/learning/overlay.py": 1,
         "types/typescript/text.py": 1,

@@ -23,12 +23,12 @@ from cellblock.base.errors import (
 )
 from cellblock.base.settings.sections import OutputSettings
 from cellblock.base.store import LocalStore
+from cellblock.run import answers as module
 from cellblock.run import results
-from cellblock.run import side_checks as module
+from cellblock.run.answers import Answers
 from cellblock.run.replies import HELD_FACTOR, Replies, encode_error
 from cellblock.run.response import LogEntry, RunResponse
 from cellblock.run.results import LargeResult, Media, taken_out
-from cellblock.run.side_checks import Answers
 from cellblock.serve import run_output
 from cellblock.serve.http.bodies import Spliced
 from cellblock.serve.kept_outputs import KeptOutputs

@@ -19,7 +19,7 @@ from cellblock.tools.upstream.definitions import (
     digest,
     shown,
 )
-from cellblock.tools.upstream.listing import MAX_LEFT_OUT, Listing, facts_of, list_tools
+from cellblock.tools.upstream.listing import MAX_LEFT_OUT, Listing, facts_of, in_order_of, list_tools
 from cellblock.tools.upstream.resources import key_of, new_listing
 from cellblock.tools.upstream.wire.repair import CARRIED, Page
 from support.nesting import nested
@@ -353,7 +353,9 @@ async def test_another_order_of_the_same_tools_is_no_change() -> None:
     about: Any = SimpleNamespace(server_info=None, server_capabilities=None, instructions=None)
     tools = [small_tool("b"), small_tool("a"), small_tool("c")]
     one, other = await read_pages([tools]), await read_pages([tools[::-1]])
-    assert facts_of(about, one, ()) == facts_of(about, other, ())
+    known, facts = facts_of(about, one, ()), facts_of(about, other, ())
+    assert [tool.name for tool in facts.tools] == ["c", "a", "b"], "a server's own order is kept"
+    assert in_order_of(known, facts) == known != facts
 
 
 async def test_all_definitions_together_have_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,187 @@
+"""Notes what the tools of one run have answered, to tell afterwards whether the types that its script was checked
+against are true."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+from cellblock.base.json import is_array, is_object
+from cellblock.tools.catalog.model import ResultKind, ServerEntry, ToolEntry, ToolOutput
+
+MAX_KEPT_BYTES: Final = 2 * 1024 * 1024
+"""Bounds the bytes of answers that one run keeps until its end, to look for fields in them, in 0.2 s; they are not
+copied."""
+
+What = Literal["json text", "text", "value"]
+"""Names what a script has got; a value is anything that is no text."""
+
+_Tool = tuple[str, str]
+"""Names a tool by its server's id and its own name."""
+
+_Place = tuple[_Tool, tuple[str, ...]]
+"""Says where in the answers of a tool objects are: by the members on the way, and `_THROUGH` for elements and texts."""
+
+_THROUGH: Final = ""
+_NUMBER: Final = re.compile(rb"-?\d{1,30}(?:\.\d{1,30})?")
+
+
+class Answers:
+    """Keeps notes of one run's answers.
+
+    Args:
+        keeps: Whether fields will be looked for in them.
+        on_text: Is called when a tool has answered with a text for the first time.
+    """
+
+    def __init__(self, keeps: bool, on_text: Callable[[], None] = lambda: None) -> None:
+        self._on_text = on_text
+        self._kinds: dict[_Tool, set[What]] = {}
+        self._bodies: list[tuple[_Tool, bytes]] | None = [] if keeps else None
+        self._places: dict[_Place, set[str]] | None = None
+        self._bytes = 0
+
+    def add(self, server_id: str, tool: str, kind: ResultKind, body: bytes) -> None:
+        """Notes one successful answer, as the script got it."""
+        kinds, what = self._kinds.setdefault((server_id, tool), set()), _what(kind, body)
+        is_new = what not in kinds
+        kinds.add(what)
+        if self._bodies is not None:
+            self._bytes += len(body)
+            if self._bytes > MAX_KEPT_BYTES:
+                self._bodies = None
+            else:
+                self._bodies.append(((server_id, tool), body))
+        if is_new and what != "value":
+            self._on_text()
+
+    def may_have(self, field: str, tool: _Tool | None = None) -> bool:
+        """Says whether an answer has a field of this name, or may have: they were too large to keep. `tool`: that
+        whose answers count; None: of any."""
+        return self._may_match(rb'"%s\\*"' % _written(field), tool)
+
+    def holds(self, field: str, are_numbers: bool) -> bool:
+        """Says whether all texts of the fields of this name are numbers, which are ordered otherwise than texts; or, of
+        texts that are to be none, none is."""
+        text = re.compile(rb'"%s\\*"\s*+:\s*+\\*"([^"\\]*+)' % _written(field))
+        found = [number for _, body in self._bodies or () for number in text.findall(body)]
+        if not are_numbers:
+            return bool(found) and not any(map(_NUMBER.fullmatch, found))
+        wholes = {len(number.partition(b".")[0]) for number in found}
+        are_alike = len(wholes) < 2 and not any(b"." in number for number in found)
+        return not are_alike and all(map(_NUMBER.fullmatch, found))
+
+    def may_say(self, text: str) -> bool:
+        """Says whether an answer has such characters, or may have."""
+        return self._may_match(re.escape(text.encode()), None)
+
+    def _may_match(self, pattern: bytes, tool: _Tool | None) -> bool:
+        if self._bodies is None:
+            return bool(self._kinds)
+        found = re.compile(pattern)
+        return any(found.search(body) for of, body in self._bodies if tool in (None, of))
+
+    def place_of(
+        self, field: str, beside: Collection[str], tool: _Tool | None, compared: str = ""
+    ) -> str | None:
+        """Says where a field is that an object with the members `beside` was read for: empty where it is in such an
+        object, or may be; else the way from there to it, such as `owner`; None where it is nowhere. Of a text, with
+        which the field `compared` was compared, the same."""
+        pair = rb'"%s\\*"\s*+:\s*+\\*"%s\\*"' % (_written(compared), _written(field))
+        if not (self._may_match(pair, tool) if compared else self.may_have(field, tool)):
+            return None
+        if compared:
+            return ""
+        if self._places is None:
+            self._places = {}
+            for of, body in self._bodies or ():
+                for path, names in _objects(body):
+                    self._places.setdefault((of, path), set()).update(names)
+        known = {place: names for place, names in self._places.items() if tool in (None, place[0])}
+        alike = {place for place, names in known.items() if _are_alike(names - {field}, {*beside})}
+        if not alike or any(field in known[place] for place in alike):
+            return ""
+        ways = [
+            path[depth:]
+            for (of, path), names in known.items()
+            for depth in range(len(path) if field in names else 0)
+            if (of, path[:depth]) in alike
+        ]
+        return min((".".join(way) for way in ways if _THROUGH not in way), key=len, default=None)
+
+    def may_be_text(self, tool: tuple[str, str] | None) -> bool:
+        """Says whether a tool may have answered JSON in a text, as far as this run knows: it gave no value. None is any
+        tool of those that were called."""
+        if tool is None:
+            return not self._kinds or any("json text" in kinds for kinds in self._kinds.values())
+        return "value" not in self._kinds.get(tool, ())
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Gives the tools that have answered JSON in a text each time, by the server's id and the tool's name."""
+        return [tool for tool, kinds in self._kinds.items() if kinds == {"json text"}]
+
+    def unlike(
+        self, assumed: Iterable[tuple[ServerEntry, ToolEntry, ToolOutput | None]]
+    ) -> Mapping[tuple[str, str], ToolOutput]:
+        """Gives what tools have given that is a text where something else was assumed, or nothing was known.
+
+        Args:
+            assumed: What the script was checked against.
+        """
+        found: dict[tuple[str, str], ToolOutput] = {}
+        for server, tool, output in assumed:
+            key = server.server_id, tool.tool_name
+            kinds = self._kinds.get(key)
+            known_as_text = output is not None and (output.document is not None or output.text)
+            if kinds and "value" not in kinds and not known_as_text:
+                found[key] = as_text(output, is_json=kinds == {"json text"})
+        return found
+
+
+def _written(text: str) -> bytes:
+    """Gives a pattern of a text in JSON. Quotes of JSON in a text are behind backslashes."""
+    written = {json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)}
+    return rb"(?:%s)" % b"|".join(re.escape(one) for one in sorted(written))
+
+
+def _objects(body: bytes) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
+    """Gives the names of each object's members, with the way to it."""
+    stack: list[tuple[tuple[str, ...], Any]] = [((), _parsed(body))]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, str) and value[:1] in ("{", "["):
+            path, value = (*path, _THROUGH) if path else path, _parsed(value)
+        if is_object(value):
+            yield path, value.keys()
+            stack += (((*path, name), member) for name, member in value.items())
+        elif is_array(value):
+            stack += (((*path, _THROUGH), element) for element in value)
+
+
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _are_alike(names: set[str], others: set[str]) -> bool:
+    """Says whether two kinds of objects may be one: of the smaller one's members, half are the other's."""
+    return 0 < min(len(names), len(others)) <= 2 * len(names & others)
+
+
+def _what(kind: ResultKind, body: bytes) -> What:
+    if kind != "text":
+        return "value"
+    # A JSON string that is an object or an array by its ends; who learns of results parses it.
+    return "json text" if (body[1:2], body[-2:-1]) in ((b"{", b"}"), (b"[", b"]")) else "text"
+
+
+def as_text(output: ToolOutput | None, *, is_json: bool) -> ToolOutput:
+    """Describes what a tool gives that was thought to give a value, or of which nothing was known."""
+    if not is_json:
+        return ToolOutput("observed", "A text, in this run.", text=True)
+    inner = output.schema if output is not None and output.schema is not None else True
+    return ToolOutput("observed", "JSON text, in this run.", document=inner)
