@@ -330,6 +330,11 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
             "const { rows } = await p.invoices({}); typeof rows[0].amount === 'number' && rows[0].n > 9 ? 'a' : 'b';",
             "Number(",
         ),
+        (
+            "const s = await p.states({}); const w = { on: 1 }; s.rows.reduce((n, r) => n + w[r.state], 0);",
+            "`(w[…] ?? 0)`",
+        ),
+        ("const s = await p.states({}); const n = 2 * s; n;", "Take a member"),
         ("JSON.parse(await p.tree({}));", "Use a text that is not meant to be JSON as it is."),
     ],
 )
@@ -399,6 +404,9 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
     "code",
     [
         "const u = await p.list_users({}); (u.result ?? u).length;",
+        "const w = { on: 1 }; (await p.states({})).rows.reduce((n, r) => n + (w[r.state] ?? 0), 0);",
+        "const w = { on: 1 }; (await p.states({})).rows.map((r) => (r.state in w ? 1 + w[r.state] : 0));",
+        "const w = { on: 1, off: 2 }; (await p.states({})).rows.map((r) => 1 + w[r.state]);",
         "const u = await p.list_users({}); const all = u.result ?? u; all.map((one) => one.id);",
         "const u = await p.list_users({}); const all = Array.isArray(u) ? u : u.result; all.length;",
         "const e = await p.get_env({}); String(e.HOME);",

@@ -6,6 +6,8 @@ from typing import Final
 OF_ARRAYS: Final = r"^(?!.*\(method\) (?!\w*Array<))"
 """Fits what the compiler says of a method that may be one of arrays."""
 
+_IS_OBJECT: Final = r"'value': [\"'](?:\(property\)|const|let|var) [\w$.]+: \{(?!.*toString).*\}[\"']\}"
+
 COMPLAINED: Final = (
     (
         r"Type 'string' is not assignable to type 'number'\.$",
@@ -107,6 +109,13 @@ COMPLAINED: Final = (
     ),
     (
         r"-hand side of an arithmetic operation must be",
+        r"(?!.*-).* [*/] .*",
+        "`{short}` is an object, and no number.",
+        "Take a member of it.",
+        _IS_OBJECT,
+    ),
+    (
+        r"-hand side of an arithmetic operation must be",
         r".*",
         "Text is subtracted, which gives no number.",
         "Take their times: `Date.parse({short})`.",
@@ -117,6 +126,13 @@ COMPLAINED: Final = (
         r".*",
         "A Map is not read by brackets.",
         "Use `{map}.get(…)`.",
+        "",
+    ),
+    (
+        r"can't be used to index type '\{ [^']*+'\.\s+Property '(?P<member>[\w$]+)' does not exist",
+        r"(?=.* [-+*/] )(?:.* [-+*/] )?(?P<object>[\w$.]+)\[[\w$.?]+\](?: [-+*/] .*)?",
+        "`{object}` has no `{member}`, which the key may be: that gives undefined.",
+        "Add it, or take a default: `({object}[…] ?? 0)`.",
         "",
     ),
     (
@@ -288,7 +304,7 @@ WRITTEN: Final = {
     "glued": (
         "`{0}` is an object, which becomes `[object Object]` in a text.",
         "Take a field of it, or `JSON.stringify(….{0})`.",
-        r"'value': [\"'](?:\(property\)|const|let|var) [\w$.]+: \{(?!.*toString).*\}[\"']\}",
+        _IS_OBJECT,
     ),
     "started": (
         "`{0}[…]` is undefined at first, and gives NaN.",

@@ -353,10 +353,8 @@ def _complaint(
     if node is None or any(part.type in _ERASED for part in _upwards(node, source)):
         return None
     name = source.code[first:last]
-    if number == _BRACKETS:
-        index = field(node, "index")
-        if index is None or index.type not in ("string", "number"):
-            return None
+    index = field(node, "index") if number == _BRACKETS else None
+    if index is not None and index.type in ("string", "number"):
         node, at, message = index, source.position(index), message[message.rfind("Property '") :]
     suggested = _SUGGESTED.search(message)
     made = Complaint(
@@ -367,6 +365,8 @@ def _complaint(
     if node.parent is not None and node.parent.type == "assignment_expression" and re.match(RETYPED, message):
         return replace(made, kind="retyped")
     match kind:
+        case "member" if number == _BRACKETS and node != index:
+            return None
         case "member":
             return _of_member(made, message, node, source, declarations)
         case "name":
@@ -505,10 +505,14 @@ def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> 
     around, call = node.parent, nearest(node.parent, "call_expression", "statement_block")
     texts = [source.text(one) for one in (field(call, "function"), around, node) if one is not None]
     is_either = around is not None and operator_of(around) == "||" and "unintentional" in message
+    # What is read elsewhere, too, may be asked for there, as a key that stands elsewhere may be.
+    is_meant = is_either or (
+        made.kind == "member" and source.code.count(source.text(field(node, "index") or node)) > 1
+    )
     for pattern, code, wrong, hint, described in COMPLAINED:
         found = re.search(pattern, message)
         written = next(filter(None, (re.fullmatch(code, text, re.DOTALL) for text in texts)), None)
-        if found is not None and written is not None and not is_either:
+        if found is not None and written is not None and not is_meant:
             names = {
                 **found.groupdict(),
                 **written.groupdict(),
