@@ -404,6 +404,7 @@ async def test_another_verb_is_not_suggested(broker: Broker) -> None:
     "code",
     [
         "const u = await p.list_users({}); (u.result ?? u).length;",
+        "let s = await p.states({}); s = s.rows.length; const n = 2 * s; n;",
         "const w = { on: 1 }; (await p.states({})).rows.reduce((n, r) => n + (w[r.state] ?? 0), 0);",
         "const w = { on: 1 }; (await p.states({})).rows.map((r) => (r.state in w ? 1 + w[r.state] : 0));",
         "const w = { on: 1, off: 2 }; (await p.states({})).rows.map((r) => 1 + w[r.state]);",

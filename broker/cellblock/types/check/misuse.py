@@ -6,7 +6,8 @@ from typing import Final
 OF_ARRAYS: Final = r"^(?!.*\(method\) (?!\w*Array<))"
 """Fits what the compiler says of a method that may be one of arrays."""
 
-_IS_OBJECT: Final = r"'value': [\"'](?:\(property\)|const|let|var) [\w$.]+: \{(?!.*toString).*\}[\"']\}"
+IS_OBJECT: Final = r"'value': [\"'](?:\(property\)|const|let|var) [\w$.]+: \{(?!.*toString).*\}[\"']\}"
+"""Fits what the compiler says of a name or member that holds an object."""
 
 COMPLAINED: Final = (
     (
@@ -112,7 +113,7 @@ COMPLAINED: Final = (
         r"(?!.*-).* [*/] .*",
         "`{short}` is an object, and no number.",
         "Take a member of it.",
-        _IS_OBJECT,
+        IS_OBJECT,
     ),
     (
         r"-hand side of an arithmetic operation must be",
@@ -304,7 +305,7 @@ WRITTEN: Final = {
     "glued": (
         "`{0}` is an object, which becomes `[object Object]` in a text.",
         "Take a field of it, or `JSON.stringify(….{0})`.",
-        _IS_OBJECT,
+        IS_OBJECT,
     ),
     "started": (
         "`{0}[…]` is undefined at first, and gives NaN.",

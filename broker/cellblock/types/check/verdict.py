@@ -22,7 +22,16 @@ from cellblock.base.suggest import did_you_mean, nearest_names
 from cellblock.script.trees import arguments_of, captured, field, nodes_of, operator_of
 from cellblock.types.check.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.types.check.hints import listed
-from cellblock.types.check.misuse import COMPLAINED, OF_ARRAYS, OF_TEXTS, PATTERNS, RETYPED, STARTS, WRITTEN
+from cellblock.types.check.misuse import (
+    COMPLAINED,
+    IS_OBJECT,
+    OF_ARRAYS,
+    OF_TEXTS,
+    PATTERNS,
+    RETYPED,
+    STARTS,
+    WRITTEN,
+)
 from cellblock.types.check.parsed import (
     ITS_CHARACTERS,
     PARSE_BOUND_SECONDS,
@@ -268,15 +277,14 @@ def judge(
     comparisons = Comparisons(source.found, declarations)
     numbered = [_numbered(*misused, source) for misused in source.json_texts.misused(texts)]
     at = {complaint.start for complaint in numbered}
-    complaints = (_complaint(item, source, declarations, comparisons) for item in found)
-    counted = [one for one in complaints if one is not None and one.element_at not in at]
+    complaints = filter(None, (_complaint(item, source, declarations, comparisons) for item in found))
+    counted = [one for one in complaints if one.element_at not in at]
     # The compiler keeps to the first type of a variable.
     retyped = min((one.start for one in counted if one.kind == "retyped"), default=(len(source.code), 0))
     counted = [one for one in counted if one.kind != "retyped" and not (one.receiver and one.start > retyped)]
     told = {one.element_at for one in counted}
     written = (one for one in _written(source, typescript, declarations) if one.start not in told)
-    in_script = _in_script([*numbered, *written, *counted], shown)
-    return sorted(in_script, key=lambda complaint: complaint.start)
+    return sorted(_in_script([*numbered, *written, *counted], shown), key=lambda complaint: complaint.start)
 
 
 def _in_script(complaints: list[Complaint], shown: Shown) -> list[Complaint]:
@@ -512,7 +520,9 @@ def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> 
     for pattern, code, wrong, hint, described in COMPLAINED:
         found = re.search(pattern, message)
         written = next(filter(None, (re.fullmatch(code, text, re.DOTALL) for text in texts)), None)
-        if found is not None and written is not None and not is_meant:
+        # What `reduce` gives is an element to the compiler where its callback is wrong.
+        is_reduced = described == IS_OBJECT and ".reduce(" in source.code
+        if found is not None and written is not None and not (is_meant or is_reduced):
             names = {
                 **found.groupdict(),
                 **written.groupdict(),
@@ -525,6 +535,8 @@ def _misuse(made: Complaint, message: str, node: Node, source: ParsedScript) -> 
                 kind="misused",
                 message=wrong.format(**names),
                 hint=hint.format(**names),
+                # Of what is given a value of another type before, it does not count.
+                receiver="object" if described == IS_OBJECT else "",
                 asked_at=source.position(of or node),
                 described=described,
             )
