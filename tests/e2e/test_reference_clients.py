@@ -18,7 +18,6 @@ from typing import Any
 import psutil
 import pytest
 
-from support.cellblock_zygote import forked_cellblock, pid_of
 from support.entries import CELLBLOCK, plain_server, recorded, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
@@ -108,7 +107,7 @@ class Driven:
         if self.daemon:
             return self.daemon.process.pid
         [started] = psutil.Process(self.process.pid).children()
-        return pid_of(started.pid) if str(forked_cellblock()) in command_line(started) else started.pid
+        return started.pid
 
     @property
     def workers(self) -> list[psutil.Process]:
@@ -144,9 +143,7 @@ async def driven(
             servers = {"tracker": tracker(), "plain": plain_server("--ledger", record)}
             config = write_config(folder, servers)
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
-            # One of them starts the console script.
-            program = CELLBLOCK if package == CLIENTS[0][0] else forked_cellblock()
-            await client.write(command=[str(program), "serve", "--stdio", *options])
+            await client.write(command=[str(CELLBLOCK), "serve", "--stdio", *options])
         yield client
         everything = descendants(process.pid)
         if not running:

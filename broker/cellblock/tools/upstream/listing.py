@@ -258,7 +258,8 @@ def in_order_of(known: ServerFacts, facts: ServerFacts) -> ServerFacts:
     """Returns the facts with their tools in the order that is known, where they are the same tools: another order is no
     change, for which runs would wait."""
     one, other = (sorted(each.tools, key=lambda tool: tool.name) for each in (known, facts))
-    return replace(facts, tools=known.tools) if one == other else facts
+    # Those that were the same already are left as they are: they are known by their identity.
+    return replace(facts, tools=known.tools) if one == other and facts.tools != known.tools else facts
 
 
 def facts_of(session: ClientSession, listing: Listing[ToolDefinition], odd: tuple[str, ...]) -> ServerFacts:
