@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from support.cellblock_zygote import forked_python, pid_of
 from support.entries import CELLBLOCK, plain_server, recorded, tracker, write_config
 from support.http_daemon import Daemon, daemon
 from support.processes import alive, command_line, descendants, gone, workers_of
@@ -114,7 +115,10 @@ class Driven:
         """The Deno processes behind the server."""
         below = descendants(self.server)
         hosts = [child for child in below if "cellblock_worker" in command_line(child)]
-        return workers_of(hosts[0].pid) if hosts else []
+        if not hosts:
+            return []
+        is_forked = str(forked_python()) in command_line(hosts[0])
+        return workers_of(pid_of(hosts[0].pid) if is_forked else hosts[0].pid)
 
     def recorded(self, **wanted: Any) -> int:
         """How often the plain server has recorded something."""
