@@ -42,7 +42,8 @@ const STUCK = "The script awaits a promise that can never settle: no call is und
 const STUCK_HINT = "Settle each `new Promise` on every way: call its resolve or reject.";
 const MISSING_HINT =
   "Look first at what it is read of, and what functions return. Only where it may be missing, write null: `value ?? null`.";
-const NUMBER_HINT = "Look for a field that is not there, or a text that is no number: `Number(value)` of it is NaN.";
+const NUMBER_HINT =
+  "Look for a field that is not there, or a text that is no number: `Number(value)` of it is NaN.";
 
 const now = performance.now.bind(performance);
 const floor = Math.floor;
