@@ -165,7 +165,7 @@ def _language(typescript: bool) -> Language:
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _query(patterns: str, typescript: bool) -> Query:
     return Query(_language(typescript), patterns)
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from cellblock.script import trees
 from cellblock.tools.catalog.model import ToolOutput
 from cellblock.types.check.faults import of_observed
-from cellblock.types.check.verdict import Complaint
+from cellblock.types.check.parsed import Shown
+from cellblock.types.check.verdict import Complaint, judge
 from support.script_places import ENDS, counted
 
 Check = Callable[..., Awaitable[Any]]
@@ -172,3 +174,11 @@ def test_a_hint_says_which_outputs_were_only_observed(code: str, told: str | Non
     complaint = Complaint("member", "", "y", receiver="{ name: string; }")
     said = of_observed(complaint, code, observed)
     assert (f"Observed, not declared: {told}." in said) if told else said == ""
+
+
+def test_no_query_is_made_for_what_a_script_does_not_have() -> None:
+    """One takes 8 ms, and all of them together more than a response waits for its check."""
+    trees._query.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    shown = Shown("export default 1;", False)
+    assert judge([], shown, "", typescript=False, texts={}) == []
+    assert trees._query.cache_info().misses < 10  # pyright: ignore[reportPrivateUsage]
