@@ -179,6 +179,6 @@ def test_a_hint_says_which_outputs_were_only_observed(code: str, told: str | Non
 def test_no_query_is_made_for_what_a_script_does_not_have() -> None:
     """One takes 8 ms, and all of them together more than a response waits for its check."""
     trees._query.cache_clear()  # pyright: ignore[reportPrivateUsage]
-    shown = Shown("export default 1;", False)
+    shown = Shown("export default 1;", False, changed=False)
     assert judge([], shown, "", typescript=False, texts={}) == []
     assert trees._query.cache_info().misses < 10  # pyright: ignore[reportPrivateUsage]
