@@ -92,6 +92,7 @@ TOOLS = [
         "events", {"rows": [{"at": "2026-01-31T12:00:00Z", "n": 1}, {"at": "2026-02-01T12:00:00Z", "n": 2}]}
     ),
     tool("seen", {"rows": [{"id": 1}], "total": 1}),
+    tool("paged", {"rows": [{"id": 1}], "next_page": None}),
     tool(
         "teams",
         {"teams": [{"id": 1, "name": "A", "slug": "a"}]},
@@ -280,6 +281,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ("const e = await p.events({}); e.rows.filter((r) => r.n ?? 0 > 1);", "`(… ?? …) > …`"),
         ("const u = await p.list_users({}); u.result.filter((o) => (o.name = 'A'));", "compare with `===`"),
         ("const s = await p.seen({}); if (s.total = 3) s;", "Compare with `===`"),
+        ("let at; do { const s = await p.paged({}); s.rows; at = s.nextPage; } while (at);", "`next_page`"),
         ("[JSON.parse(await p.page({}))].filter((one) => one.tags).length;", "`.tags.length > 0`"),
         ("const u = await p.list_users({}); u.result.map((o) => o.id).includes('1');", "Convert it"),
         (

@@ -184,7 +184,11 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     """Says whether a script that asks for a member always gets its default: an array never has it; or it takes a text
     or number in its place; or means one that is there: it is written the same but for case and `_`, or the script takes
     a list for it and reads nothing that is there."""
-    has_default, of_any = complaint.guard in ("alone", "replaced"), ASKED_OF_ANY.fullmatch(complaint.name)
+    alike = {name for name in members if letters(name) == letters(complaint.name)}
+    of_any, has_default = (
+        not alike and ASKED_OF_ANY.fullmatch(complaint.name),
+        complaint.guard in ("alone", "replaced"),
+    )
     if complaint.receiver.endswith("[]"):
         return has_default
     if complaint.guard == "replaced" and not of_any:
@@ -197,8 +201,7 @@ def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
         return False
     # A list under another name than the only one that there is.
     is_list = len(members) == 1 and members[0] in WRAPPERS and complaint.name.endswith("s")
-    is_any = is_list or complaint.guard != "asked"
-    meant = {name for name in members if is_any or letters(name) == letters(complaint.name)}
+    meant = {*members} if is_list or complaint.guard != "asked" else alike
     return bool(meant) and complaint.read.isdisjoint(meant)
 
 
