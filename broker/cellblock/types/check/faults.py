@@ -176,21 +176,21 @@ async def find_faults(
 def _of_few(script: Script, observed: Mapping[str, ToolOutput], most: float = 1) -> bool:
     """Says whether what a script reads may be of a tool of which one result was seen, or so many at most: that refuses
     nothing."""
-    few = (name for name, output in observed.items() if output.samples <= most)
-    return any(re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", script.code) for name in few)
+    return any(
+        output.samples <= most and re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", script.code)
+        for name, output in observed.items()
+    )
 
 
 def _asks_in_vain(complaint: Complaint, members: Sequence[str]) -> bool:
     """Says whether a script that asks for a member always gets its default: an array never has it; or it takes a text
     or number in its place; or means one that is there: it is written the same but for case and `_`, or the script takes
     a list for it and reads nothing that is there."""
-    alike = {name for name in members if letters(name) == letters(complaint.name)}
-    of_any, has_default = (
-        not alike and ASKED_OF_ANY.fullmatch(complaint.name),
-        complaint.guard in ("alone", "replaced"),
-    )
+    has_default = complaint.guard in ("alone", "replaced")
     if complaint.receiver.endswith("[]"):
         return has_default
+    alike = {name for name in members if letters(name) == letters(complaint.name)}
+    of_any = not alike and ASKED_OF_ANY.fullmatch(complaint.name)
     if complaint.guard == "replaced" and not of_any:
         return bool(members and complaint.absent)
     if (
