@@ -1,5 +1,4 @@
-"""Scripts as models send them: what they give, what was done to their text, inputs that cannot be sent, and what scripts
-and their readers are told of errors.
+"""Scripts as models send them: what they give, what was done to their text, inputs that cannot be sent, and errors.
 
 One real run for each.
 """
