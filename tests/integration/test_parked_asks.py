@@ -1,7 +1,7 @@
 """What parked runs wait for beside approvals: answers that servers ask for, and logins.
 
-They are asked by a program, a client of an older revision, or a server of the newer one. A run goes on when what it waits
-for is there, whichever broker is.
+They are asked by a program, a client of an older revision, or a server of the newer one. A run goes on when what it
+waits for is there, whichever broker is.
 """
 
 import asyncio
