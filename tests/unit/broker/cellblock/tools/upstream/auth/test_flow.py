@@ -86,7 +86,8 @@ async def test_another_broker_finishes_what_one_has_begun(login: Login) -> None:
     assert where.startswith(("in ", "where brokers")) and less == ""
     assert login.under_way() == []
     record: Any = await login.target().before()
-    assert record.tokens is not None and (record.person, record.issuer) == ("oauth:ada", login.place.issuer)
+    assert record.tokens is not None
+    assert (record.person, record.issuer) == ("oauth:ada", login.place.issuer)
     assert record.since and record.renewed >= record.since
     for other in ("", "oauth:eve", "token:ada", "oauth:Ada"):
         assert await login.target(other).before() is None
