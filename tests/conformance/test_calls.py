@@ -51,8 +51,7 @@ async def test_structured_content_may_be_any_value(odd: Broker, broker: Broker, 
 @pytest.mark.parametrize("name", TEXTS)
 async def test_a_single_text_gives_its_string(broker: Broker, name: str) -> None:
     """The very string: empty or hostile, and not parsed when it looks like JSON."""
-    found = await answered(broker, name)
-    assert found == CONTRACT_TOOLS[name]["answer"]["content"][0]["text"]
+    assert await answered(broker, name) == CONTRACT_TOOLS[name]["answer"]["content"][0]["text"]
 
 
 @pytest.mark.clause("5.3.2.3")

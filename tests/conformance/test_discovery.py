@@ -155,8 +155,7 @@ async def test_search(broker: Broker) -> None:
 
     named = await asked(broker, "searchTools('destructive', { detail: 'name' })")
     assert all(set(result) == {"serverId", "toolName", "exportName"} for result in named["results"])
-    full = await asked(broker, "searchTools('annotated', { detail: 'full' })")
-    annotated = full["results"][0]
+    annotated = (await asked(broker, "searchTools('annotated', { detail: 'full' })"))["results"][0]
     assert annotated["inputSchema"] == {"type": "object"}
     assert annotated["outputSchema"] == CONTRACT_TOOLS["annotated"]["tool"]["outputSchema"]
 

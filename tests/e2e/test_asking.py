@@ -141,8 +141,7 @@ async def test_a_server_that_is_being_installed_still_starts(tmp_path: Path) -> 
         "absent": {"command": str(tmp_path / "absent")},
         "again": {"command": "sh", "args": ["-c", FAILS_ONCE, "sh", str(tmp_path / "began")]},
     }
-    upstream = {"connect_timeout_ms": 300_000}
-    async with daemon(tmp_path, servers=servers, upstream=upstream, **LIGHT):
+    async with daemon(tmp_path, servers=servers, upstream={"connect_timeout_ms": 300_000}, **LIGHT):
         options = ["--config", str(tmp_path / "cellblock.json"), "--state-dir", str(tmp_path / "s")]
         code, out, _ = await cellblock("status", "late", *options)
         assert code == 1 and "late: connecting" in out and out.endswith("  It still starts\n")

@@ -185,8 +185,7 @@ def test_python_tools_of_a_module(command: Any, tmp_path: Path) -> None:
         import { double } from "@codemode/servers/local";
         globalThis.__codemode_result__ = (await double({ n: 21 })).result;
     """
-    env = {"PYTHONPATH": str(tmp_path)}
-    outcome = command("run", "-", "--config", config, code=code, env=env)
+    outcome = command("run", "-", "--config", config, code=code, env={"PYTHONPATH": str(tmp_path)})
     assert outcome.returncode == 0, outcome.stderr
     assert response_of(outcome)["result"] == 42
 
@@ -288,8 +287,7 @@ def test_the_response_of_a_run_is_json_on_a_terminal_too(home: Path, tmp_path: P
 def test_lists_for_machines(command: Any, place: Place) -> None:
     types = json.loads(command("types", "--json", *place).stdout)
     assert list(types) == ["plain"] and 'module "@codemode/servers/plain"' in types["plain"]
-    found = json.loads(command("search", "echo", "--json", *place).stdout)
-    assert found[0]["toolName"] == "echo"
+    assert json.loads(command("search", "echo", "--json", *place).stdout)[0]["toolName"] == "echo"
     pins = json.loads(command("pins", "approve", "plain", "--show", "--json", *place).stdout)
     assert pins["server"] == "plain" and pins["approved"] == []
 

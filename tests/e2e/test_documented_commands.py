@@ -40,7 +40,7 @@ NOT_RUN: dict[str, str] = {
     r"^(uvx|pipx run|uv tool install) cellblock": "installs a release from the package index",
     r"bash scripts/test\b": "it runs this test",
     MEASURES: "measures for minutes, and means something on a quiet machine only",
-    r"bash scripts/install|-m cellblock.app.cli.demo": "test_install_lines.py runs it, in an empty root",
+    r"bash scripts/install|-m cellblock.app.cli.demo": "test_install.py runs it, in an empty root",
     r"scripts/(docs|release_)": "installs from the network; the release workflow runs scripts/release_check",
     r"^docker |^jq (.|\n)*default\.json": "needs a container engine; the release workflow has one",
     r"pip install 'cellblock\[otel\]'": "installs from the network; the tests have it",
@@ -56,8 +56,8 @@ NOT_RUN: dict[str, str] = {
     r"cellblock (save|scripts approve|scripts remove|test) ": "needs a kept run; test_kept_scripts.py saves one",
     r"cellblock status": "needs a daemon that runs; test_asking.py asks one",
     r"python -m cellblock_worker --connect": "needs two machines; test_remote_hosts.py connects one over TCP",
-    r"connect --url http://127.0.0.1:7434": "it leaves a daemon behind; test_connect_starts.py starts some",
-    r"cellblock logs( files -f)?  #": "it goes on, or is of such a daemon; test_restart_and_logs.py reads one",
+    r"connect --url http://127.0.0.1:7434": "it leaves a daemon behind; test_connect.py starts some",
+    r"cellblock logs( files -f)?  #": "it goes on, or is of such a daemon; test_reload.py reads one",
     r"uvicorn|^curl .*/scripts": "test_documentation.py serves app.py and sends the same request",
 }
 """By a pattern of the line: why it is not run. A pattern that fits no line fails the test."""

@@ -66,8 +66,7 @@ async def test_a_killed_daemon_leaves_what_was_known(tmp_path: Path) -> None:
     assert [call["input"]["text"] for call in shown["values"]] == ["before", "under way", "answered"]
     # This one goes on with nothing that it finds (`tests/integration/test_going_on.py` has one that does).
     async with daemon(tmp_path, **{**SECTION, "journal": "off"}) as served:
-        runs = (await page(served, "/dashboard/kept"))["runs"]
-        assert [run["id"] for run in runs] == [lost["id"], whole]
+        assert [run["id"] for run in (await page(served, "/dashboard/kept"))["runs"]] == [lost["id"], whole]
         again = await page(served, f"/dashboard/runs/{lost['id']}")
         assert again["timeline"] == shown["timeline"] and "script" not in again and "values" not in again
         assert (await page(served, f"/dashboard/runs/{whole}"))["outcome"] == "ok"

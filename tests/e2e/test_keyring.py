@@ -23,9 +23,8 @@ async def test_a_login_is_kept_renewed_and_forgotten_in_the_keyring(tmp_path: Pa
     script.write_text(
         'import { whoami } from "@codemode/servers/notes"; globalThis.__codemode_result__ = await whoami({});'
     )
-    ring = tmp_path / "ring"
     async with (
-        secret_service(ring) as environment,
+        secret_service(tmp_path / "ring") as environment,
         world(tmp_path, "--life", "2", auth={"keyring": "auto"}) as place,
     ):
         done = await place.run("auth", "login", "notes", **environment)

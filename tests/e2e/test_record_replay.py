@@ -205,8 +205,7 @@ def test_a_call_without_an_answer_is_made_where_that_is_wanted(
     again = json.loads(done.stdout)
     assert again["replay"]["live"] == [1]
     assert [call["ok"] for call in again["replay"]["trace"]] == [True, True]
-    called = [event for event in ledger(seen) if event.get("event") == "call"]
-    assert len(called) == 1, ledger(seen)
+    assert len([event for event in ledger(seen) if event.get("event") == "call"]) == 1, ledger(seen)
 
 
 def test_secrets_are_taken_out(command: Any, tmp_path: Path) -> None:
@@ -216,8 +215,7 @@ def test_secrets_are_taken_out(command: Any, tmp_path: Path) -> None:
     done = command("record", "script.js", "-o", "run.cellrun", "--config", config)
     assert done.returncode == 0, done.stderr
     assert "secrets are taken out" in done.stderr
-    text = (tmp_path / "run.cellrun").read_text()
-    assert SECRET not in text
+    assert SECRET not in (tmp_path / "run.cellrun").read_text()
     assert SECRET in done.stdout
     again = command("replay", "run.cellrun")
     assert again.returncode == 0, again.stdout

@@ -113,8 +113,7 @@ class Driven:
     @property
     def workers(self) -> list[psutil.Process]:
         """The Deno processes behind the server."""
-        below = descendants(self.server)
-        hosts = [child for child in below if "cellblock_worker" in command_line(child)]
+        hosts = [child for child in descendants(self.server) if "cellblock_worker" in command_line(child)]
         if not hosts:
             return []
         is_forked = str(forked_python()) in command_line(hosts[0])
@@ -144,8 +143,7 @@ async def driven(
         if running:
             await client.write(url=running.url, headers=running.auth)
         else:
-            servers = {"tracker": tracker(), "plain": plain_server("--ledger", record)}
-            config = write_config(folder, servers)
+            config = write_config(folder, {"tracker": tracker(), "plain": plain_server("--ledger", record)})
             options = ["--config", str(config), "--state-dir", str(folder / "s")]
             await client.write(command=[str(CELLBLOCK), "serve", "--stdio", *options])
         yield client

@@ -27,8 +27,7 @@ globalThis.__codemode_result__ = said;
 
 def command(folder: Path, *options: str, script: str | None = None, **policy: Any) -> list[str]:
     (folder / "script.js").write_text(CODE)
-    servers = {"plain": plain_server("--ledger", folder / "ledger")}
-    config = write_config(folder, servers, policy=policy)
+    config = write_config(folder, {"plain": plain_server("--ledger", folder / "ledger")}, policy=policy)
     place = ["--config", str(config), "--state-dir", str(folder / "s")]
     return ["run", script or str(folder / "script.js"), *place, *options]
 

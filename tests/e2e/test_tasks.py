@@ -65,8 +65,7 @@ class Caller(ModernClient):
 
     async def says(self, task: str, **answers: str) -> None:
         responses = {key.replace("_", "-"): {"action": said} for key, said in answers.items()}
-        ack = await self.told(task, "update", inputResponses=responses)
-        assert ack.keys() == {"resultType", "_meta"}
+        assert (await self.told(task, "update", inputResponses=responses)).keys() == {"resultType", "_meta"}
 
     async def error(self, task: str, what: str = "get", **params: Any) -> tuple[int, str, Any]:
         params = {"inputResponses": {}} if what == "update" and not params else params
@@ -89,8 +88,7 @@ async def kill(served: Daemon) -> None:
 async def test_a_task_outlives_its_connection_and_its_daemon(tmp_path: Path) -> None:
     async with daemon(tmp_path, **SECTION) as served:
         ann = Caller(served)
-        found = await ann.ask("server/discover")
-        assert found["result"]["capabilities"]["extensions"][EXTENSION] == {}
+        assert (await ann.ask("server/discover"))["result"]["capabilities"]["extensions"][EXTENSION] == {}
         # A client without tasks is not given one, however long it is away.
         asked = (await Caller(served, FORMS).run(GIVES))["result"]
         assert asked["resultType"] == "input_required" and set(asked["inputRequests"]) == {
@@ -269,8 +267,7 @@ async def test_a_run_that_takes_long_is_cancelled_where_it_is_a_task_or_its_clie
         assert (await ann.task(holding(file)))["status"] == "working"
         assert not waiting.done()
         file.touch()
-        answer = (await within(waiting, 60))["result"]
-        assert answer["structuredContent"]["result"] == ["object", "held"]
+        assert (await within(waiting, 60))["result"]["structuredContent"]["result"] == ["object", "held"]
 
 
 class SdkTasks(ClientExtension):
@@ -325,8 +322,7 @@ async def test_a_stream_is_told_of_its_tasks(served: Daemon) -> None:
     ann = Caller(served)
     name = (await ann.task(GIVES))["taskId"]
     wanted: dict[str, Any] = {"notifications": {"taskIds": [name, "unknown"], "toolsListChanged": True}}
-    lacking = await Caller(served, FORMS).ask("subscriptions/listen", **wanted)
-    assert lacking["error"]["code"] == -32021
+    assert (await Caller(served, FORMS).ask("subscriptions/listen", **wanted))["error"]["code"] == -32021
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     try:
         headers, body = request(served, "subscriptions/listen", None, TASKS, **wanted)
@@ -361,13 +357,11 @@ async def test_over_a_pipe_what_cancels_a_request_cancels_no_task(served: Daemon
 
         task = await ask("tools/call", name=TOOL, arguments={"code": GIVES})
         assert task["resultType"] == "task"
-        stop = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-        relay.send(stop)
+        relay.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
         name = task["taskId"]
         assert (await ask("tasks/get", taskId=name))["status"] == "input_required"
         await ask("tasks/update", taskId=name, inputResponses={"question-2": {"action": "decline"}})
-        waits = await ask("tasks/get", taskId=name)
-        assert waits["inputRequests"].keys() == {"question-3"}
+        assert (await ask("tasks/get", taskId=name))["inputRequests"].keys() == {"question-3"}
         await ask("tasks/cancel", taskId=name)
         assert (await ask("tasks/get", taskId=name))["status"] == "cancelled"
 
