@@ -1,7 +1,7 @@
 """`cellblock connect`: an MCP client at its pipes, a real daemon behind it.
 
-Where no daemon runs, it starts one for all, which outlives it and ends when nobody is there. A client whose lines are no
-messages is told so and served on, by `connect` as by `serve --stdio`.
+Where no daemon runs, it starts one for all, which outlives it and ends when nobody is there. A client whose lines are
+no messages is told so and served on, by `connect` as by `serve --stdio`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from support.cellblock_zygote import forked_cellblock
 from support.commands import Piped, cellblock, piped
-from support.entries import CELLBLOCK
+from support.entries import CELLBLOCK, plain_server, write_config
 from support.http_daemon import INITIALIZE, TOOL, Daemon, daemon
 from support.http_server import free_port
 from support.processes import alive, command_line, gone
@@ -91,8 +91,8 @@ async def test_an_editor_sees_the_daemon_as_if_it_were_its_own(
     assert served.recorded(event="start") == starts
 
 
-def call(request_id: int, code: str) -> dict[str, Any]:
-    params = {"name": TOOL, "arguments": {"code": code}}
+def call(request_id: int, code: str, **more: Any) -> dict[str, Any]:
+    params = {"name": TOOL, "arguments": {"code": code, **more}}
     return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
 
 
@@ -452,3 +452,28 @@ async def test_what_is_asked_last_is_answered_when_the_server_runs_already(tmp_p
         process.send(*({"jsonrpc": "2.0", "id": key, "method": name} for key, name in asked.items()))
         process.close()
         assert {(await process.answer())["id"] for _ in asked} == set(asked)
+
+
+async def test_nothing_but_the_protocol_is_on_stdout(tmp_path: Path) -> None:
+    """Every line is a JSON-RPC message that answers a request, whatever servers and scripts print."""
+    servers = {"plain": plain_server(), "absent": {"command": "no-such-program-anywhere"}}
+    words = ("serve", "--config", write_config(tmp_path, servers), "--state-dir", tmp_path / "s")
+    answered: dict[int, dict[str, Any]] = {}
+    async with piped(*words, program=CELLBLOCK) as running:
+        running.send(INITIALIZE, INITIALIZED, listing(2), b"this is no JSON\n")
+        running.send(call(3, "console.log('to the logs'); throw 1;"))
+        running.send({"jsonrpc": "2.0", "id": 4, "method": "no/such/method"})
+        running.send(call(5, "for (;;) {}", limits={"timeoutMs": 100}))
+        while len(answered) < 5:
+            message = await running.answer()
+            assert message["jsonrpc"] == "2.0"
+            if message.get("id") is not None:
+                answered[message["id"]] = message
+        running.close()
+        rest, _ = await within(running.process.communicate())
+        assert running.process.returncode == 0
+    # On a busy machine, that the servers have come may be told last.
+    assert all("method" in json.loads(line) for line in rest.splitlines())
+    assert set(answered) == {1, 2, 3, 4, 5} and "error" in answered[4]
+    ends = [answered[number]["result"]["structuredContent"]["diagnostics"][0]["code"] for number in (3, 5)]
+    assert ends == ["UNCAUGHT_EXCEPTION", "SANDBOX_LIMIT"]
