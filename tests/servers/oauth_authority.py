@@ -4,11 +4,9 @@ import argparse
 import asyncio
 import base64
 import html
-import json
 import secrets
 import ssl
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -18,10 +16,10 @@ from mcp.server.auth.provider import (
     AuthorizationCode,
     AuthorizationParams,
     RefreshToken,
-    TokenError,
     construct_redirect_uri,
 )
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from sdk import note
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
@@ -37,12 +35,8 @@ class Authority:
     the whole login, as RFC 9700 advises."""
 
     def __init__(self, parsed: argparse.Namespace, issuer: str, resource: str) -> None:
-        self.life: float = parsed.life
-        self.issuer = issuer
-        self.resource = resource
-        self.ledger: Path | None = parsed.ledger
-        self.metadata_ca: Path | None = parsed.metadata_ca
-        self.slow_token: float = parsed.slow_token / 1000
+        self.options = parsed
+        self.issuer, self.resource = issuer, resource
         self.clients: dict[str, OAuthClientInformationFull] = {}
         self.waiting: dict[str, tuple[OAuthClientInformationFull, AuthorizationParams]] = {}
         self.codes: dict[str, AuthorizationCode] = {}
@@ -76,14 +70,13 @@ class Authority:
     def asserted(self, assertion: str) -> str | None:
         """Who has signed an assertion (RFC 7523, section 3); None when nobody that is known has."""
         try:
-            options = {"require": ["exp", "iat", "iss", "sub", "aud", "jti"]}
             claims = jwt.decode(
                 assertion,
                 self.client_key,
                 algorithms=["RS256", "ES256", "EdDSA"],
                 audience=self.issuer,
                 issuer="signer",
-                options=options,
+                options={"require": ["exp", "iat", "iss", "sub", "aud", "jti"]},
             )
         except jwt.PyJWTError as error:
             self.note("assertion refused", why=type(error).__name__)
@@ -93,13 +86,11 @@ class Authority:
 
     def note(self, event: str, **more: Any) -> None:
         """Adds a line to the ledger."""
-        if self.ledger is not None:
-            with self.ledger.open("a", encoding="utf-8") as opened:
-                opened.write(json.dumps({"event": event, **more}) + "\n")
+        note(self.options.ledger, event, **more)
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
-        if client_id.startswith("https://") and self.metadata_ca is not None:
-            trust = ssl.create_default_context(cafile=self.metadata_ca)
+        if client_id.startswith("https://") and self.options.metadata_ca is not None:
+            trust = ssl.create_default_context(cafile=self.options.metadata_ca)
             async with httpx2.AsyncClient(verify=trust, trust_env=False) as http:
                 document = (await http.get(client_id)).json()
             assert document["client_id"] == client_id
@@ -150,19 +141,12 @@ class Authority:
         self.used[refresh_token.token] = login
         self.note("refresh", resource=refresh_token.resource)
         # The token is used up by now: whoever hangs up has lost it.
-        await asyncio.sleep(self.slow_token)
+        await asyncio.sleep(self.options.slow_token / 1000)
         return self.grant(client.client_id, scopes, refresh_token.resource, login)
-
-    async def exchange_identity_assertion(
-        self, client: OAuthClientInformationFull, params: Any
-    ) -> OAuthToken:
-        raise TokenError("unsupported_grant_type")
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         found = self.access.get(token)
-        if found is None or found[1] in self.ended:
-            return None
-        return found[0]
+        return None if found is None or found[1] in self.ended else found[0]
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """For the protected server: what was granted for it, and is not over."""
@@ -182,21 +166,15 @@ class Authority:
     ) -> OAuthToken:
         """New tokens of a login."""
         access, refresh = f"access-{secrets.token_urlsafe(24)}", f"refresh-{secrets.token_urlsafe(24)}"
-        person = self.whose.get(login, "ada")
-        kept = AccessToken(
-            token=access, client_id=client_id, scopes=scopes, resource=resource, subject=person
-        )
-        self.access[access] = kept, login
-        self.exact[access] = time.time() + self.life
+        shared: dict[str, Any] = {"client_id": client_id, "scopes": scopes, "resource": resource}
+        self.access[access] = AccessToken(token=access, subject=self.whose.get(login, "ada"), **shared), login
+        self.exact[access] = time.time() + self.options.life
         if renewable:
-            self.refresh[refresh] = (
-                RefreshToken(token=refresh, client_id=client_id, scopes=scopes, resource=resource),
-                login,
-            )
+            self.refresh[refresh] = RefreshToken(token=refresh, **shared), login
         self.note("grant", access=access, refresh=refresh if renewable else None)
         return OAuthToken(
             access_token=access,
-            expires_in=max(1, int(self.life)),
+            expires_in=max(1, int(self.options.life)),
             scope=" ".join(scopes),
             refresh_token=refresh if renewable else None,
         )
@@ -258,10 +236,9 @@ class Authority:
             known = scheme == "Basic" and wanted != "" and secrets.compare_digest(wanted, secret)
         if not known or client_id is None:
             return JSONResponse({"error": "invalid_client", "error_description": f"not {secret}"}, 401)
-        client = self.clients[client_id]
         self.note("client credentials", resource=form.get("resource"), scope=form.get("scope"))
         scopes = str(form.get("scope") or SCOPE).split()
-        if not set(scopes) <= set((client.scope or "").split()):
+        if not set(scopes) <= set((self.clients[client_id].scope or "").split()):
             return JSONResponse({"error": "invalid_scope", "error_description": f"not {secret}"}, 400)
         token = self.grant(
             client_id, scopes, str(form.get("resource")), secrets.token_hex(8), renewable=False

@@ -11,13 +11,11 @@ Run as ``python oauth_server.py [--life SECONDS] [--transport http|sse] [--moder
 
 import argparse
 import asyncio
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
-import uvicorn
 from mcp.server.auth.handlers.token import TokenHandler
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.auth.middleware.client_auth import ClientAuthenticator
@@ -27,9 +25,7 @@ from mcp.server.auth.routes import (
     create_protected_resource_routes,
 )
 from mcp.server.auth.settings import ClientRegistrationOptions, RevocationOptions
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.sse import SseServerTransport
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
@@ -42,6 +38,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 sys.path.insert(0, str(Path(__file__).parent))  # this file is run by itself, isolated
 
 from oauth_authority import REFRESH_SCOPE, SCOPE, WRITE_SCOPE, Authority
+from sdk import Context, listed, listener, over_http, over_sse, said
 
 
 def issuer_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
@@ -90,9 +87,6 @@ def issuer_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
     )
 
 
-Context = ServerRequestContext[dict[str, Any]]
-
-
 def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette:
     """The MCP server: `whoami`, `slow`, `confess`, whose error quotes the token that it was shown, and `write`, which
     needs a scope of its own. Others than ada have a tool that is named after them, too."""
@@ -102,22 +96,17 @@ def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette
         return user.access_token.subject if user is not None else "ada"
 
     async def list_tools(context: Context, params: Any) -> types.ListToolsResult:
-        names = ["whoami", "slow", "confess", "write"]
-        if (person := person_of(context)) != "ada":
-            names.append(f"only_{person}")
-        return types.ListToolsResult(
-            tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in names]
-        )
+        person = person_of(context)
+        return listed("whoami", "slow", "confess", "write", *([f"only_{person}"] if person != "ada" else []))
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        shown = str(context.request.headers.get("authorization")) if context.request is not None else ""
-        person = person_of(context)
-        authority.note("call", tool=params.name, person=person, said=(params.arguments or {}).get("said"))
+        person, given = person_of(context), params.arguments or {}
+        authority.note("call", tool=params.name, person=person, said=given.get("said"))
         if params.name == "confess":
-            return types.CallToolResult(content=[types.TextContent(text=f"leak: {shown}")], is_error=True)
+            return said(f"leak: {context.request.headers.get('authorization')}", is_error=True)
         if params.name == "slow":
-            await asyncio.sleep(float((params.arguments or {}).get("ms", 100)) / 1000)
-        return types.CallToolResult(content=[types.TextContent(text=person)])
+            await asyncio.sleep(float(given.get("ms", 100)) / 1000)
+        return said(person)
 
     server = Server("notes", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
     metadata = AnyHttpUrl(authority.resource.replace("/mcp", "/.well-known/oauth-protected-resource/mcp"))
@@ -135,20 +124,7 @@ def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette
         inner = modern(guarded(app)) if parsed.modern_only else guarded(app)
         lifespan = app.router.lifespan_context
         return Starlette(routes=[*routes, Mount("/", app=inner)], lifespan=lambda _: lifespan(app))
-    transport = SseServerTransport("/messages/")
-
-    class Stream:
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            async with transport.connect_sse(scope, receive, send) as (read, write):
-                await server.run(read, write, server.create_initialization_options())
-
-    return Starlette(
-        routes=[
-            *routes,
-            Route("/mcp", endpoint=guarded(Stream())),
-            Mount("/messages/", app=guarded(transport.handle_post_message)),
-        ]
-    )
+    return Starlette(routes=[*routes, *over_sse(server, "/mcp", guarded)])
 
 
 def scoped(app: ASGIApp) -> ASGIApp:
@@ -159,8 +135,8 @@ def scoped(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, send)
             return
         body = await Request(scope, receive).body()
-        wanted = b'"tools/call"' in body and b'"write"' in body
-        if wanted and WRITE_SCOPE not in scope["auth"].scopes:
+        is_writing = b'"tools/call"' in body and b'"write"' in body
+        if is_writing and WRITE_SCOPE not in scope["auth"].scopes:
             challenge = f'Bearer error="insufficient_scope", scope="{WRITE_SCOPE}"'
             await Response(status_code=403, headers={"WWW-Authenticate": challenge})(scope, receive, send)
             return
@@ -184,22 +160,14 @@ def modern(app: ASGIApp) -> ASGIApp:
                 error = {
                     "code": types.UNSUPPORTED_PROTOCOL_VERSION,
                     "message": "Unsupported protocol version",
+                    "data": {"supported": [*MODERN_PROTOCOL_VERSIONS], "requested": version},
                 }
-                data = {"supported": [*MODERN_PROTOCOL_VERSIONS], "requested": version}
-                body = {"jsonrpc": "2.0", "id": None, "error": {**error, "data": data}}
-                await JSONResponse(body, 400)(scope, receive, send)
+                refusal = JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)
+                await refusal(scope, receive, send)
                 return
         await app(scope, receive, send)
 
     return check
-
-
-def listener() -> socket.socket:
-    """A free loopback port that listens already."""
-    made = socket.socket()
-    made.bind(("127.0.0.1", 0))
-    made.listen()
-    return made
 
 
 async def main() -> None:
@@ -219,20 +187,14 @@ async def main() -> None:
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="where events are written")
     parser.add_argument("--slow-token", type=float, default=0, metavar="MS", help="pause of each renewal")
     parsed = parser.parse_args()
-    issuer_socket, mcp_socket = listener(), listener()
-    ports = issuer_socket.getsockname()[1], mcp_socket.getsockname()[1]
-    authority = Authority(parsed, f"http://127.0.0.1:{ports[0]}/", f"http://127.0.0.1:{ports[1]}/mcp")
-    print(*ports, flush=True)
+    (issuer_socket, issuer_port), (mcp_socket, mcp_port) = listener(), listener()
+    authority = Authority(parsed, f"http://127.0.0.1:{issuer_port}/", f"http://127.0.0.1:{mcp_port}/mcp")
+    print(issuer_port, mcp_port, flush=True)
     await asyncio.gather(
-        *(
-            uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[where])
-            for app, where in (
-                (issuer_app(authority, parsed), issuer_socket),
-                (protected_app(authority, parsed), mcp_socket),
-            )
-        )
+        over_http(issuer_app(authority, parsed), issuer_socket),
+        over_http(protected_app(authority, parsed), mcp_socket),
     )
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    asyncio.run(main())
