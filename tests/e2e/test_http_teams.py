@@ -7,7 +7,7 @@ from pathlib import Path
 from support.certificates import certificate
 from support.commands import cellblock
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon
-from support.token_issuer import AUDIENCE, ISSUER, Issuer
+from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.waits import within
 
 
