@@ -286,8 +286,7 @@ class Campaign:
 
     def _compare(self, before: Rest, after: Rest) -> None:
         leaked = after.processes - before.processes
-        lost = {role for role in STANDING if after.processes[role] != before.processes[role]}
-        if leaked or lost:
+        if leaked or {role for role in STANDING if after.processes[role] != before.processes[role]}:
             self.books.breach("no leaked process", _difference(before.processes, after.processes))
         for who in ("broker_fds", "host_fds"):
             was, now = getattr(before, who), getattr(after, who)

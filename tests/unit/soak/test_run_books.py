@@ -245,8 +245,7 @@ def test_a_seed_fixes_the_load_and_every_kind_comes_once_in_the_warm_up() -> Non
     assert [first.next() for _ in range(50)] != [Load(6).next() for _ in range(50)]
     kinds = [planned.kind for _, planned in Load(5).one_of_each()]
     assert len(kinds) == len(set(kinds))
-    numbers = [number for number, _ in (second.next() for _ in range(50))]
-    assert numbers == list(range(1, 51))
+    assert [number for number, _ in (second.next() for _ in range(50))] == list(range(1, 51))
 
 
 def test_the_ledger_gives_calls_with_ids_only() -> None:

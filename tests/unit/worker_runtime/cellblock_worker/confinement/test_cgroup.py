@@ -41,7 +41,6 @@ def host_in_a_group(program: str = HOST) -> Iterator[tuple[subprocess.Popen[str]
     """A process that has entered its groups, and what it said of them; it leaves at the end of its stdin."""
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         try:
             yield process, json.loads(process.stdout.readline())
         finally:

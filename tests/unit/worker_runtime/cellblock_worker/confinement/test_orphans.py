@@ -123,8 +123,7 @@ def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]
         deadline = time.monotonic() + BOUND_SECONDS
         looks = 0
         while looks < 3 or Path(f"/proc/{first_child(outer)}/comm").read_text() != "deno\n":
-            mine = {outer.pid, bubblewrap.inner_pid(outer.pid)}
-            assert not mine & set(bubblewrap.end_orphans())
+            assert not {outer.pid, bubblewrap.inner_pid(outer.pid)} & set(bubblewrap.end_orphans())
             assert outer.poll() is None
             assert time.monotonic() < deadline
             looks += 1
@@ -139,7 +138,6 @@ def test_a_living_one_whose_session_has_lost_its_leader_is_no_orphan(argv: list[
         stdout=subprocess.PIPE,
         text=True,
     ) as started:
-        assert started.stdin is not None and started.stdout is not None
         started.wait(BOUND_SECONDS)
         outer = psutil.Process(int(started.stdout.readline()))
         deadline = time.monotonic() + BOUND_SECONDS
@@ -157,8 +155,7 @@ def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
     ours = bubblewrap.BUNDLE_INSIDE
     # What is there are paths of this machine, which may have that name in them.
     moved = [part if Path(part).exists() else part.replace(ours, "/other") for part in argv]
-    others = [part for part in moved if part != "--new-session"]
-    with start(others) as outer:
+    with start([part for part in moved if part != "--new-session"]) as outer:
         child = first_child(outer)
         outer.kill()
         outer.wait()

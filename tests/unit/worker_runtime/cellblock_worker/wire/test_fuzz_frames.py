@@ -63,6 +63,5 @@ def test_a_disagreement_of_the_decoders_is_a_violation(sandbox: dict[str, Any], 
 def test_what_the_host_refuses_the_sandbox_must_refuse() -> None:
     broken = STREAM[:4] + b"\x00\x01" + STREAM[6:]
     outcome = oracle.examine(broken, [broken])
-    assert outcome.error is not None
     with pytest.raises(oracle.Violation, match="accepts what the host refuses"):
         typescript.agree(broken, outcome, {"frames": [], "pending": len(broken)})

@@ -104,8 +104,7 @@ async def test_a_message_sent_before_the_peer_exists_arrives_when_it_does(
     dealer.connect(f"ipc://{tmp_path}/late")
     dealer.send([b"early"])
     inbox = Inbox()
-    router = sockets.make(zmq.ROUTER, inbox)
-    router.bind(f"ipc://{tmp_path}/late")
+    sockets.make(zmq.ROUTER, inbox).bind(f"ipc://{tmp_path}/late")
     assert (await inbox.until(1))[0][1:] == [b"early"]
 
 
@@ -127,8 +126,7 @@ async def test_past_the_high_water_mark_messages_wait_here_and_keep_their_order(
         dealer.send(parts)
     if endpoint.startswith("ipc"):
         second()
-    got = await inbox.until(500)
-    assert [parts[1:] for parts in got] == sent
+    assert [parts[1:] for parts in (await inbox.until(500))] == sent
 
 
 async def test_a_peer_that_never_reads_is_unreachable_at_the_backlogs_cap(
@@ -200,14 +198,12 @@ async def test_an_error_of_the_receiver_does_not_hold_up_the_messages_behind(
             raise RuntimeError("a defect of the receiver")
         inbox(parts)
 
-    router = sockets.make(zmq.ROUTER, faulty)
-    router.bind(endpoint)
+    sockets.make(zmq.ROUTER, faulty).bind(endpoint)
     dealer = sockets.make(zmq.DEALER)
     dealer.connect(endpoint)
     for body in (b"bad", b"bad", b"good"):
         dealer.send([body])
-    messages = await inbox.until(1)
-    assert messages[0][-1] == b"good"
+    assert (await inbox.until(1))[0][-1] == b"good"
     assert [str(error) for error in reported] == ["a defect of the receiver"] * 2
     loop.set_exception_handler(None)
 

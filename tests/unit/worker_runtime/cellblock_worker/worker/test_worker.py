@@ -147,8 +147,7 @@ async def test_cancel_while_it_runs_and_a_second_kill_changes_nothing() -> None:
     await owner.until("says")
     made.kill("cancelled")
     made.kill("timeout")
-    ended = await owner.end()
-    assert ended.reason == "cancelled"
+    assert (await owner.end()).reason == "cancelled"
 
 
 async def test_a_lease_of_a_worker_that_has_just_died_ends_as_crashed() -> None:
@@ -156,8 +155,7 @@ async def test_a_lease_of_a_worker_that_has_just_died_ends_as_crashed() -> None:
     psutil.Process(made.pid).kill()
     # The loop has had no turn to learn of it.
     made.lease(b"token", make_run(), script("1"))
-    ended = await owner.end()
-    assert ended.reason == "crashed"
+    assert (await owner.end()).reason == "crashed"
 
 
 def cores_of(pid: int) -> list[set[int]]:
