@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cellblock_worker.base.lifetime import LINUX
 from cellblock_worker.confinement import cgroup
 from cellblock_worker.confinement.cgroup import MIB, Caps, caps_for
 from cellblock_worker.confinement.cgroup_files import Home, find_homes, read_memberships, read_mounts
@@ -57,28 +58,20 @@ def entered() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
             process.communicate("", timeout=30)
 
 
-def text_of(path: str, name: str) -> str:
-    return (Path(path) / name).read_text().strip()
-
-
 def test_the_caps_are_on_the_group_and_the_process_is_in_it(
     entered: tuple[subprocess.Popen[str], dict[str, Any]],
 ) -> None:
     process, said = entered
     for path in said["paths"]:
-        assert text_of(path, "cgroup.procs").split() == [str(process.pid)]
+        assert (Path(path) / "cgroup.procs").read_text().split() == [str(process.pid)]
         assert f"/{Path(path).name}\n" in said["inside"]
-    memory = [
-        name
-        for name in ("memory.max", "memory.limit_in_bytes")
-        for path in said["paths"]
-        if (Path(path) / name).exists() and text_of(path, name) == str(CAPS.memory_bytes)
-    ]
-    pids = [path for path in said["paths"] if (Path(path) / "pids.max").exists()]
-    assert len(memory) == sum("300 MiB of memory" in text for text in said["in_force"])
-    assert [text_of(path, "pids.max") for path in pids] == ["77"] * sum(
-        "77 tasks" in text for text in said["in_force"]
-    )
+    for names, cap, told in (
+        (("memory.max", "memory.limit_in_bytes"), CAPS.memory_bytes, "300 MiB of memory"),
+        (("pids.max",), CAPS.tasks, "77 tasks"),
+    ):
+        files = [Path(path) / name for name in names for path in said["paths"]]
+        caps = [file.read_text().strip() for file in files if file.exists()]
+        assert caps == [str(cap)] * sum(told in text for text in said["in_force"])
 
 
 def test_leaving_removes_the_group(entered: tuple[subprocess.Popen[str], dict[str, Any]]) -> None:
@@ -129,8 +122,8 @@ def test_a_machine_without_cgroups_says_so_and_how_to_get_them(tmp_path: Path) -
     (tmp_path / "mountinfo").write_text("22 1 0:20 / /proc rw - proc proc rw\n")
     for proc in (tmp_path, tmp_path / "nowhere"):
         membership = cgroup.enter(CAPS, proc=proc)
-        assert membership.in_force == [] and membership.workers is None
         [missing] = membership.missing
+        assert membership.in_force == [] and membership.workers is None
         assert missing.startswith("cgroup (memory, pids): ") and "Delegate=yes" in missing
         membership.leave()
 
@@ -193,18 +186,8 @@ finally:
 @pytest.fixture
 def v2_group() -> Iterator[tuple[Path, Path]]:
     """The mount point of the real v2 hierarchy, and a group of our own in it with a controller to give on."""
-    point = (
-        next(
-            (
-                Path(line.split()[4])
-                for line in Path("/proc/self/mountinfo").read_text().splitlines()
-                if " - cgroup2 " in line
-            ),
-            None,
-        )
-        if sys.platform.startswith("linux")
-        else None
-    )
+    mounts = read_mounts(Path("/proc/self/mountinfo").read_text()) if LINUX else []
+    point = next((mount.point for mount in mounts if mount.version == 2), None)
     if point is None or "hugetlb" not in (point / "cgroup.controllers").read_text().split():
         pytest.skip("there is no cgroup v2 hierarchy with a controller to spare")
     lock = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
@@ -246,11 +229,8 @@ def test_under_v2_the_broker_is_moved_aside_once_and_a_later_host_finds_its_way(
         path, controllers = line.split(" ", 1)
         assert Path(path).parent == group and controllers == "hugetlb"
     assert first != second
-    for line in (left_first, left_second):
-        exists, where = line.split(" ", 1)
-        assert exists == "False"
-        assert where.startswith(f"0::/{group.name}/{cgroup.BROKER_PREFIX}")
     assert left_first == left_second
+    assert left_first.startswith(f"False 0::/{group.name}/{cgroup.BROKER_PREFIX}")
     cgroup.remove_stale(group)
     assert [path for path in group.iterdir() if path.is_dir()] == []
 
@@ -264,9 +244,8 @@ def test_under_v2_a_group_with_other_processes_is_left_alone(v2_group: tuple[Pat
             inside = (group / "cgroup.procs").read_text().split()
         finally:
             foreign.kill()
-    assert len(said) == 2
-    assert all(line.startswith("unusable:") and "shared with processes" in line for line in said)
-    assert inside == [str(foreign.pid)]
+    told = [line.startswith("unusable:") and "shared with processes" in line for line in said]
+    assert (told, inside) == ([True, True], [str(foreign.pid)])
     assert [path for path in group.iterdir() if path.is_dir()] == []
 
 

@@ -23,8 +23,23 @@ from support.waits import until, within
 
 pytestmark = pytest.mark.skipif(not lifetime.LINUX or not lifetime.HAS_PIDFD, reason="Linux and pidfd")
 
-TAKE = "import mmap, sys; m = mmap.mmap(-1, {mib} << 20); m.write(b'x' * ({mib} << 20)); sys.stdin.read()"
+TAKE_64_MIB = "import mmap, sys; m = mmap.mmap(-1, 1 << 26); m.write(b'x' * (1 << 26)); sys.stdin.read()"
+TAKE = [sys.executable, "-I", "-S", "-c", TAKE_64_MIB]
 SLEEP = [str(shutil.which("sleep")), "600"]
+
+
+@contextmanager
+def a_group_in(parent: Path, controllers: str = "") -> Iterator[Path]:
+    """A new one, with these controllers for groups in it; gone at the end."""
+    folder = parent / f"test-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir()
+        if controllers:
+            cgroup_files.write(folder / "cgroup.subtree_control", controllers)
+    except OSError as error:
+        pytest.skip(f"no group can be made: {error}")
+    yield folder
+    assert cgroup_files.end(folder)
 
 
 @pytest.fixture
@@ -34,15 +49,8 @@ def memory() -> Iterator[tuple[int, Path, tuple[str, ...]]]:
     home = next((home for home in homes if "memory" in home.controllers), None)
     if home is None:
         pytest.skip("there is no memory controller")
-    folder = home.path / f"test-{secrets.token_hex(4)}"
-    try:
-        folder.mkdir()
-        if home.version == 2:
-            cgroup_files.write(folder / "cgroup.subtree_control", "+memory")
-    except OSError as error:
-        pytest.skip(f"no group can be made: {error}")
-    yield home.version, folder, ("memory",)
-    assert cgroup_files.end(folder)
+    with a_group_in(home.path, "+memory" if home.version == 2 else "") as folder:
+        yield home.version, folder, ("memory",)
 
 
 @pytest.fixture
@@ -53,13 +61,8 @@ def unified() -> Iterator[Path]:
     if point is None:
         pytest.skip("there is no cgroup v2 hierarchy")
     own = point / read_memberships(Path("/proc/self/cgroup").read_text())[""].lstrip("/")
-    folder = own / f"test-{secrets.token_hex(4)}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no group can be made: {error}")
-    yield folder
-    assert cgroup_files.end(folder)
+    with a_group_in(own) as folder:
+        yield folder
 
 
 @contextmanager
@@ -98,11 +101,9 @@ async def test_a_run_past_its_memory_is_killed_for_its_own_and_a_group_forgets(
         assert BOOT_BYTES <= int(limit.read_text()) <= BOOT_BYTES + 16 * MIB
         group.limit_run(8 * MIB)
         assert 8 * MIB + RUN_ROOM_BYTES <= int(limit.read_text()) <= 24 * MIB + RUN_ROOM_BYTES
-        take = [sys.executable, "-I", "-S", "-c", TAKE.format(mib=64)]
-        assert ended(await started(take, group, launcher)) == -signal.SIGKILL
-        assert group.killed_for() == "own"
+        assert ended(await started(TAKE, group, launcher)) == -signal.SIGKILL
+        assert group.killed_for() == "own" and group.is_empty()
         assert group.peak_bytes() == 0 or 8 * MIB < group.peak_bytes() <= int(limit.read_text())
-        assert group.is_empty()
         groups.give_back(group)
         following = groups.take()
         assert (following is group) == group.lasts
@@ -118,8 +119,7 @@ async def test_the_memory_of_all_is_not_a_runs_own(memory: tuple[int, Path, tupl
     with working(memory) as (launcher, groups):
         group = groups.take()
         group.limit_run(256 * MIB)
-        take = [sys.executable, "-I", "-S", "-c", TAKE.format(mib=64)]
-        assert ended(await started(take, group, launcher)) == -signal.SIGKILL
+        assert ended(await started(TAKE, group, launcher)) == -signal.SIGKILL
         assert group.killed_for() == "shared"
         groups.give_back(group)
 
@@ -147,8 +147,7 @@ async def test_under_v2_a_child_is_born_in_its_group_and_ended_through_it(unifie
         group = groups.take()
         assert group.born_in and not group.entries
         child = await started(SLEEP, group, launcher)
-        with open(f"/proc/{child.pid}/cgroup") as file:  # noqa: ASYNC230, PTH123
-            memberships = read_memberships(file.read())
+        memberships = read_memberships(Path(f"/proc/{child.pid}/cgroup").read_text())  # noqa: ASYNC240
         assert memberships[""].endswith(f"{unified.name}/worker-1")
         assert not group.is_empty()
         assert ended(child) == -signal.SIGKILL
@@ -162,9 +161,7 @@ def test_a_group_that_somebody_holds_is_locked_for_others(unified: Path) -> None
     held = cgroup_files.lock(unified)
     assert cgroup_files.lock(unified) is None
     os.close(held)
-    again = cgroup_files.lock(unified)
-    assert again is not None
-    os.close(again)
+    os.close(cgroup_files.lock(unified))
     with pytest.raises(OSError):
         cgroup_files.lock(unified / "nowhere")
 
