@@ -22,10 +22,8 @@ from security.native.harness import Native, NoCompiler, build
 from soak.actors import Actors
 from soak.books import Books, Record
 from soak.faults import HOST_SHARE, Fault, Faults
-from soak.hostile_kinds import LARGE_KINDS, NATIVE_KIND
-from soak.load import KINDS, SERVERS, Load, Planned, call_numbers
-from soak.memory import memory_breaches
-from soak.watch import Kinds, Rest, Sample, Watch, adopt_orphans, files_under, tracebacks
+from soak.load import KINDS, LARGE_KINDS, NATIVE_KIND, SERVERS, Load, Planned, call_numbers
+from soak.watch import Kinds, Rest, Sample, Watch, adopt_orphans, files_under, memory_breaches, tracebacks
 from soak.wire import Cellblock
 from support.entries import plain_server, write_config
 

@@ -11,9 +11,8 @@ from cellblock.record.rows import Head
 from soak.books import GIVEN_TO_THE_ATTACKER, INVARIANTS, Books
 from soak.fleet.shared import COUNTED, breaches, script
 from soak.load import Load, Planned, call_numbers, equals
-from soak.memory import growth, memory_breaches
 from soak.run_books import RunBooks
-from soak.watch import Sample
+from soak.watch import Sample, growth, memory_breaches
 
 
 @pytest.fixture
