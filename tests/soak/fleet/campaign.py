@@ -182,8 +182,7 @@ class Campaign:
 
     async def _other_token(self) -> str:
         """Makes the token of another principal."""
-        broker = self.fleet.brokers[0]
-        return await asyncio.to_thread(self._command, broker, "token", "create", "other")
+        return await asyncio.to_thread(self._command, self.fleet.brokers[0], "token", "create", "other")
 
     def _command(self, broker: Broker, *words: str) -> str:
         config = self.fleet.folder / "b0" / "cellblock.json"
