@@ -17,6 +17,7 @@ from cellblock_worker.wire.loop_socket import LoopSocket
 from support.processes import name_of
 from support.waits import until, within
 
+BOUND = 20.0
 IDENTITY = "ab" * 16
 
 
@@ -42,7 +43,7 @@ class Broker:
         self.socket.send([bytes.fromhex(IDENTITY), *parts])
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        await until(holds, "the host says so", pause=0.002)
+        await until(holds, "the host says so", BOUND, pause=0.002)
 
     async def status(self, **wanted: int) -> None:
         """Waits for a status that says this."""
