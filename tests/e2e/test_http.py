@@ -19,7 +19,7 @@ from support.commands import Said, cellblock, in_this_process
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, Daemon, daemon, opened, streaming
 from support.modern_client import ModernClient, message
 from support.processes import alive
-from support.token_issuer import AUDIENCE, ISSUER, Issuer
+from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
 
 MODES = ("auto", "legacy")

@@ -15,9 +15,9 @@ from support.brokers import ready
 from support.commands import in_this_process
 from support.entries import ledger, plain_server, settings, write_config
 from support.http_daemon import daemon
+from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.params import mostly
 from support.responses import error_of, succeeded
-from support.token_issuer import AUDIENCE, ISSUER, Issuer
 from support.waits import within
 
 NOTE = {"inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}
