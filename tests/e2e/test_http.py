@@ -17,9 +17,9 @@ from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 from support.certificates import certificate
 from support.commands import Said, cellblock, in_this_process
 from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, Daemon, daemon, opened, streaming
+from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.modern_client import ModernClient, message
 from support.processes import alive
-from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
 
 MODES = ("auto", "legacy")
