@@ -313,7 +313,6 @@ def call_of(code: str) -> list[str]:
     return ["--method", "tools/call_of", "--tool-name", "codemode.run", "--tool-args-json", request]
 
 
-@pytest.fixture(scope="module")
 @pytest.fixture(params=INSPECTED, ids="-".join)
 def connection(request: pytest.FixtureRequest, tmp_path: Path, running: Daemon) -> Connection:
     """Each kind of connection."""
