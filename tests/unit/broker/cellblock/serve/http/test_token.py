@@ -16,7 +16,7 @@ from cellblock.run.policy.named_tokens import NamedTokens
 from cellblock.serve.http import caller
 from cellblock.serve.http.caller import JwtVerifier, metadata_path, metadata_url, resource_metadata
 from cellblock.serve.http.token import OwnTokens, ensure_tokens, read_token
-from support.token_issuer import AUDIENCE, ISSUER, Issuer
+from support.identity_provider import AUDIENCE, ISSUER, Issuer
 from support.waits import until, within
 
 
