@@ -320,7 +320,8 @@ async def test_a_message_over_the_cap_fails_its_call_and_no_other(tmp_path: Path
             assert broker.catalog.servers["server"].session == before
     told = (
         "ToolCallError may_have_run: The answer of server to flood is too large: it has N bytes or more, over the "
-        f"maximum of {CAP} (twice max_message_bytes, at most 16 MiB). Ask for less at a time; the tool has probably run."
+        f"maximum of {CAP} (twice max_message_bytes, at most 16 MiB). Ask for less at a time; the tool has "
+        "probably run."
     )
     assert [re.sub(r"has \d+", "has N", result[0]), *result[1:]] == [told, "f" * 10, 20_000]
 
