@@ -17,9 +17,8 @@ from cellblock.app.cli.demo.show import capacity, finish_date
 from cellblock.app.cli.script_tests import WORD, against, replayed, type_checked, worst
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
-from cellblock.base.settings.settings import Settings
 from cellblock.record.journal import Journal
-from cellblock.record.scripts.library import Library, Trial
+from cellblock.record.scripts.library import Trial
 from cellblock.record.scripts.saving import save
 from cellblock.record.scripts.script_file import KeptScript
 from cellblock.tools.catalog.model import Catalog

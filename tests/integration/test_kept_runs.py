@@ -11,7 +11,6 @@ from cellblock import Broker, ConfigError, Grantee
 from cellblock.base.raw_json import RawJson
 from cellblock.base.state_dir import JOURNALS
 from cellblock.run.policy.asking import Caller
-from cellblock.run.response import RunResponse
 from support.brokers import ready
 from support.commands import cellblock, in_this_process
 from support.entries import plain_server, settings, write_config

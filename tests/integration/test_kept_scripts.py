@@ -197,7 +197,12 @@ async def test_it_is_known_where_tools_are(broker: Broker) -> None:
     [
         ("since:", "until:", {}, "error_class='SchemaValidationError'"),
         # Whatever its header says.
-        ("weekly_report", "nests", {}, "weekly_report was not started: a kept script that another script calls can call no other"),
+        (
+            "weekly_report",
+            "nests",
+            {},
+            "was not started: a kept script that another script calls can call no other",
+        ),
         ("", "", {"maxMemoryBytes": 12 << 20}, "its caller has too little left: limits.maxMemoryBytes"),
     ],
     ids=["its input is wrong", "it calls another one", "too little memory is left"],
