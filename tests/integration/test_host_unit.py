@@ -49,7 +49,6 @@ async def test_the_units_commands_start_a_host_that_drains(tmp_path: Path) -> No
         "allowed_keys": {"unit": host_key.public},
     }
     async with Broker(settings(tmp_path / "state", hosts=hosts)) as broker:
-        assert broker.hosts_endpoint is not None
         variables = {
             "CREDENTIALS_DIRECTORY": str(credentials),
             "RUNTIME_DIRECTORY": str(runtime),

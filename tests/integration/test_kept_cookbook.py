@@ -193,7 +193,6 @@ async def kept(broker: Broker, code: str, name: str) -> tuple[KeptScript, Trial]
         save, library, broker.settings, broker.catalog, journal.snapshot(), name, replace=True
     )
     trial = library.trial(script)
-    assert trial is not None
     return script, trial
 
 

@@ -85,127 +85,6 @@ async def hosts(broker: Broker, pids: set[int]) -> None:
     await until(lambda: {hello.pid for hello in broker.hosts} == pids, f"hosts {pids}", START_BOUND)
 
 
-async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended(
-    tmp_path: Path, keys: Keys, start_host: StartHost
-) -> None:
-    inside = asyncio.Event()
-
-    @tool()
-    async def hold(word: str) -> str:
-        """Tells that it is here, and takes its time."""
-        if word == "hold":
-            inside.set()
-            await asyncio.sleep(600)
-        return word
-
-    call = """
-        import {{ hold }} from "@codemode/servers/local";
-        globalThis.__codemode_result__ = await hold({{ word: "{}" }});
-    """
-    config = settings(tmp_path / "state", hosts=keys.section(local=False))
-    async with Broker(config, tools=[hold]) as broker:
-        assert broker.hosts_endpoint is not None and broker.host_pid is None
-        first = await start_host(broker.hosts_endpoint)
-        await hosts(broker, {first.pid})
-        assert succeeded(await within(broker.run(call.format("far")))) == {"result": "far"}
-        argv = psutil.Process(first.pid).cmdline()
-        assert not [word for word in argv if keys.host.secret.hex() in word]
-
-        held = asyncio.create_task(broker.run(call.format("hold")))
-        await within(inside.wait())
-        workers = workers_of(first.pid)
-        assert workers
-        first.kill()
-        found = error_of(await within(held), "HOST_LOST")
-        assert "connection has ended" in found.message and "1 in flight" in found.message
-        await gone(workers)
-        await hosts(broker, set())
-
-        waiting = asyncio.create_task(broker.run(ANSWER))
-        second = await start_host(broker.hosts_endpoint)
-        assert succeeded(await within(waiting, START_BOUND)) == 42
-        await hosts(broker, {second.pid})
-        second.terminate()
-        assert await within(second.wait()) == 0
-        await hosts(broker, set())
-
-
-async def test_a_host_comes_back_to_a_broker_that_was_started_again(
-    tmp_path: Path, keys: Keys, start_host: StartHost
-) -> None:
-    async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
-        endpoint = broker.hosts_endpoint
-        assert endpoint is not None
-        process = await start_host(endpoint)
-        await hosts(broker, {process.pid})
-    async with Broker(settings(tmp_path / "two", hosts=keys.section(endpoint, local=False))) as broker:
-        await hosts(broker, {process.pid})
-        assert succeeded(await within(broker.run(ANSWER))) == 42
-
-
-async def test_local_and_remote_hosts_serve_side_by_side_and_strangers_change_nothing(
-    tmp_path: Path, keys: Keys, start_host: StartHost, caplog: pytest.LogCaptureFixture
-) -> None:
-    here = 0
-    meet = asyncio.Event()
-
-    @tool()
-    async def wait_for_the_other() -> str:
-        """Returns when two runs are in it: one place on each host, so both must serve."""
-        nonlocal here
-        here += 1
-        if here == 2:
-            meet.set()
-        await meet.wait()
-        return "met"
-
-    code = """
-        import { wait_for_the_other } from "@codemode/servers/local";
-        globalThis.__codemode_result__ = await wait_for_the_other({});
-    """
-    config = settings(tmp_path / "state", hosts=keys.section(), pool={"capacity": 1, "warm": 1})
-    async with Broker(config, tools=[wait_for_the_other]) as broker:
-        assert broker.hosts_endpoint is not None and broker.host_pid is not None
-        stranger = await start_host(broker.hosts_endpoint, key="stranger.key")
-        misled = await start_host(broker.hosts_endpoint, server=keys.stranger)
-        remote = await start_host(broker.hosts_endpoint, "--capacity", "1")
-        await hosts(broker, {broker.host_pid, remote.pid})
-        both = await within(asyncio.gather(broker.run(code), broker.run(code)))
-        assert [succeeded(response) for response in both] == [{"result": "met"}] * 2
-
-        await until(lambda: keys.stranger.public in caplog.text, "the unknown key is in the log", START_BOUND)
-        await until(lambda: "another server key" in caplog.text, "so is the wrong one", START_BOUND)
-        assert {hello.pid for hello in broker.hosts} == {broker.host_pid, remote.pid}
-        for process, said in ((stranger, b"not allowed"), (misled, b"check --server-key")):
-            assert process.returncode is None and process.stderr is not None
-            assert said in await within(process.stderr.readline())
-
-
-async def test_a_host_on_other_terms_is_refused_and_ends_with_the_reason(
-    tmp_path: Path, keys: Keys, start_host: StartHost
-) -> None:
-    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
-        assert broker.hosts_endpoint is not None
-        process = await start_host(broker.hosts_endpoint, "--max-message-bytes", "4096")
-        _, stderr = await within(process.communicate(), START_BOUND)
-        assert process.returncode == 3
-        assert b"refuses to serve" in stderr and b"--max-message-bytes 16777216" in stderr
-        assert broker.hosts == []
-
-
-async def test_what_cannot_be_listened_with_is_a_configuration_error(tmp_path: Path, keys: Keys) -> None:
-    (keys.folder / "broker.key").chmod(0o640)
-    with pytest.raises(ConfigError, match=r"cellblock\.hosts\.key: .*chmod 600"):
-        async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))):
-            pass
-    (keys.folder / "broker.key").chmod(0o600)
-    with pytest.raises(ConfigError, match=r"cellblock\.hosts\.listen: tcp://192\.0\.2\.1:7070 cannot"):
-        async with Broker(
-            settings(tmp_path / "state", hosts=keys.section("tcp://192.0.2.1:7070", local=False))
-        ):
-            pass
-
-
 class Holding:
     """A tool that holds its runs until it is told, and counts them."""
 
@@ -228,6 +107,95 @@ class Holding:
         import { hold } from "@codemode/servers/local";
         globalThis.__codemode_result__ = await hold({});
     """
+
+
+async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    holding = Holding()
+    config = settings(tmp_path / "state", hosts=keys.section(local=False))
+    async with Broker(config, tools=[holding.tool]) as broker:
+        assert broker.host_pid is None
+        first = await start_host(broker.hosts_endpoint)
+        await hosts(broker, {first.pid})
+        holding.go_on.set()
+        assert succeeded(await within(broker.run(Holding.RUN))) == {"result": "held"}
+        argv = psutil.Process(first.pid).cmdline()
+        assert not [word for word in argv if keys.host.secret.hex() in word]
+
+        holding.go_on.clear()
+        held = asyncio.create_task(broker.run(Holding.RUN))
+        await until(lambda: holding.inside == 1, "it runs", START_BOUND)
+        workers = workers_of(first.pid)
+        assert workers
+        first.kill()
+        found = error_of(await within(held), "HOST_LOST")
+        assert "connection has ended" in found.message and "1 in flight" in found.message
+        await gone(workers)
+        await hosts(broker, set())
+
+        waiting = asyncio.create_task(broker.run(ANSWER))
+        second = await start_host(broker.hosts_endpoint)
+        assert succeeded(await within(waiting, START_BOUND)) == 42
+        await hosts(broker, {second.pid})
+        second.terminate()
+        assert await within(second.wait()) == 0
+        await hosts(broker, set())
+
+
+async def test_a_host_comes_back_to_a_broker_that_was_started_again(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
+        endpoint = broker.hosts_endpoint
+        process = await start_host(endpoint)
+        await hosts(broker, {process.pid})
+    async with Broker(settings(tmp_path / "two", hosts=keys.section(endpoint, local=False))) as broker:
+        await hosts(broker, {process.pid})
+        assert succeeded(await within(broker.run(ANSWER))) == 42
+
+
+async def test_local_and_remote_hosts_serve_side_by_side_and_strangers_change_nothing(
+    tmp_path: Path, keys: Keys, start_host: StartHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    holding = Holding()
+    config = settings(tmp_path / "state", hosts=keys.section(), pool={"capacity": 1, "warm": 1})
+    async with Broker(config, tools=[holding.tool]) as broker:
+        stranger = await start_host(broker.hosts_endpoint, key="stranger.key")
+        misled = await start_host(broker.hosts_endpoint, server=keys.stranger)
+        remote = await start_host(broker.hosts_endpoint, "--capacity", "1")
+        await hosts(broker, {broker.host_pid, remote.pid})
+        both = asyncio.gather(broker.run(Holding.RUN), broker.run(Holding.RUN))
+        await until(lambda: holding.inside == 2, "with one place on each host, both serve", START_BOUND)
+        holding.go_on.set()
+        assert [succeeded(response) for response in await within(both)] == [{"result": "held"}] * 2
+
+        for said in (keys.stranger.public, "another server key"):
+            await until(lambda said=said: said in caplog.text, f"{said} is in the log", START_BOUND)
+        assert {hello.pid for hello in broker.hosts} == {broker.host_pid, remote.pid}
+        for process, said in ((stranger, b"not allowed"), (misled, b"check --server-key")):
+            assert process.returncode is None and said in await within(process.stderr.readline())
+
+
+async def test_a_host_on_other_terms_is_refused_and_ends_with_the_reason(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
+        process = await start_host(broker.hosts_endpoint, "--max-message-bytes", "4096")
+        _, stderr = await within(process.communicate(), START_BOUND)
+        assert process.returncode == 3
+        assert b"refuses to serve" in stderr and b"--max-message-bytes 16777216" in stderr
+        assert broker.hosts == []
+
+
+async def test_what_cannot_be_listened_with_is_a_configuration_error(tmp_path: Path, keys: Keys) -> None:
+    for mode, listen, said in (
+        (0o640, "tcp://127.0.0.1:*", r"cellblock\.hosts\.key: .*chmod 600"),
+        (0o600, "tcp://192.0.2.1:7070", r"cellblock\.hosts\.listen: tcp://192\.0\.2\.1:7070 cannot"),
+    ):
+        (keys.folder / "broker.key").chmod(mode)
+        with pytest.raises(ConfigError, match=said):
+            await Broker(settings(tmp_path / "state", hosts=keys.section(listen, local=False))).__aenter__()
 
 
 async def test_a_host_lends_the_places_of_an_idle_broker_to_a_loaded_one_and_takes_them_back(
@@ -312,7 +280,6 @@ async def test_a_host_that_is_to_stop_lets_its_runs_end_and_takes_no_more(
     holding = Holding()
     config = settings(tmp_path / "state", hosts=keys.section(local=False))
     async with Broker(config, tools=[holding.tool]) as broker:
-        assert broker.hosts_endpoint is not None
         process = await start_host(broker.hosts_endpoint, "--drain", "60")
         held = asyncio.create_task(broker.run(Holding.RUN))
         await until(lambda: holding.inside == 1, "it runs", START_BOUND)
@@ -327,7 +294,6 @@ async def test_a_host_that_got_its_key_by_a_pipe_ends_with_it(tmp_path: Path, ke
     holding = Holding()
     config = settings(tmp_path / "state", hosts=keys.section(local=False))
     async with Broker(config, tools=[holding.tool]) as broker:
-        assert broker.hosts_endpoint is not None
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "cellblock_worker", "--connect", broker.hosts_endpoint, "--key", "-",
             "--server-key", keys.broker.public, "--warm", "1", "--drain", "600", stdin=PIPE, stdout=DEVNULL,
@@ -346,7 +312,6 @@ async def test_a_host_that_knows_two_keys_finds_the_one_that_the_broker_has(
     tmp_path: Path, keys: Keys, start_host: StartHost
 ) -> None:
     async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
-        assert broker.hosts_endpoint is not None
         process = await start_host(broker.hosts_endpoint, keys.broker.public, server=keys.stranger)
         await hosts(broker, {process.pid})
 
@@ -370,7 +335,6 @@ async def test_a_broker_that_has_refused_a_host_is_dialled_again(
         )
         async with Broker(large) as other:
             endpoint = other.hosts_endpoint
-            assert endpoint is not None
             process = await start_host(f"{broker.hosts_endpoint} {endpoint}", program=("-c", IMPATIENT))
             await hosts(broker, {process.pid})
             await until_said(process, b"--max-message-bytes 33554432")
@@ -389,7 +353,6 @@ async def test_a_host_of_another_version_waits_for_a_broker_of_its_own(
         patched.setattr(protocol, "PROTOCOL_VERSION", protocol.PROTOCOL_VERSION - 1)
         async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
             endpoint = broker.hosts_endpoint
-            assert endpoint is not None
             process = await start_host(endpoint)
             await until_said(process, b"install the same Cellblock")
             # It is the only broker, and yet the host does not end.
