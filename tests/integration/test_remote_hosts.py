@@ -1,7 +1,15 @@
-"""Worker hosts that dial in over TCP: real processes, real keys, and what becomes of runs when one goes."""
+"""Worker hosts that dial in over TCP: real processes, real keys, and what becomes of runs when one goes.
+
+The commands of the systemd template are run as systemd would run them, against a real broker.
+"""
 
 import asyncio
 import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,6 +23,7 @@ from cellblock import Broker, ConfigError, tool
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.keys import KeyPair, line_of, make_key_file
 from support.cellblock_zygote import forked_python, started
+from support.documents import ROOT
 from support.entries import settings
 from support.processes import gone, workers_of
 from support.responses import error_of, succeeded
@@ -398,3 +407,61 @@ async def test_a_host_follows_the_addresses_of_a_name(
             found.write_text("127.0.0.2")
             await hosts(broker, {asked.pid})
             assert succeeded(await within(other.run(ANSWER), START_BOUND)) == 42
+
+
+UNIT = ROOT / "deploy" / "systemd" / "cellblock-host@.service"
+
+
+def command(name: str, variables: dict[str, str]) -> list[str]:
+    """A command line of the unit: `${NAME}` is one word, `$NAME` as many as it has (systemd.service(5))."""
+    text = UNIT.read_text("utf-8").replace("\\\n", " ")
+    (line,) = re.findall(rf"^{name}=(.+)$", text, re.MULTILINE)
+    words: list[str] = []
+    for word in shlex.split(line):
+        if whole := re.fullmatch(r"\$(\w+)", word):
+            words += variables[whole[1]].split()
+        else:
+            words.append(re.sub(r"\$\{(\w+)\}", lambda found: variables[found[1]], word))
+    return words
+
+
+async def test_the_units_commands_start_a_host_that_drains(tmp_path: Path, keys: Keys) -> None:
+    (tmp_path / "host.key").chmod(0o440)
+    (tmp_path / "runtime").mkdir()
+    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
+        variables = {
+            "CREDENTIALS_DIRECTORY": str(tmp_path),
+            "RUNTIME_DIRECTORY": str(tmp_path / "runtime"),
+            "BROKERS": broker.hosts_endpoint,
+            "SERVER_KEYS": f"{keys.broker.public} {keys.host.public}",
+            "MORE": "--capacity 2 --warm 1 --isolation auto",
+        }
+        copy = await asyncio.create_subprocess_exec(*command("ExecStartPre", variables))
+        assert await within(copy.wait()) == 0
+        python, *words = command("ExecStart", variables)
+        assert python == "/opt/cellblock/bin/python"
+        process = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=DEVNULL, stdout=DEVNULL)
+        try:
+            await hosts(broker, {process.pid})
+            assert succeeded(await within(broker.run(ANSWER), START_BOUND)) == 42
+            process.send_signal(signal.SIGTERM)
+            assert await within(process.wait()) == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
+def test_systemd_reads_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / "cellblock-host@one.service"
+    # It looks for the program.
+    text = UNIT.read_text("utf-8").replace("/opt/cellblock/bin/python", sys.executable)
+
+    def verified(text: str) -> str:
+        unit.write_text(text)
+        verify = ["systemd-analyze", "verify", "--man=no", str(unit)]
+        return subprocess.run(verify, capture_output=True, text=True, timeout=START_BOUND, check=False).stderr
+
+    assert verified(text) == ""
+    assert "kill mode" in verified(text.replace("KillMode=mixed", "KillMode=gently"))
