@@ -1,5 +1,5 @@
-"""The log: the audit log beside it, what the SDK and the web server may write into it, and lines on their way to private,
-bounded files."""
+"""The log: the audit log beside it, what the SDK and the web server may write into it, and lines on their way to
+private, bounded files."""
 
 import hashlib
 import json
