@@ -175,8 +175,7 @@ async def test_refusals_that_repeat_are_told_once_and_counted(make_world: MakeWo
 
 def test_a_flood_evicts_nobody_elses_calls_nor_its_own_by_refusals(tmp_path: Path) -> None:
     def line(number: int, principal: str, event: str = "call", **more: Any) -> bytes:
-        facts = {"time": number, "event": event, "principal": principal, **more}
-        return json.dumps(facts).encode() + b"\n"
+        return json.dumps({"time": number, "event": event, "principal": principal, **more}).encode() + b"\n"
 
     file = PrivateFile(tmp_path / FILE_NAME, max_bytes=20_000, keep=3, outlasting=outlasting)
     first = [line(1, "harmed"), line(2, "flooding", tool="harmful"), line(3, "", "decision")]

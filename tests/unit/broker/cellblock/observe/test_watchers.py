@@ -351,8 +351,7 @@ def hexadecimal(span: ReadableSpan) -> str:
 
 
 async def test_a_span_for_the_run_and_one_below_it_for_each_call(watched: Watched, traced: Traced) -> None:
-    world = watched(traced.tracer, tools={"where": seen_by_the_tool})
-    response = await world.played(ask, "'in the script'")
+    response = await watched(traced.tracer, tools={"where": seen_by_the_tool}).played(ask, "'in the script'")
     spans = traced.spans()
     assert len(spans) == 3
     run, call, missing = (spans[name] for name in ("cellblock.run", "tools/call where", "tools/call missing"))

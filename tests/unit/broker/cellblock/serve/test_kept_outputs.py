@@ -136,8 +136,7 @@ async def test_pages_are_the_whole(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         kept = KeptOutputs(SETTINGS, LocalStore(Path(folder)))
         try:
-            one = await keep(kept, ANN, text)
-            pages = await pages_of(kept, ANN, one)
+            pages = await pages_of(kept, ANN, await keep(kept, ANN, text))
             assert "".join(pages) == text
             assert all(len(page.encode()) <= 1024 + 3 for page in pages)
         finally:

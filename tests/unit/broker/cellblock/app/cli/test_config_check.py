@@ -241,8 +241,7 @@ def test_a_state_dir_is_read_whatever_else_is_wrong(
 ) -> None:
     monkeypatch.setenv("STATE_HERE", str(tmp_path / "state"))
     section = {"state_dir": "${env:STATE_HERE}", "pol": {}, "pool": {"warm": "${env:NOT_SET_ANYWHERE}"}}
-    servers = {"a": {"comand": "x"}, **SECRETS}
-    file.write_text(json.dumps({"mcpServers": servers, "cellblock": section}))
+    file.write_text(json.dumps({"mcpServers": {"a": {"comand": "x"}, **SECRETS}, "cellblock": section}))
     assert state_dir_in(file) == tmp_path / "state"
     file.write_text('{"cellblock": {"state_dir": null}}')
     assert state_dir_in(file) == Settings().state_dir

@@ -108,8 +108,7 @@ def test_what_is_inherited_is_a_secret_like_what_is_configured(monkeypatch: pyte
 def test_the_reason_says_what_to_do(reason: str, word: str, tmp_path: Path) -> None:
     config = ServerConfig(url="http://x/mcp")
     assert word in doctor.fix_of(config, reason, tmp_path / "upstream-x.log")
-    started = ServerConfig(command="sh")
-    assert "by hand" in doctor.fix_of(started, "Connection refused", tmp_path / "none")
+    assert "by hand" in doctor.fix_of(ServerConfig(command="sh"), "Connection refused", tmp_path / "none")
     wants = "the server refused the connection: HTTP 401; run: cellblock auth login x"
     assert doctor.with_fix(config, wants, tmp_path) == wants
     gone = ServerConfig(command="sh", cwd=tmp_path / "gone")

@@ -121,8 +121,7 @@ def test_yaml_keeps_comments_quotes_and_indentation(dash: str) -> None:
     text = f"A: 'x' # why\nextensions:\n  dev:\n    on: yes\n    args:\n    {dash}- a\n    {dash}- \"b\"\nlast: 1.50\n"
     after = edited(text, "yaml", {("extensions", "new"): {"enabled": True, "args": ["a"]}})
     assert [line for line in text.splitlines() if line not in after.splitlines()] == []
-    said = YAML(typ="safe", pure=True).load(after)
-    assert said["extensions"]["new"] == {"enabled": True, "args": ["a"]}
+    assert YAML(typ="safe", pure=True).load(after)["extensions"]["new"] == {"enabled": True, "args": ["a"]}
     assert edited(after, "yaml", {("extensions", "new"): REMOVED}) == text
 
 

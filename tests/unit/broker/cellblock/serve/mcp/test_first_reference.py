@@ -184,8 +184,7 @@ async def test_what_is_cut_says_where_the_whole_is() -> None:
 async def test_how_a_text_is_parsed_is_said_once() -> None:
     client = Client({"crm": [tool("find")]})
     client.service.outputs = {"find": ToolOutput("observed", "seen", document={"type": "object"})}
-    text = (await client.given("crm.find()", "crm", fails_as="TYPE_ERROR"))["crm"]
-    assert text.count(HOW_TO_PARSE) == 1
+    assert (await client.given("crm.find()", "crm", fails_as="TYPE_ERROR"))["crm"].count(HOW_TO_PARSE) == 1
 
 
 async def test_the_memory_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
