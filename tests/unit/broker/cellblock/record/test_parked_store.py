@@ -1,6 +1,7 @@
 """Parked runs in the file: one gets each, an answer stays, a round is good once, and retention leaves them alone."""
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -57,6 +58,17 @@ def park(
     store.park(replace(of or head(), owner=owner), pieces)
 
 
+def answered(store: JournalStore, *given: Any, **more: Any) -> tuple[bool, dict[QuestionId, Given]] | None:
+    """Answers what the run asks: whether all of it has an answer now, and which they are; None when nothing was taken."""
+    found = store.answer("r", *given, **more)
+    return found and (found[0].is_answered, found[2])
+
+
+def end_of(store: JournalStore, run: str) -> tuple[str, str | None]:
+    head = store.head(run)
+    return head.state, head.outcome
+
+
 def test_of_many_who_take_a_run_one_gets_it(store: JournalStore, open_store: Open) -> None:
     park(store, 1)
 
@@ -64,10 +76,9 @@ def test_of_many_who_take_a_run_one_gets_it(store: JournalStore, open_store: Ope
         with contextlib.closing(open_store()) as mine:
             return name if mine.take("r", name) is not None else None
 
-    got = [name for name in at_once(taker, [f"broker-{number}" for number in range(10)]) if name]
-    assert len(got) == 1 and store.owned() == [("r", got[0])]
-    found = store.head("r")
-    assert found is not None and (found.state, found.resumed) == ("running", 1)
+    (got,) = filter(None, at_once(taker, [f"broker-{number}" for number in range(10)]))
+    assert store.owned() == [("r", got)]
+    assert (store.head("r").state, store.head("r").resumed) == ("running", 1)
 
 
 def test_answers_that_come_at_once_all_stay(store: JournalStore, open_store: Open) -> None:
@@ -79,22 +90,20 @@ def test_answers_that_come_at_once_all_stay(store: JournalStore, open_store: Ope
             mine.answer("r", {of(call): "accepted"})
 
     at_once(answerer, calls)
-    read = store.take("r", "b")
-    assert read is not None and waiting_in(read[1])[1] == dict.fromkeys(map(of, calls), "accepted")
+    assert waiting_in(store.take("r", "b")[1])[1] == dict.fromkeys(map(of, calls), "accepted")
 
 
 def test_an_answer_stays_and_those_to_what_is_not_asked_are_nothing(store: JournalStore) -> None:
     park(store, 1, 2)
-    found = store.answer("r", {of(1): "accepted", of(9): "accepted"}, "token:ann")
-    assert found is not None and found[2] == {of(1): "accepted"} and not found[0].is_answered
-    assert store.answer("r", {of(1): "declined", of(2): "declined"}, "token:bob") is None
-    found = store.answer("r", "declined")
-    assert found is not None and found[2] == {of(1): "accepted", of(2): "declined"} and found[0].is_answered
+    given = {of(1): "accepted", of(9): "accepted"}
+    assert answered(store, given, "token:ann") == (False, {of(1): "accepted"})
+    assert answered(store, {of(1): "declined", of(2): "declined"}, "token:bob") is None
+    assert answered(store, "declined") == (True, {of(1): "accepted", of(2): "declined"})
     assert store.due(NOW) == (["r"], [])
     read = store.take("r", "broker-1")
-    assert read is not None and waiting_in(read[1])[1] == {of(1): "accepted", of(2): "declined"}
+    assert waiting_in(read[1])[1] == {of(1): "accepted", of(2): "declined"}
     assert parked_questions(*read) == ()
-    assert store.answer("r", "accepted") is None and store.due(NOW + 1e6) == ([], [])
+    assert answered(store, "accepted") is None and store.due(NOW + 1e6) == ([], [])
     with pytest.raises(WrongPiece):
         waiting_in([Piece("recording", b"")])
 
@@ -103,37 +112,33 @@ def test_a_round_is_good_once_and_for_its_principal(store: JournalStore) -> None
     park(store, 1, of=head(turn=3))
     yes: dict[QuestionId, Given] = {of(1): "accepted"}
     for whose, turn in (("token:bob", 3), ("token:ann", 2), ("token:ann", 4)):
-        assert store.answer("r", yes, whose, turn=turn) is None
-    found = store.answer("r", yes, "token:ann", turn=3)
-    assert found is not None and found[0].turn == 4 and found[0].is_answered
-    assert store.answer("r", yes, "token:ann", turn=3) is None, "the word of the last round"
-    taken = store.take("r", "b")
-    assert taken is not None and taken[0].turn == 4
+        assert answered(store, yes, whose, turn=turn) is None
+    assert answered(store, yes, "token:ann", turn=3) == (True, yes)
+    assert answered(store, yes, "token:ann", turn=3) is None, "the word of the last round"
+    assert store.take("r", "b")[0].turn == 4
     park(store, 2, of=head(turn=5))
     # Others have answered: the client fetches what came of it once.
-    assert store.answer("r", "accepted") is not None
-    taken = store.take("r", "b")
-    assert taken is not None
+    assert answered(store, "accepted") == (True, {of(2): "accepted"})
+    taken, _ = store.take("r", "b")
     assert store.end_round("r", 5, "token:ann") and not store.end_round("r", 5, "token:ann")
     # Whoever goes on with it writes its steps and its end, and knows nothing of that.
     for more in ({}, {"ended": NOW, "outcome": "ok"}):
-        store.write(replace(taken[0], **more), [Piece("facts", b"")], "b")
+        store.write(replace(taken, **more), [Piece("facts", b"")], "b")
         assert not store.end_round("r", 5, "token:ann"), more
     assert not store.end_round("r", 6, "token:bob")
 
 
 def test_a_client_that_is_back_answers_the_run_and_has_dismissed_the_rest(store: JournalStore) -> None:
     park(store, 1, 2)
-    assert store.answer("r", {of(7): "accepted"}, turn=1) is None, "it waits for something else"
-    found = store.answer("r", {of(1): "accepted", of(7): "accepted"}, turn=1)
-    assert found is not None and found[2] == {of(1): "accepted", of(2): "cancelled"}
-    taken = store.take("r", "b")
+    assert answered(store, {of(7): "accepted"}, turn=1) is None, "it waits for something else"
+    found = {of(1): "accepted", of(2): "cancelled"}
+    assert answered(store, {of(1): "accepted", of(7): "accepted"}, turn=1) == (True, found)
+    assert store.take("r", "b") is not None
     # They are written: whoever goes on after a death need not ask again.
-    again = store.adopt("r", "b", "c")
-    assert taken is not None and again is not None and waiting_in(again[1])[1] == found[2]
+    assert waiting_in(store.adopt("r", "b", "c")[1])[1] == found
     park(store, 3, of=head(turn=3))
-    found = store.answer("r", {}, turn=3)
-    assert found is not None and found[2] == {of(3): "cancelled"}, "who says nothing has dismissed it"
+    dismissed = answered(store, {}, turn=3)
+    assert dismissed == (True, {of(3): "cancelled"}), "who says nothing has dismissed it"
 
 
 def test_what_goes_on_is_taken_from_a_dead_broker_once(store: JournalStore) -> None:
@@ -142,32 +147,27 @@ def test_what_goes_on_is_taken_from_a_dead_broker_once(store: JournalStore) -> N
     assert store.adopt("r", "broker-dead", "b") is not None and store.adopt("r", "broker-dead", "c") is None
     assert store.owned() == [("r", "b")]
     # A run that kills its brokers does so a few times only.
-    owner = "b"
-    for number in range(MAX_ADOPTED - 1):
-        assert store.adopt("r", owner, f"b{number}") is not None
-        owner = f"b{number}"
-    assert store.adopt("r", owner, "last") is None
-    found = store.head("r")
-    assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
+    owners = ["b", *(f"b{number}" for number in range(MAX_ADOPTED - 1))]
+    for before, after in itertools.pairwise(owners):
+        assert store.adopt("r", before, after) is not None
+    assert store.adopt("r", owners[-1], "last") is None
+    assert end_of(store, "r") == ("ended", "CANNOT_GO_ON")
     store.write(Head("s", "cli", NOW, state="running"), [Piece("recording", b"x")], "b")
     assert not store.give_up("s", "c", "CANNOT_GO_ON"), "another broker has it"
     assert store.give_up("s", "b", "CANNOT_GO_ON")
-    found = store.head("s")
-    assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
+    assert end_of(store, "s") == ("ended", "CANNOT_GO_ON")
 
 
 def test_who_was_taken_for_dead_writes_nothing_more_of_what_others_have(store: JournalStore) -> None:
     under_way, call = Head("r", "token:ann", NOW, state="running"), [Piece("call", b"sent")]
     store.write(under_way, [Piece("recording", b"x")], "slow")
     taken = store.adopt("r", "slow", "b")
-    assert taken is not None
-    late = [
+    for write in (
         lambda: store.write(under_way, call, "slow"),
         lambda: store.write(replace(under_way, ended=NOW, outcome="ok"), call, "slow"),
         lambda: store.park(head(), call, "slow"),
         lambda: store.park(head(owner="slow"), call, "slow"),
-    ]
-    for write in late:
+    ):
         with pytest.raises(TakenAway):
             write()
     assert store.read("r") == taken, "nothing of it has changed"
@@ -268,8 +268,8 @@ def test_a_run_with_a_held_call_is_its_brokers_until_that_has_its_answer(store: 
     assert store.add_answers("r", 0, "b", [Piece("call", b"x")])
     assert not store.release("r", 2, "b") and not store.release("r", 0, "c")
     assert store.release("r", 0, "b") and store.due(NOW) == (["r"], []) and store.held() == []
-    taken = store.take("r", "c")
-    assert taken is not None and [piece.kind for piece in taken[1]] == ["recording", "parked", "call"]
+    _, pieces = store.take("r", "c")
+    assert [piece.kind for piece in pieces] == ["recording", "parked", "call"]
     assert not store.add_answers("r", 0, "b", []) and not store.release("r", 0, "b")
 
 
@@ -281,8 +281,7 @@ def test_the_broker_that_goes_on_with_a_run_is_asked_to_end_it(store: JournalSto
         store.asked_to_end("b") == ["r"] and store.asked_to_end("c") == [] and store.owned() == [("r", "b")]
     )
     # It is not forgotten when that broker dies first.
-    adopted = store.adopt("r", "b", "c")
-    assert adopted is not None and [piece.kind for piece in adopted[1]] == ["recording", "cancel"]
+    assert [piece.kind for piece in store.adopt("r", "b", "c")[1]] == ["recording", "cancel"]
     assert store.asked_to_end("c") == ["r"] and store.give_up("r", "c", "CANCELLED")
     assert store.asked_to_end("c") == [] and not store.ask_to_end("r")
     park(store, of=head("s"), owner="b")
@@ -293,27 +292,21 @@ def test_who_has_another_key_leaves_a_run_readable_for_those_who_go_on_with_it(
     store: JournalStore, open_store: Open
 ) -> None:
     store.write(Head("r", "token:ann", NOW, state="running"), [Piece("recording", b"x")], "b")
-    stranger = open_store(KEY[::-1])
-    with pytest.raises(Foreign, match="another key"):
+    with contextlib.closing(open_store(KEY[::-1])) as stranger, pytest.raises(Foreign, match="another key"):
         stranger.ask_to_end("r")
-    stranger.close()
-    found = store.adopt("r", "b", "c")
-    assert found is not None and found[1] == [Piece("recording", b"x")]
-    # Only a run that somebody has lost counts as lost.
-    assert found[0].adopted == 1
-    again = store.adopt("r", "c", "c")
-    assert again is not None and again[0].adopted == 1
+    found, pieces = store.adopt("r", "b", "c")
+    assert (found.adopted, pieces) == (1, [Piece("recording", b"x")])
+    assert store.adopt("r", "c", "c")[0].adopted == 1, "only a run that somebody has lost counts as lost"
 
 
 def test_a_run_that_waits_for_people_and_a_held_call_waits_for_both(store: JournalStore) -> None:
     park(store, 1, owner="b")
-    found = store.answer("r", {of(1): "accepted"})
-    assert found is not None and not found[0].is_answered and found[0].owner == "b"
-    assert store.due(NOW) == ([], []) and store.release("r", 0, "b") and store.due(NOW) == (["r"], [])
+    assert answered(store, {of(1): "accepted"}) == (False, {of(1): "accepted"})
+    assert store.head("r").owner == "b" and store.due(NOW) == ([], [])
+    assert store.release("r", 0, "b") and store.due(NOW) == (["r"], [])
     park(store, 1, owner="b", of=head(turn=2))
     assert not store.release("r", 0, "b") and store.due(NOW) == ([], [])
-    found = store.answer("r", {of(1): "accepted"})
-    assert found is not None and found[0].is_answered
+    assert answered(store, {of(1): "accepted"}) == (True, {of(1): "accepted"})
     park(store, owner="b", of=head(turn=3))
     assert store.end("r", "CANCELLED") and store.held() == [] and not store.add_answers("r", 0, "b", [])
 
@@ -324,8 +317,7 @@ def test_a_run_that_loses_its_broker_at_work_too_often_ends(store: JournalStore)
         assert store.release("r", turn - 1, f"dead-{turn}", is_lost=True) and store.take("r", "b") is not None
     park(store, of=head(turn=9, resumed=9), owner="dead")
     assert not store.release("r", 9, "dead", is_lost=True)
-    found = store.head("r")
-    assert found is not None and (found.state, found.outcome) == ("ended", "CANNOT_GO_ON")
+    assert end_of(store, "r") == ("ended", "CANNOT_GO_ON")
 
 
 def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(store: JournalStore) -> None:
@@ -341,35 +333,32 @@ def test_what_a_server_asks_is_open_as_long_as_a_broker_has_its_call(store: Jour
     assert store.add_answers("r", 0, "one", [asked_piece(later)])
     assert not store.add_answers("r", 0, "two", [asked_piece(replace(asked, nth=3))])
     given = {"action": "accept", "content": {"n": 1}}
-    found = store.answer("r", {asked.id: given, of(2): "accepted"})
-    assert found is not None and not found[0].is_answered
-    assert found[2] == {asked.id: given, of(2): "accepted"}
-    read = store.read("r", kinds=WAITING)
-    assert read is not None and parked_questions(*read) == (later,)
+    all_given = {asked.id: given, of(2): "accepted"}
+    assert answered(store, all_given) == (False, all_given)
+    assert parked_questions(*store.read("r", kinds=WAITING)) == (later,)
     assert store.take("r", "two") is None, "its broker has the call"
     # With its broker gone it needs no answer, and has none.
     assert store.release("r", 0, "one", is_lost=True)
     read = store.read("r", kinds=WAITING)
-    assert read is not None and read[0].is_answered and parked_questions(*read) == ()
-    found = store.answer("r", {later.id: given})
-    assert found is not None and later.id not in found[2]
+    assert read[0].is_answered and parked_questions(*read) == ()
+    assert later.id not in answered(store, {later.id: given})[1]
     assert store.take("r", "two") is not None
 
 
 def test_what_a_server_asks_in_a_round_outlives_its_broker_until_the_answers_are_sent(
     store: JournalStore,
 ) -> None:
-    packed = pack_round("who", {"requestState": "s1"})
-    asked = replace(question(1), kind="roots", nth=1, request="{}", round=packed)
+    asked = replace(
+        question(1), kind="roots", nth=1, request="{}", round=pack_round("who", {"requestState": "s1"})
+    )
     parked = Parked(questions=(asked,))
     store.park(head(owner="one"), [Piece("recording", b"{}"), Piece("parked", parked.pack())])
     assert not store.release("r", 0, "one", is_lost=True), "somebody is still to answer"
     assert store.due(NOW) == ([], [])
-    found = store.answer("r", {asked.id: {"roots": []}})
-    assert found is not None and found[0].is_answered and store.due(NOW) == (["r"], [])
+    assert answered(store, {asked.id: {"roots": []}}) == (True, {asked.id: {"roots": []}})
+    assert store.due(NOW) == (["r"], [])
     # Whoever goes on with it writes that the answers are sent before it sends them.
-    taken = store.take("r", "two")
-    assert taken is not None
-    store.write(replace(taken[0], state="running"), [sent_piece(1)], "two")
-    again = store.adopt("r", "two", "three")
-    assert again is not None and [one.round for one in waiting_in(again[1])[0].questions] == [""]
+    taken, _ = store.take("r", "two")
+    store.write(replace(taken, state="running"), [sent_piece(1)], "two")
+    _, pieces = store.adopt("r", "two", "three")
+    assert [one.round for one in waiting_in(pieces)[0].questions] == [""]
