@@ -32,6 +32,7 @@ from cellblock.run.side_checks import (
 )
 from cellblock.run.type_errors import CHECK_SECONDS, TypeErrors, _earlier, _with_json_text_hint
 from cellblock.script.lines import place
+from cellblock.script.slips import syntax_hint
 from cellblock.script.source import prepare
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.tools.catalog.modules import ModuleUrls
@@ -570,3 +571,21 @@ def test_whatever_a_worker_says_gives_one_error(body: object, kind: Any) -> None
     assert found.severity == "error" and found.hint
     if found.code in ("SYNTAX_ERROR", "IMPORT_FAILURE", "RESULT_NOT_JSON"):
         assert URL not in found.message
+
+
+@pytest.mark.parametrize(
+    ("line", "is_python"),
+    [
+        ("from codemode.servers import tracker", True),
+        ("import json", True),
+        ("def total(rows):", True),
+        ("for row in rows:", True),
+        ("if total > 3:", True),
+        ("import x from 'a' from 'b'", False),
+        ("for (const row of rows) {", False),
+        ("default:", False),
+        ("iffy ? a : b", False),
+    ],
+)
+def test_python_is_told(line: str, is_python: bool) -> None:
+    assert ("Python" in (syntax_hint(line, 1, 1) or "")) == is_python

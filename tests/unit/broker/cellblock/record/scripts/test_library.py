@@ -1,5 +1,6 @@
 """The library: approvals, files and recordings, under concurrent saves, full disks and kills, and hostile folders."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,18 +8,34 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.settings.policy import Grant
 from cellblock.base.settings.server import AuthSettings
 from cellblock.base.store import LocalStore
 from cellblock.record.recording import Recording
 from cellblock.record.scripts.library import Library, Trial
-from cellblock.record.scripts.saving import header_of
-from cellblock.record.scripts.script_file import BadScript, Header, format_script
+from cellblock.record.scripts.saving import header_of, input_schema, schema_of, with_parameters
+from cellblock.record.scripts.script_file import (
+    CLOSING,
+    MAX_BYTES,
+    NO_INPUT,
+    OPENING,
+    BadScript,
+    Header,
+    check_name,
+    format_script,
+    read_script,
+    schema_digest,
+)
 from cellblock.run.hook import RecordedCall
 from cellblock.tools.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.tools.schemas.validation import InputValidator
 from support.params import mostly
 
 HEADER = Header(description="x")
@@ -238,3 +255,223 @@ def test_a_killed_process_loses_none_and_mixes_none(tmp_path: Path, pause: float
     assert found is not None and found.recording.code == script.code
     known = one.approvals.get("report")
     assert known is not None and known.script.code.startswith("code ")
+
+
+INPUT = {"type": "object", "properties": {"since": {"type": "string"}}}
+CODE = 'import { a } from "@codemode/servers/x"; // one\nawait a(input.since);\n'
+VISIBLE = some.text(
+    some.characters(codec="ascii", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=40
+)
+
+
+def text_of(header: object, code: str = CODE) -> bytes:
+    return (OPENING + (header if isinstance(header, str) else json.dumps(header)) + CLOSING + code).encode()
+
+
+def refusal(name: str, data: bytes) -> str:
+    with pytest.raises(BadScript) as caught:
+        read_script(name, data)
+    return str(caught.value)
+
+
+@given(
+    VISIBLE, VISIBLE, some.dictionaries(some.from_regex("[a-z]{1,9}\\.[a-z*/]{1,9}", fullmatch=True), VISIBLE)
+)
+def test_what_is_written_comes_back(description: str, code: str, tools: dict[str, str]) -> None:
+    header = Header(description=description, tools=tools, grants=Grant(read_only=True))
+    script = format_script("one", header, code)
+    again = read_script("one", script.text.encode())
+    assert (again.header, again.code, again.digest) == (header, code, script.digest)
+
+
+def test_an_end_of_a_comment_in_a_header_ends_no_comment() -> None:
+    header = Header(description="*/ globalThis.__codemode_result__ = 1; /*")
+    script = format_script("one", header, CODE)
+    assert script.header == header
+    assert script.text.count("*/") == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "..",
+        "../x",
+        "a/b",
+        "a\\b",
+        "A",
+        "1a",
+        "a-b",
+        "a.b",
+        "a\n",
+        "a\0",
+        "é",
+        "a" * 65,
+        "then",
+        "class",
+        "input",
+    ],
+)
+def test_hostile_names_are_refused(name: str) -> None:
+    with pytest.raises(BadScript):
+        check_name(name)
+    with pytest.raises(BadScript):
+        format_script(name, Header(description="x"), CODE)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "header"),
+        (CODE.encode(), "header"),
+        (OPENING.encode(), "header"),
+        (text_of("{"), "no JSON"),
+        (text_of([]), "cannot be used"),
+        (text_of({}), "description"),
+        (text_of({"description": "x", "more": 1}), "more"),
+        (text_of('{"description": "x", "description": "y"}'), "twice"),
+        (text_of('{"description": "x", "input": {"a": NaN}}'), "no JSON"),
+        (text_of('{"description": "x", "input": {"a": "\\ud800"}}'), "no JSON"),
+        (text_of('{"description": "a */ b"}'), "ends before"),
+        (text_of({"description": "x", "input": {"type": "array"}}), "no object"),
+        (text_of({"description": "x", "grants": {"tools": ["*"]}}), "tools"),
+        (text_of({"description": "x", "grants": {"more": 1}}), "more"),
+        (text_of({"description": "x", "tools": {"*": ""}}), "tools"),
+        (text_of({"description": "x", "tools": {"no_dot": ""}}), "tools"),
+        (text_of({"description": "x", "tools": {"A.b": ""}}), "tools"),
+        (text_of({"description": "x", "recording": "../../x"}), "recording"),
+        (text_of('{"description": "x", "input": ' + '{"a": ' * 5000 + "1" + "}" * 5001), "no JSON"),
+        (text_of({"description": "x"}, "const a = 1;\u202e // hidden\n"), "hidden"),
+        (text_of({"description": "x"}, "const a = 1;\x00\n"), "hidden"),
+        (text_of({"description": "x"}, "const a = 1;\r\n"), "hidden"),
+        (text_of({"description": "x"}) + b"\xff", "UTF-8"),
+        (text_of({"description": "x"}, "x" * MAX_BYTES), "over"),
+    ],
+)
+def test_hostile_contents_are_refused(data: bytes, said: str) -> None:
+    assert said in refusal("one", data)
+
+
+@given(some.integers(0, 10_000), some.integers(0, 255))
+def test_each_byte_is_in_the_digest(at: int, byte: int) -> None:
+    script = format_script("one", Header(description="x", input=INPUT), CODE)
+    data = bytearray(script.text.encode())
+    data[at % len(data)] = byte
+    try:
+        again = read_script("one", bytes(data))
+    except BadScript:
+        return
+    assert (again.digest == script.digest) is (again.text == script.text)
+
+
+@pytest.mark.parametrize(
+    ("code", "runs"),
+    [
+        ("f(input.since);", " const input = {};\nf(input.since);"),
+        ('import { a } from "b";\nf();', '\nimport { a } from "b"; const input = {};\nf();'),
+        (
+            '// c\nimport { a } from "b"\nimport c from "d"; f();',
+            '\nimport c from "d"; const input = {}; f();',
+        ),
+        ('const a = 1;\nimport { b } from "c";', " const input = {};\nconst a = 1;"),
+        ('import { a } from "é";f();', '\nimport { a } from "é"; const input = {};f();'),
+    ],
+)
+def test_the_input_stands_behind_the_first_imports(code: str, runs: str) -> None:
+    script = format_script("one", Header(description="x", input=INPUT), code)
+    given_one = {"since": "2026", "__proto__": {"a": 1}}
+    text = script.with_input({})
+    assert runs.replace("{}", "{}") in text
+    assert text.count("\n") == script.text.count("\n")
+    assert 'JSON.parse("' in script.with_input(given_one)
+
+
+def test_a_large_input_is_refused() -> None:
+    script = format_script("one", Header(description="x", input=INPUT), CODE)
+    with pytest.raises(BadScript, match="over"):
+        script.with_input({"since": "x" * 300_000})
+
+
+def test_words_are_no_part_of_a_schemas_digest() -> None:
+    def tool(**more: Any) -> ToolEntry:
+        schema = {"type": "object", "properties": {"title": {"type": "string", **more}}}
+        return ToolEntry("a", "a", "said", input_schema=schema)
+
+    assert schema_digest(tool()) == schema_digest(tool(description="other", title="T", default="x"))
+    assert schema_digest(tool()) != schema_digest(tool(minLength=1))
+    # A field that is called as a keyword is one.
+    bare = ToolEntry("a", "a", input_schema={"type": "object", "properties": {}})
+    assert schema_digest(bare) != schema_digest(tool())
+
+
+@pytest.mark.parametrize(
+    ("code", "made"),
+    [
+        ("f('open', \"open\");", "f(input.p, input.p);"),
+        (
+            'const { "open": x } = y; f({ "open": "open" });',
+            'const { "open": x } = y; f({ "open": input.p });',
+        ),
+        (
+            'class A { "open"() { return "open"; } "open" = 1 }',
+            'class A { "open"() { return input.p; } "open" = 1 }',
+        ),
+        (
+            'import a from "open"; export { b } from "open"; c("open");',
+            'import a from "open"; export { b } from "open"; c(input.p);',
+        ),
+        (
+            '"use strict"; type A = "open"; const a = "open" as "open";',
+            '"use strict"; type A = "open"; const a = input.p as "open";',
+        ),
+        ('f(`${"open"} open`); g["open"]; // "open"', 'f(`${input.p} open`); g[input.p]; // "open"'),
+    ],
+)
+def test_a_parameter_stands_where_an_expression_can(code: str, made: str) -> None:
+    assert with_parameters(code, {"p": "open"}) == made
+
+
+def test_each_parameter_is_a_literal_of_its_own() -> None:
+    assert (
+        with_parameters("f(1, true, '1');", {"a": 1, "b": True, "c": "1"}) == "f(input.a, input.b, input.c);"
+    )
+    for taken in ({"a": "x", "b": "x"}, {"a": "y"}, {"a": 1}):
+        with pytest.raises(BadScript, match="has no literal"):
+            with_parameters('f("x");', taken)
+
+
+SHOWN: list[tuple[Any, Any, Any]] = [
+    ({"n": 1, "x": None}, {"n": 1.5, "x": "text", "more": 1}, {"n": "text"}),
+    ({"rows": []}, {"rows": [1]}, {"rows": {}}),
+    ([{"a": 1}, {"a": "x", "b": True}], [{"b": False}], [{"b": 1}]),
+    (None, {"any": "thing"}, ...),
+    ("2026-11-02", "no date", 2026),
+    ({f"2026-11-{day}": day for day in range(10, 29)}, {"other": "names"}, []),
+]
+
+
+@pytest.mark.parametrize(("shown", "fits", "not_fits"), SHOWN)
+def test_a_schema_says_no_more_than_one_value_shows(shown: Any, fits: Any, not_fits: Any) -> None:
+    validator = InputValidator(schema_of(shown), strict=True)
+    assert validator.check(shown) is None and validator.check(fits) is None
+    assert not_fits is ... or validator.check(not_fits) is not None
+
+
+def test_an_input_has_the_names_that_it_had() -> None:
+    validator = InputValidator(input_schema({"since": "x", "limit": None, "a-b": 3}), strict=True)
+    assert validator.check({"since": "y", "limit": 5, "a-b": 0.5}) is None
+    assert validator.check({"since": "y", "limit": 5}) is not None
+    assert validator.check({"since": "y", "limit": 5, "a-b": 3, "c": 1}) is not None
+    assert input_schema({}) == NO_INPUT
+
+
+def test_a_script_has_its_input_unless_it_can_only_be_empty() -> None:
+    free = {"type": "object", "additionalProperties": {"type": "string"}}
+    script = format_script("one", Header(description="x", input=free), "f(input);")
+    assert 'const input = {"a": "b"};' in script.with_input({"a": "b"})
+    own = format_script("one", Header(description="x"), "const input = 1;")
+    assert own.with_input({}) == own.text
+
+
+def test_ends_of_lines_of_windows_are_no_hidden_characters() -> None:
+    assert format_script("one", Header(description="x"), "f();\r\ng();\r\n").code == "f();\ng();\n"

@@ -10,7 +10,17 @@ from pydantic import ValidationError
 from cellblock.base.errors import ConfigError
 from cellblock.base.settings.policy import FlowLabel, PolicySettings
 from cellblock.base.settings.server import ServerConfig
-from cellblock.run.flows.labels import NOTHING, STRICTEST, Label, Stated
+from cellblock.run.flows.labels import (
+    NOTHING,
+    STRICTEST,
+    Audience,
+    Label,
+    Stated,
+    audience_of,
+    may_see,
+    secrecy_of,
+    stated_by_server,
+)
 from cellblock.run.flows.rules import FlowRules, receivers_in, rule_for
 from cellblock.run.policy.policy import Policy, faults, idle_patterns
 from cellblock.tools.catalog.model import READ, SCRIPTS, Catalog, Given, ServerEntry, ToolEntry, Withheld
@@ -319,3 +329,65 @@ def test_patterns_of_tools_that_a_connected_server_lacks_are_told() -> None:
         "nobody is told of another's policy"
     )
     assert Policy(policy).slips("cli", catalog, ["other"]) == ""
+
+
+GROUPS = st.sampled_from(["repo:acme", "repo:beta", "team:red"])
+AUDIENCES: st.SearchStrategy[Audience] = st.none() | st.frozensets(GROUPS)
+LABELS = st.builds(Label, AUDIENCES, st.booleans())
+
+
+@given(LABELS, LABELS, LABELS)
+def test_joins_are_those_of_a_lattice(one: Label, other: Label, third: Label) -> None:
+    assert one | other == other | one and (one | other) | third == one | (other | third) and one | one == one
+    assert one.within(one | other) and NOTHING.within(one) and one.within(STRICTEST)
+    assert one | NOTHING == one and one | STRICTEST == STRICTEST
+    assert one.within(other) == (one | other == other)
+
+
+@given(LABELS, LABELS, AUDIENCES)
+def test_what_a_join_may_be_told_to_both_may_be_told_to(one: Label, other: Label, sink: Audience) -> None:
+    both = may_see(sink, one.secrecy) and may_see(sink, other.secrecy)
+    assert may_see(sink, (one | other).secrecy) == both
+
+
+@given(LABELS)
+def test_labels_are_read_as_they_were_written(label: Label) -> None:
+    assert Label.unpack(label.pack()) == label and audience_of(secrecy_of(label.secrecy)) == label.secrecy  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "null", "{}", '["public"]', "[1, 2, 3]", "\ud800"])
+def test_what_cannot_be_read_is_the_strictest(text: str) -> None:
+    assert Label.unpack(text) == STRICTEST
+
+
+def test_two_named_sets_are_for_the_person_alone_and_one_set_for_its_group() -> None:
+    acme, beta = (audience_of([f"repo:{name}"]) for name in ("acme", "beta"))
+    joined = (Label(acme) | Label(beta)).secrecy
+    assert [may_see(sink, joined) for sink in (audience_of("private"), acme, audience_of("public"))] == [
+        True,
+        False,
+        False,
+    ]
+    assert may_see(acme, acme) and not may_see(audience_of(["repo:acme", "repo:beta"]), acme)
+
+
+@pytest.mark.parametrize(
+    ("ifc", "expected"),
+    [
+        ({"integrity": "trusted", "confidentiality": ["public"]}, Label()),
+        ({"integrity": "untrusted", "confidentiality": ["public"]}, Label(None, False)),
+        (
+            {"integrity": "trusted", "confidentiality": ["ann", "bob"]},
+            Label(frozenset({"user:ann", "user:bob"})),
+        ),
+        ({"integrity": "trusted", "confidentiality": []}, Label(frozenset())),
+        ({"integrity": "trusted", "confidentiality": "private"}, Label(frozenset())),
+        ({"integrity": "Trusted", "confidentiality": [1]}, STRICTEST),
+        ({}, STRICTEST),
+        (None, STRICTEST),
+        (["public"], STRICTEST),
+    ],
+)
+def test_labels_of_servers_are_read_as_strictly_as_they_can_be(ifc: object, expected: Label) -> None:
+    assert stated_by_server({"ifc": ifc}).label(NOTHING) == expected
+    assert stated_by_server({}).label(expected) == expected
