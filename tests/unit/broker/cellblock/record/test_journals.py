@@ -1,4 +1,6 @@
-"""The thread of the journals: what fails is told once, runs go on, and it recovers."""
+"""The thread of the journals: what fails is told once, runs go on, and it recovers. What becomes of a run of which
+nobody knows whether it stands as parked.
+"""
 
 import asyncio
 import logging
@@ -19,7 +21,6 @@ from cellblock.base.settings.state import JournalSettings
 from cellblock.base.state_dir import JOURNALS
 from cellblock.base.store import LocalStore
 from cellblock.fleet.shared_state import SharedState
-from cellblock.record.journal import Journal
 from cellblock.record.journals import Journals, open_store
 from cellblock.record.kept import Keeper
 from cellblock.record.rows import Head, Owner, Piece, WrongPiece, recording_in
@@ -57,8 +58,7 @@ async def test_a_run_is_written_listed_read_and_deleted(kept: Journals, tmp_path
     assert not (tmp_path / JOURNALS).exists(), "a look has made the file"
     assert await kept.is_written(kept.write(head(), pieces))
     assert [one.id for one in await heads_of(kept, "cli")] == ["r1"]
-    found = await read_of(kept, "r1", "cli")
-    assert found is not None and found[1] == PIECES
+    assert (await read_of(kept, "r1", "cli"))[1] == PIECES
     assert await read_of(kept, "r1", "embedding") is None
     assert await delete_of(kept, "r1") and await heads_of(kept) == []
 
@@ -105,8 +105,7 @@ async def test_a_file_that_is_damaged_while_it_is_in_use_is_set_aside(kept: Jour
         opened.truncate(8192)
     for name in ("-wal", "-shm"):
         file.with_name(file.name + name).unlink(missing_ok=True)
-    writing = kept.write(head("r30"), pieces)
-    await kept.is_written(writing)
+    await kept.is_written(kept.write(head("r30"), pieces))
     kept._next_try = 0.0
     assert await kept.is_written(kept.write(head("r31"), pieces))
     assert (await heads_of(kept))[0].id == "r31"
@@ -170,10 +169,7 @@ async def test_what_is_too_old_goes_also_when_nothing_is_written(tmp_path: Path)
     kept = Journals(LocalStore(tmp_path), AUTH, JournalSettings())
     kept.start()
 
-    async def is_empty() -> bool:
-        return await heads_of(kept) == []
-
-    while not await is_empty():
+    while await heads_of(kept):
         pass
     await kept.close()
 
@@ -250,6 +246,10 @@ def facts() -> RunFacts:
     return RunFacts("r1", "c", "1", time.time(), 0.0)
 
 
+async def ends_of(journals: Journals) -> list[tuple[str, str | None]]:
+    return [(head.state, head.outcome) for head in await heads_of(journals)]
+
+
 def written_too_late(patch: pytest.MonkeyPatch) -> None:
     """Has nothing count as written that is, as on a slow disk."""
     written = Journals.is_written
@@ -280,7 +280,7 @@ async def test_a_park_that_was_to_be_written_while_postgresql_went_away_is_none(
         await until(lambda: presence.trouble is not None, "it is seen")
         assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     await until(lambda: presence.trouble is None, "it is back")
-    assert [head.state for head in await heads_of(journals) if head.state != "ended"] == []
+    assert all(state == "ended" for state, _ in await ends_of(journals))
     await journals.close()
 
 
@@ -293,10 +293,9 @@ async def test_a_park_that_a_slow_disk_writes_too_late_is_ended_behind_it(
     with monkeypatch.context() as slow:
         written_too_late(slow)
         assert not await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
-    (head,) = await heads_of(journals)
-    assert (head.state, head.outcome) == ("ended", "RUN_NOT_PARKED")
+    assert await ends_of(journals) == [("ended", "RUN_NOT_PARKED")]
     kept.run_ended(facts())
-    assert [head.state for head in await heads_of(journals)] == ["ended"]
+    assert [state for state, _ in await ends_of(journals)] == ["ended"]
 
 
 async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(
@@ -305,14 +304,13 @@ async def test_a_park_is_taken_back_of_a_run_whose_client_has_gone(
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)))
     assert await kept.park(Parked(questions=(QUESTION,)), 0, (), ())
     kept.take_back("CANCELLED")
-    (head,) = await heads_of(journals)
-    assert (head.state, head.outcome) == ("ended", "CANCELLED")
+    assert await ends_of(journals) == [("ended", "CANCELLED")]
 
 
 async def test_a_run_that_goes_on_holds_its_recording_once(tmp_path: Path, journals: Journals) -> None:
     kept = started(Keeper(journals, JournalSettings(), Owner(tmp_path)), durable=True)
     first = kept.journal
-    assert first.ask(1, "call", "s", "t", b"x" * 1000, None) is None
+    first.ask(1, "call", "s", "t", b"x" * 1000, None)
     kept.goes_on()
     assert (first.size, kept.journal.size, kept.journal.lost) == (0, 1000, None)
 
@@ -331,11 +329,9 @@ async def test_a_run_that_its_client_leaves_is_written_down_from_there_unless_it
     kept.journal.answered(1, True, b"7")
     assert kept.journal.ask(2, "call", "s", "t", b"{}", None) is None
     await kept.before_call(2)
-    (head,) = await heads_of(journals)
-    assert head.state == "running"
-    found = await journals.asked(lambda store: store.read("r1"), None)
-    recording = None if found is None else recording_in(found[1])
-    assert recording is not None and recording.events == "t1t2"
+    assert await ends_of(journals) == [("running", None)]
+    recording = recording_in((await read_of(journals, "r1"))[1])
+    assert recording.events == "t1t2"
     assert [(call.id, call.answer, call.certainty.value) for call in recording.calls] == [
         (1, b"7", "not_started"),
         (2, b"", "may_have_run"),
@@ -343,7 +339,6 @@ async def test_a_run_that_its_client_leaves_is_written_down_from_there_unless_it
     kept.run_ended(facts())
     other = Keeper(journals, JournalSettings(), Owner(tmp_path))
     lost = started(other)
-    assert isinstance(lost.journal, Journal)
     lost.journal.most_bytes = 1
     lost.journal.note("t1")
     assert lost.journal.lost and not await other.leave("r1")

@@ -1,4 +1,4 @@
-"""A request for a run: what it asks for and which catalog it sees."""
+"""A request for a run: what it asks for, its limits, which catalog it sees, and by which key runs share a process."""
 
 import asyncio
 import base64

@@ -1,4 +1,6 @@
-"""The library: approvals, files and recordings, under concurrent saves, full disks and kills, and hostile folders."""
+"""The library of kept scripts: their files, what is made of runs, approvals and recordings, under concurrent saves, full
+disks and kills, and hostile folders.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""What tools are, in the order of those who may say it, and what becomes of calls."""
+"""What tools are, in the order of those who may say it, and what becomes of calls. Labels are a lattice: joins lose
+nothing, and what flows somewhere may be known there.
+"""
 
 from typing import Any
 

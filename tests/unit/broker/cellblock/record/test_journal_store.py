@@ -1,4 +1,6 @@
-"""Parked runs in the file: one gets each, an answer stays, a round is good once, and retention leaves them alone."""
+"""Journals at rest: encrypted, each piece in its place only, bounded by age and size. Of parked runs one broker gets
+each, an answer stays, a round is good once, and retention leaves them alone.
+"""
 
 import contextlib
 import itertools
@@ -7,7 +9,6 @@ import secrets
 import sqlite3
 import tracemalloc
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -68,7 +69,7 @@ def park(
 
 
 def answered(store: JournalStore, *given: Any, **more: Any) -> tuple[bool, dict[QuestionId, Given]] | None:
-    """Answers what the run asks: whether all of it has an answer now, and which they are; None when nothing was taken."""
+    """Answers what the run asks: whether all of it has an answer now, and which; None when nothing was taken."""
     found = store.answer("r", *given, **more)
     return found and (found[0].is_answered, found[2])
 
@@ -193,9 +194,8 @@ def test_nobody_waits_for_ever_and_retention_leaves_those_who_wait(open_store: O
     park(store, 1, of=head("s", expires=NOW + 1e9), size=250_000)
     for number in range(8):
         store.write(Head(f"x{number}", "cli", NOW, NOW + 1, "ok"), [Piece("facts", bytes(100_000))])
-    while store.tidy(NOW + 1e6):
-        pass
-    assert {one.id for one in store.heads()} == {"r", "s"} == {one.id for one in store.heads(state="parked")}
+    tidied(store, NOW + 1e6)
+    assert set(ids_of(store)) == {"r", "s"} == set(ids_of(store, state="parked"))
     with pytest.raises(TooLarge, match=r"the parked runs of token:ann would take .* of journal\.total_bytes"):
         park(store, 1, of=head("t"), size=50_000)
     park(store, 1, of=head("u", principal="token:bob"), size=200_000)
@@ -216,8 +216,7 @@ def test_a_principal_fills_no_list_and_not_the_store(
     for number in range(12):
         park(store, 1, of=head(f"r{number}", began=NOW + number))
     assert {one.principal for one in store.heads(limit=2, state="parked")} == {"token:ann", "token:bob"}
-    listed = store.heads(limit=10)
-    assert [one.id for one in listed] == [*(f"r{11 - number}" for number in range(9)), "first"]
+    assert ids_of(store, limit=10) == [*(f"r{11 - number}" for number in range(9)), "first"]
     with pytest.raises(TooLarge, match="the parked runs of token:ann are 12 already"):
         park(store, 1, of=head("more"))
     # What has ended of one that has more goes first, however old another's is.
@@ -226,9 +225,9 @@ def test_a_principal_fills_no_list_and_not_the_store(
         store.write(
             Head(f"x{number}", "token:ann", NOW + number, NOW + number, "ok"), [Piece("facts", bytes(MIB))]
         )
-    while store.tidy(NOW):
-        pass
-    assert store.head("old") is not None and store.head("x7") is not None and store.head("x0") is None
+    tidied(store, NOW)
+    kept = set(ids_of(store))
+    assert {"old", "x7"} <= kept and "x0" not in kept
 
 
 def test_retention_leaves_a_run_that_goes_on(open_store: Open) -> None:
@@ -239,12 +238,10 @@ def test_retention_leaves_a_run_that_goes_on(open_store: Open) -> None:
     assert store.take("r", "b") is not None
     for number in range(5):
         store.write(Head(f"x{number}", "cli", NOW + 1e6, NOW + 1e6, "ok"), [Piece("facts", bytes(150_000))])
-    while store.tidy(NOW + 1e6):
-        pass
+    tidied(store, NOW + 1e6)
     assert store.owned() == [("r", "b")] and len(store.heads()) == 5, "the oldest of those that are over went"
-    while store.tidy(NOW + 2e6):
-        pass
-    assert [one.id for one in store.heads()] == ["r"]
+    tidied(store, NOW + 2e6)
+    assert ids_of(store) == ["r"]
     assert store.adopt("r", "b", "c") is not None, "nor when its broker has died"
 
 
@@ -383,6 +380,15 @@ def ended_run(run: str = "r1", principal: str = "cli", began: float = NOW, **fie
     return Head(run, principal, began, **{"ended": began + 1, "outcome": "ok", **fields})
 
 
+def ids_of(store: JournalStore, *of: Any, **more: Any) -> list[str]:
+    return [one.id for one in store.heads(*of, **more)]
+
+
+def tidied(store: JournalStore, now: float) -> None:
+    while store.tidy(now):
+        pass
+
+
 def changed(kept_in: Path | PostgresServer, in_file: str, shared: str) -> None:
     if isinstance(kept_in, Path):
         with sqlite3.connect(kept_in / JOURNALS) as other:
@@ -396,18 +402,14 @@ def changed(kept_in: Path | PostgresServer, in_file: str, shared: str) -> None:
 def test_what_was_written_is_there_after_opening_again(
     kept_in: Path | PostgresServer, open_store: Open
 ) -> None:
-    store = open_store()
-    pieces = [Piece("facts", TEXT), Piece("recording", b"")]
-    store.write(ended_run(calls=3), pieces)
-    store.close()
-    store = open_store()
-    found = store.read("r1")
-    assert found is not None
-    assert found[1] == pieces
-    assert (found[0].calls, found[0].outcome) == (3, "ok")
-    assert store.heads() == [found[0]] and found[0].bytes > len(TEXT)
-    assert store.read("r2") is None
-    store.close()
+    written = [Piece("facts", TEXT), Piece("recording", b"")]
+    with contextlib.closing(open_store()) as store:
+        store.write(ended_run(calls=3), written)
+    with contextlib.closing(open_store()) as store:
+        found, pieces = store.read("r1")
+        assert (found.calls, found.outcome, pieces) == (3, "ok", written)
+        assert store.heads() == [found] and found.bytes > len(TEXT)
+        assert store.read("r2") is None
     if isinstance(kept_in, Path):
         assert (kept_in / JOURNALS).stat().st_mode & 0o777 == 0o600
 
@@ -416,36 +418,30 @@ def test_nothing_that_a_script_saw_is_readable_in_the_files(tmp_path: Path) -> N
     store = opened_journals(tmp_path / JOURNALS, lambda: (KEY,), SETTINGS)
     store.write(ended_run(), [Piece("facts", TEXT * 100)])
     store.write(ended_run("r2", ended=None, outcome=None), [Piece("recording", TEXT), Piece("call", TEXT)])
-    names = [file.name for file in tmp_path.iterdir()]
-    assert "journals.sqlite3-wal" in names, "what was just written is not looked at"
+    assert (tmp_path / f"{JOURNALS}-wal").exists(), "what was just written is not looked at"
     assert all(b"hunter2" not in file.read_bytes() for file in tmp_path.iterdir())
     store.close()
 
 
 def test_an_end_takes_the_place_of_what_was_written_on_the_way(store: JournalStore) -> None:
-    under_way = ended_run(ended=None, outcome=None)
-    store.write(under_way, [Piece("recording", b"begun")])
-    store.write(under_way, [Piece("call", b"intent")])
-    store.write(under_way, [Piece("call", b"answer")])
-    found = store.read("r1")
-    assert found is not None
-    assert [piece.body for piece in found[1]] == [b"begun", b"intent", b"answer"]
-    size = found[0].bytes
+    steps = [Piece("recording", b"begun"), Piece("call", b"intent"), Piece("call", b"answer")]
+    for step in steps:
+        store.write(ended_run(ended=None, outcome=None), [step])
+    under_way, pieces = store.read("r1")
+    assert pieces == steps
     store.write(ended_run(), [Piece("recording", b"whole")])
-    found = store.read("r1")
-    assert found is not None
-    assert found[1] == [Piece("recording", b"whole")] and found[0].bytes < size
+    found, pieces = store.read("r1")
+    assert pieces == [Piece("recording", b"whole")] and found.bytes < under_way.bytes
 
 
 def test_a_run_is_its_principals_alone(store: JournalStore) -> None:
     odd = "stdio:\ud800"
     store.write(ended_run("r1", "token:a"), [Piece("facts", TEXT)])
     store.write(ended_run("r2", odd, NOW + 1), [Piece("facts", TEXT)])
-    assert [one.id for one in store.heads("token:a")] == ["r1"]
     assert store.read("r1", "token:b") is None and not store.delete("r1", "token:b")
-    assert [one.id for one in store.heads(odd)] == ["r2"] and store.read("r2", odd) is not None
-    assert [one.id for one in store.heads()] == ["r2", "r1"]
-    assert [one.id for one in store.heads(limit=1)] == ["r2"]
+    assert ids_of(store, "token:a") == ["r1"]
+    assert ids_of(store, odd) == ["r2"] and store.read("r2", odd) is not None
+    assert ids_of(store) == ["r2", "r1"] and ids_of(store, limit=1) == ["r2"]
     assert store.delete("r1", "token:a") and store.read("r1") is None
 
 
@@ -487,8 +483,7 @@ def test_with_another_key_old_runs_are_listed_and_new_ones_are_kept(
     store.close()
     store = open_store(OTHER_KEY)
     store.write(ended_run("r2", began=NOW + 1), [Piece("facts", TEXT)])
-    assert [one.id for one in store.heads()] == ["r2", "r1"]
-    assert store.read("r2") is not None
+    assert ids_of(store) == ["r2", "r1"] and store.read("r2") is not None
     with pytest.raises(WrongPiece, match="another key"):
         store.read("r1")
     assert store.delete("r1")
@@ -505,11 +500,9 @@ def test_while_keys_change_two_are_accepted_and_each_run_has_one(
     store.write(ended_run("r3"), [Piece("facts", TEXT)])
     store.close()
     # A broker that has not got the new one yet, but for reading.
-    store = open_store(KEY, OTHER_KEY)
-    for name, kinds in (("r1", ["facts", "call"]), ("r2", ["facts"]), ("r3", ["facts"])):
-        read = store.read(name)
-        assert read is not None and [piece.kind for piece in read[1]] == kinds
-    store.close()
+    with contextlib.closing(open_store(KEY, OTHER_KEY)) as store:
+        for name, kinds in (("r1", ["facts", "call"]), ("r2", ["facts"]), ("r3", ["facts"])):
+            assert [piece.kind for piece in store.read(name)[1]] == kinds
     store = open_store(OTHER_KEY)
     assert store.read("r3") is not None
     for name in ("r1", "r2"):
@@ -527,21 +520,18 @@ def test_what_cannot_be_written_is_an_error_and_loses_nothing(tmp_path: Path, tr
     cast("SqliteDatabase", store.database).connection.execute(f"PRAGMA {trouble}")
     with pytest.raises(StoreError, match=r"full|readonly"):
         store.write(ended_run("r2"), [Piece("facts", b"x" * MIB)])
-    assert [one.id for one in store.heads()] == ["r1"]
-    assert store.read("r1") is not None
+    assert ids_of(store) == ["r1"] and store.read("r1") is not None
     store.close()
 
 
 def test_two_processes_keep_runs_in_one_file(store: JournalStore, open_store: Open) -> None:
     def broker(name: str) -> None:
-        store = open_store()
-        for number in range(30):
-            store.write(ended_run(f"{name}{number}"), [Piece("facts", TEXT)])
-            store.tidy(NOW)
-        store.close()
+        with contextlib.closing(open_store()) as mine:
+            for number in range(30):
+                mine.write(ended_run(f"{name}{number}"), [Piece("facts", TEXT)])
+                mine.tidy(NOW)
 
-    with ThreadPoolExecutor() as threads:
-        assert len([*threads.map(broker, ("left", "right"))]) == 2
+    at_once(broker, ("left", "right"))
     assert len(store.heads()) == 60
 
 
@@ -549,14 +539,13 @@ def test_what_is_too_old_goes_a_page_at_a_time(open_store: Open) -> None:
     store = open_store(expire_ms=100_000)
     for number in range(2 * PAGE_RUNS + 10):
         store.write(ended_run(f"old{number}"), [Piece("facts", TEXT)])
-    later = NOW + 102
     store.write(ended_run("young", began=NOW + 50), [Piece("facts", TEXT)])
     store.write(ended_run("lives", ended=None, outcome=None), [Piece("recording", TEXT)])
     counts: list[int] = []
-    while store.tidy(later):
+    while store.tidy(NOW + 102):
         counts.append(len(store.heads()))
     assert counts == [PAGE_RUNS + 12, 12, 2]
-    assert [one.id for one in store.heads()] == ["young", "lives"]
+    assert ids_of(store) == ["young", "lives"]
     assert store.tidy(NOW + UNENDED_SECONDS + 1) and not store.heads()
     assert store.database.rows("SELECT count(*) FROM pieces") == [(0,)]
 
@@ -572,9 +561,8 @@ def test_what_is_too_much_goes_and_the_disk_gets_its_space_back(
         )
     store.write(ended_run("lives", began=NOW - 1, ended=None, outcome=None), [Piece("recording", TEXT)])
     assert store.used_bytes > 2 * MIB
-    while store.tidy(NOW + 100):
-        pass
-    kept = [one.id for one in store.heads()]
+    tidied(store, NOW + 100)
+    kept = ids_of(store)
     assert kept[-1] == "lives" and 10 <= len(kept) <= 16
     assert kept[:-1] == [f"r{number:02}" for number in range(39, 40 - len(kept), -1)]
     assert store.used_bytes <= MIB
