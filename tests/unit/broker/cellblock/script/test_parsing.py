@@ -1,5 +1,5 @@
-"""Sources are let go of when they are parsed, and refused where they would use up a stack. Large or slow ones are parsed in
-a process: the same answer, and the loop goes on meanwhile.
+"""Sources are let go of when they are parsed, and refused where they would use up a stack. Large or slow ones are
+parsed in a process: the same answer, and the loop goes on meanwhile.
 """
 
 import asyncio
