@@ -19,20 +19,18 @@ from support.memory_host import HostedRun, MakeWorld, Play, World, codes, hold, 
 from support.waits import until, within
 
 
+@pytest.mark.parametrize("outcome", ["exception", "done"])
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b'"x"', b"1e999", b"[" * 5000])
 async def test_failures_and_results_of_any_bytes_end_in_a_response(
-    body: bytes, make_world: MakeWorld
+    body: bytes, outcome: str, world: World
 ) -> None:
-    for outcome in ("exception", "done"):
+    async def play(run: HostedRun) -> None:
+        run.say(protocol.Notice(), body)
+        run.ended(outcome=outcome, body=body)
 
-        async def play(run: HostedRun, outcome: str = outcome) -> None:
-            run.say(protocol.Notice(), body)
-            run.ended(outcome=outcome, body=body)
-
-        world = make_world()
-        response = await world.played(play)
-        json.dumps(response.as_json(), allow_nan=False)
-        assert outcome == "done" or not response.ok
+    response = await world.played(play)
+    json.dumps(response.as_json(), allow_nan=False)
+    assert outcome == "done" or not response.ok
 
 
 @pytest.mark.parametrize(
@@ -194,8 +192,7 @@ async def test_only_the_first_outcome_counts(world: World) -> None:
         run.done("late")
 
     response = await world.played(play)
-    assert (response.result, response.ok) == ("first", True)
-    assert response.tool_trace == [] and response.logs == []
+    assert (response.result, response.ok, response.tool_trace, response.logs) == ("first", True, [], [])
     await turns()
 
 
@@ -305,19 +302,14 @@ async def test_a_host_lost_or_silent_at_every_state(
     started = time.monotonic()
     response = await within(task)
     assert time.monotonic() - started < 5
-    assert codes(response) == expected
-    assert response.result is None
+    assert (codes(response), response.result) == (expected, None)
     if play is calling:
         assert "1 in flight (may have run)" in response.diagnostics[0].message
     if way == "silent":
         # The broker keeps the deadline itself, and gives up on a host that did not.
         assert [identity for identity, _ in world.failed] == [host.identity]
-    assert (await within(next_run(world))).result == 1
-
-
-async def next_run(world: World) -> Any:
     await world.host(succeed, identity=b"another")
-    return await world.run()
+    assert (await world.run()).result == 1
 
 
 async def test_a_host_that_cannot_be_reached_when_the_run_starts(world: World) -> None:
@@ -328,18 +320,15 @@ async def test_a_host_that_cannot_be_reached_when_the_run_starts(world: World) -
     assert "may or may not have started" in response.diagnostics[0].message
 
 
-async def test_a_host_that_goes_as_it_replies(world: World) -> None:
-
+async def test_a_host_that_goes_as_it_replies(make_world: MakeWorld) -> None:
     async def cut(_: dict[str, Any]) -> int:
         world.link.detach(host.identity)
         return 1
 
-    world.upstreams = world.upstreams.__class__({"echo": cut})
-    world.executor._upstreams = world.upstreams  # pyright: ignore[reportPrivateUsage]
-
     async def play(run: HostedRun) -> None:
-        run.call(1)
+        run.call(1, "cut")
 
+    world = make_world(tools={"cut": cut})
     host = await world.host(play)
     response = await world.run()
     assert codes(response) == ["HOST_LOST"] and "1 completed" in response.diagnostics[0].message
@@ -373,18 +362,17 @@ async def test_a_lost_run_is_told_whether_it_can_be_sent_again(
 # ---- cancelling, stopping, queueing -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reason", ["finished", "timeout"])
-async def test_an_end_that_crosses_an_abort_is_no_success(reason: str, world: World) -> None:
+@pytest.mark.parametrize(
+    "end", [{"outcome": "done", "body": b'"too late"'}, {"reason": "timeout"}], ids=["finished", "timeout"]
+)
+async def test_an_end_that_crosses_an_abort_is_no_success(end: dict[str, Any], world: World) -> None:
     host = await world.host(hold, confirms=False)
     task = world.begin()
     await host.until_runs(1)
     await turns()
     closing = asyncio.ensure_future(world.executor.close())
     await turns()
-    if reason == "finished":
-        host.runs[0].done("too late")
-    else:
-        host.runs[0].ended(reason)
+    host.runs[0].ended(**end)
     response = await within(task)
     assert codes(response) == ["CANCELLED"] and response.result is None
     await within(closing)
@@ -438,10 +426,9 @@ async def many_notices(run: HostedRun) -> None:
 async def test_a_host_that_sends_without_end_is_lost(play: Play, what: str, world: World) -> None:
     host = await world.host(play)
     response = await world.run(limits={"maxLogBytes": LOGS})
-    assert codes(response)[0] == "HOST_LOST"
-    first = response.diagnostics[0]
-    assert f"the worker host was lost: it sent {what} than a run may have" in first.message.lower()
-    assert response.result is None
+    assert (codes(response)[0], response.result) == ("HOST_LOST", None)
+    why = f"the worker host was lost: it sent {what} than a run may have"
+    assert why in response.diagnostics[0].message.lower()
     assert sum(len(entry.message) for entry in response.logs) <= LOGS + LOG_NOTE_BYTES
     assert len(response.logs) <= MAX_LOG_ENTRIES + 1
     assert len(response.diagnostics) <= MAX_NOTICES + 1
@@ -509,10 +496,11 @@ async def test_an_end_and_an_outcome_that_do_not_go_together_are_no_success(
     assert codes(response) == [code] and response.result is None
 
 
-@pytest.mark.parametrize("name", ["done", "failed"])
-async def test_an_outcome_that_is_no_end_is_no_message_of_a_host(name: str, world: World) -> None:
+@pytest.mark.parametrize("header", [{"t": "done", "ms": 1}, {"t": "failed", "ms": 1, "kind": "exception"}])
+async def test_an_outcome_that_is_no_end_is_no_message_of_a_host(
+    header: dict[str, Any], world: World
+) -> None:
     async def play(run: HostedRun) -> None:
-        header = {"t": name, "ms": 1} | ({"kind": "exception"} if name == "failed" else {})
         world.link.deliver(run.host.identity, run.token, pack_header(header), b"1")
 
     host = await world.host(play)
