@@ -144,16 +144,14 @@ def test_a_result_that_is_too_much_is_left_out_and_nothing_else(result: Any) -> 
 @pytest.mark.parametrize("letter", ["x", "\x00", "é", "\U0001f600", "\ud800"])
 @pytest.mark.parametrize("details", [{}, {"example": "x" * 9000}, {"received": nested(300, listed)}])
 def test_whatever_it_says_it_is_within_the_least_cap(letter: str, details: dict[str, Any]) -> None:
-    error = ToolNotFound(letter * 100_000, hint=letter * 100_000, **details)
-    body = encode_error(error, LEAST_CAP)
+    body = encode_error(ToolNotFound(letter * 100_000, hint=letter * 100_000, **details), LEAST_CAP)
     assert len(body) <= LEAST_CAP
     said = json.loads(body)
     assert said["errorClass"] == "ToolNotFoundError" and len(said["message"]) >= 100
 
 
 def test_what_is_certain_is_said_at_any_length() -> None:
-    error = CallDenied("x" * 9000, hint="y", code="APPROVAL_DENIED")
-    said = json.loads(encode_error(error, LEAST_CAP))
+    said = json.loads(encode_error(CallDenied("x" * 9000, hint="y", code="APPROVAL_DENIED"), LEAST_CAP))
     assert (said["certainty"], said["code"], said["fault"]) == ("not_started", "APPROVAL_DENIED", "script")
 
 

@@ -285,8 +285,7 @@ def test_hostile_specifiers_are_json_in_the_body() -> None:
 
 
 def test_capabilities_that_are_not_there_are_warned_of() -> None:
-    there = ("files", "Files!", PREFIX + "git")
-    assert capability_warnings(there, (), CATALOG) == []
+    assert capability_warnings(("files", "Files!", PREFIX + "git"), (), CATALOG) == []
     warnings = capability_warnings(("down", "fils", ""), (), CATALOG)
     assert [(found.severity, found.code) for found in warnings] == [("warning", "CAPABILITY_UNAVAILABLE")] * 3
     down, misspelt, empty = warnings

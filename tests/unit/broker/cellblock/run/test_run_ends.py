@@ -85,8 +85,7 @@ async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> 
         run.call(1, "count")
         await run.cancelled.wait()
 
-    world = make_world(tools={"count": count})
-    assert codes(await world.played(play)) == ["PROTOCOL_VIOLATION"]
+    assert codes(await make_world(tools={"count": count}).played(play)) == ["PROTOCOL_VIOLATION"]
     assert len(made) == 1
 
 
@@ -140,8 +139,7 @@ async def test_whatever_is_said_first_of_a_run_says_that_it_has_a_worker(
 
     world.events.add(seen)
     await world.host(play, leases=False)
-    response = await world.run()
-    assert response.result == "right"
+    assert (await world.run()).result == "right"
     [(ago, after)] = seen.seen
     if first in ("call", "log"):
         assert after > 0.05
@@ -173,8 +171,7 @@ async def test_a_limit_names_a_loop_before_a_larger_limit(
     response = await within(world.executor.run({"code": code, "limits": {"maxToolCalls": 1}}))
     hint = response.diagnostics[0].hint or ""
     assert hint.startswith(first) and hint.count("or ask for a larger ") == 1
-    rest = hint.removeprefix(first)
-    assert rest.startswith(
+    assert hint.removeprefix(first).startswith(
         ("do", "compute", "process", "make") if first else ("Do", "Compute", "Process", "Make")
     )
 
@@ -381,8 +378,7 @@ async def test_an_end_that_crosses_an_abort_is_no_success(end: dict[str, Any], w
 async def test_what_does_not_fit_one_message_is_refused_here(make_world: MakeWorld) -> None:
     world = make_world(max_message_bytes=4096)
     host = await world.host()
-    response = await world.run("1" * 4096)
-    assert codes(response) == ["SCRIPT_TOO_LARGE"] and host.runs == []
+    assert codes(await world.run("1" * 4096)) == ["SCRIPT_TOO_LARGE"] and host.runs == []
     assert (await world.run("1")).ok
 
 
@@ -397,8 +393,7 @@ async def test_a_loop_that_stood_still_blames_no_host(
         loop.call_later(0.3, run.done, 1)
         loop.call_soon(time.sleep, 0.5)
 
-    response = await world.played(play, limits={"timeoutMs": 1})
-    assert response.result == 1 and world.failed == []
+    assert (await world.played(play, limits={"timeoutMs": 1})).result == 1 and world.failed == []
 
 
 LOGS = 10_000
@@ -514,5 +509,4 @@ async def test_a_worker_that_has_not_read_what_it_says_is_killed(claims: int, wo
         await run.call(1, value={"text": "x"})
         run.say(protocol.Took(bytes=claims))
 
-    response = await world.played(play)
-    assert codes(response) == ["PROTOCOL_VIOLATION"] and not world.failed
+    assert codes(await world.played(play)) == ["PROTOCOL_VIOLATION"] and not world.failed

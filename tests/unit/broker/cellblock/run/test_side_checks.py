@@ -213,8 +213,7 @@ def test_a_server_that_changes_for_every_run_is_not_held_a_thousand_times() -> N
     for number in range(60):
         keep(number)
     gc.collect()
-    alive = [number for number, one in enumerate(watched) if one() is not None]
-    assert alive == list(range(40, 60))
+    assert [number for number, one in enumerate(watched) if one() is not None] == list(range(40, 60))
 
 
 def test_sessions_that_share_their_definitions_count_once() -> None:
@@ -315,8 +314,7 @@ def diagnosed(failure: object, kind: Any = "exception") -> Diagnostic:
 def test_urls_become_places_in_the_agents_source() -> None:
     assert in_script_terms("no url: data", SCRIPT) == "no url: data"
     assert in_script_terms(f"at f ({URL}:2:5)", SCRIPT) == "at f (script.js:2:5)"
-    absurd = f"{URL}:{'1' * 5000}:{'2' * 5000}"
-    assert in_script_terms(absurd, SCRIPT).startswith("script.js:111")
+    assert in_script_terms(f"{URL}:{'1' * 5000}:{'2' * 5000}", SCRIPT).startswith("script.js:111")
     assert in_script_terms(f"in {URL} and {MODULE}:1:2", SCRIPT) == "in script.js and @codemode"
     end = SCRIPT.text.index("a.b()") + 1
     assert in_script_terms(f"{URL}:1:{end}", SCRIPT) == "script.js:1:{}".format(
@@ -465,8 +463,7 @@ EXPORTS = {
 )
 def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hint: str) -> None:
     text = f"The requested module '{MODULE}' does not provide an export named '{name}' at {URL}:{line}:10"
-    failure = {"name": "SyntaxError", "message": text}
-    found = diagnose("module", failure, TWO, 1000, EXPORTS)
+    found = diagnose("module", {"name": "SyntaxError", "message": text}, TWO, 1000, EXPORTS)
     assert (found.code, found.hint) == ("IMPORT_FAILURE", hint)
 
 

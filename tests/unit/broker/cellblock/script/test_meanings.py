@@ -20,8 +20,7 @@ U = '"@codemode/servers/u"'
 
 def parsed(code: str, *, typescript: bool = False) -> tuple[Node, bytes]:
     source = code.encode()
-    root = parse(source, typescript=typescript, is_late=lambda: False)
-    return root, source
+    return parse(source, typescript=typescript, is_late=lambda: False), source
 
 
 def called(code: str, *, typescript: bool = False) -> list[str]:

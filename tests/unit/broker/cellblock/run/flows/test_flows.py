@@ -52,8 +52,7 @@ def verdict(flows: FlowRules, name: str, label: Label, arguments: Any = None, **
 def test_what_nobody_has_labelled_is_private_and_untrusted_and_seen_by_everybody() -> None:
     flow = rules().of(server("odd"), tool("do", annotations={"readOnlyHint": True}))
     assert (flow.result(), flow.sink) == (STRICTEST, None)
-    trusted = flow.result(Stated((None,), True))
-    assert trusted == STRICTEST
+    assert flow.result(Stated((None,), True)) == STRICTEST
 
 
 def test_labels_come_from_policy_then_overlay_then_trusted_servers_then_what_is_known() -> None:
@@ -217,8 +216,7 @@ def test_the_first_rule_that_fits_counts_and_the_preset_after_them() -> None:
 def test_rules_without_the_preset_ask_about_nothing_else() -> None:
     flows = rules(flows=[{"from": "private", "to": "web.*", "then": "deny"}])
     assert [verdict(flows, name, PRIVATE) for name in ("web.get", "odd.get")] == ["deny", "allow"]
-    off = FlowRules(PolicySettings(), {})
-    assert verdict(off, "web.get", STRICTEST) == "allow"
+    assert verdict(FlowRules(PolicySettings(), {}), "web.get", STRICTEST) == "allow"
 
 
 VALUES = st.recursive(
@@ -232,20 +230,17 @@ VALUES = st.recursive(
     VALUES,
 )
 def test_always_allows_the_same_receivers_and_no_others(sent: dict[str, Any], name: str, value: Any) -> None:
-    rule = rule_for("mail", tool("send"), PRIVATE, sent)
-    flows = rules(flows=[rule, "guard"])
+    flows = rules(flows=[rule_for("mail", tool("send"), PRIVATE, sent), "guard"])
     assert verdict(flows, "mail.send", PRIVATE, sent) == "allow"
     assert verdict(flows, "mail.send", STRICTEST, sent) == "ask"
     assert verdict(flows, "mail.post", PRIVATE, sent) == "ask"
     other = {**sent, name: value}
-    wanted = receivers_in(sent)
-    if receivers_in(other).keys() - wanted.keys():
+    if receivers_in(other).keys() - receivers_in(sent).keys():
         assert verdict(flows, "mail.send", PRIVATE, other) == "ask"
 
 
 def test_always_of_a_url_is_for_its_host() -> None:
-    rule = rule_for("web", tool("get"), PRIVATE, {"url": "https://docs.example/a?b"})
-    flows = rules(flows=[rule, "guard"])
+    flows = rules(flows=[rule_for("web", tool("get"), PRIVATE, {"url": "https://docs.example/a?b"}), "guard"])
     urls = ["https://docs.example", "https://docs.example/c", "https://docs.example@evil.example/"]
     urls += ["https://docs.example.evil.example/", "http://docs.example/", "https://docs.example:99/"]
     got = [verdict(flows, "web.get", PRIVATE, {"url": url}) for url in urls]

@@ -163,8 +163,7 @@ def test_what_is_not_narrowed_stays_the_same_object() -> None:
     first, second = policy.grants_of("cli", asked), policy.grants_of("cli", Grant(tools=["files.read"]))
     assert first is second and isinstance(first, Grants)
     newer = Catalog(2, {**CATALOG.servers, "mail": server("mail", send=WRITES, draft=WRITES)})
-    again = first.narrowed(newer)
-    assert again.servers["files"] is first.narrowed(CATALOG).servers["files"]
+    assert first.narrowed(newer).servers["files"] is first.narrowed(CATALOG).servers["files"]
     for number in range(2 * KEPT_GRANTS):
         policy.grants_of("cli", Grant(tools=[f"files.t{number}"]))
     assert policy.grants_of("cli", asked) is not first
@@ -317,8 +316,7 @@ def test_grants_of_a_request_that_have_no_json_are_refused(asked: Grant) -> None
     ],
 )
 def test_what_fits(pattern: str, server: str, tool: str, expected: bool) -> None:
-    entry = ToolEntry(tool, re.sub(r"\W", "_", tool))
-    assert fits(pattern, server, entry) is expected
+    assert fits(pattern, server, ToolEntry(tool, re.sub(r"\W", "_", tool))) is expected
     if expected:
         assert may_fit_server(pattern, server)
 

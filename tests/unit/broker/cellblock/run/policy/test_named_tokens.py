@@ -77,8 +77,7 @@ def test_of_many_that_make_one_name_at_once_one_succeeds(store_of_broker: Callab
 
 def test_one_that_is_over_is_no_token(tmp_path: Path) -> None:
     tokens = NamedTokens(LocalStore(tmp_path))
-    token = tokens.create("ci", expires=1)
-    assert tokens.name_of(token) is None
+    assert tokens.name_of(tokens.create("ci", expires=1)) is None
     assert [issued.problem for issued in tokens.all()] == ["it has expired"]
     assert shown(Policy(PolicySettings(), ["files"], tokens), "token:ci") == []
 
@@ -99,8 +98,7 @@ def test_names_that_are_none(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("wrong", ["mode", "damaged", "other", "large", "link", "folder", "pipe", "hash"])
 def test_a_file_that_is_not_as_it_was_written_lets_nobody_in(tmp_path: Path, wrong: str) -> None:
-    tokens = NamedTokens(LocalStore(tmp_path))
-    token = tokens.create("ci")
+    token = NamedTokens(LocalStore(tmp_path)).create("ci")
     file = tmp_path / "tokens" / "ci.json"
     good = json.loads(file.read_text())
     if wrong == "mode":
