@@ -86,9 +86,7 @@ async def test_who_waits_for_room_gets_on_when_the_worker_reads() -> None:
     assert worker.replies.room() is None
     for call_id in range(3):
         worker.replies.reply(call_id, True, b"x" * MOST)
-    room = worker.replies.room()
-    assert room is not None
-    waiting = asyncio.ensure_future(room)
+    waiting = asyncio.ensure_future(worker.replies.room())
     worker.read_one()
     await turns()
     assert not waiting.done() and not worker.replies.has_room
@@ -164,9 +162,9 @@ SERVER = ServerEntry("tracker", "Tracker", "tracker")
 TOOL = ToolEntry("list", "list")
 
 
-def answered(value: Any, kind: Any = "value", *, keeps: bool = True) -> Answers:
+def answered(value: Any, kind: Any = "value", *, keeps: bool = True, ensure_ascii: bool = True) -> Answers:
     answers = Answers(keeps)
-    answers.add("tracker", "list", kind, json.dumps(value).encode())
+    answers.add("tracker", "list", kind, json.dumps(value, ensure_ascii=ensure_ascii).encode())
     return answers
 
 
@@ -189,8 +187,7 @@ def test_a_field_is_found_wherever_it_is(value: Any) -> None:
 
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_a_field_is_found_however_its_letters_are_written(ascii_only: bool) -> None:
-    answers = Answers(keeps=True)
-    answers.add("tracker", "list", "value", json.dumps({"größe": 1}, ensure_ascii=ascii_only).encode())
+    answers = answered({"größe": 1}, ensure_ascii=ascii_only)
     assert answers.may_have("größe") and not answers.may_have("grösse")
 
 
@@ -198,7 +195,7 @@ def test_what_was_not_kept_may_have_anything(monkeypatch: pytest.MonkeyPatch) ->
     assert not Answers(keeps=True).may_have("title"), "no tool was called"
     assert answered({}, keeps=False).may_have("title")
     monkeypatch.setattr(module, "MAX_KEPT_BYTES", 10)
-    assert answered({"a": 1}).may_have("title") is False
+    assert not answered({"a": 1}).may_have("title")
     assert answered({"a": 1, "b": 2}).may_have("title")
 
 
@@ -222,9 +219,8 @@ ROWS = {"rows": [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "note": ""}], "p
 def test_a_field_counts_where_such_objects_are(
     field: str, beside: list[str], value: Any, place: str | None
 ) -> None:
-    assert answered(value).place_of(field, beside, None) == place
-    assert answered(value).place_of(field, beside, ("tracker", "list")) == place
-    assert answered(value).place_of(field, beside, ("tracker", "other")) is None
+    tools = (None, ("tracker", "list"), ("tracker", "other"))
+    assert [answered(value).place_of(field, beside, tool) for tool in tools] == [place, place, None]
 
 
 def test_in_more_than_is_kept_a_field_may_be_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,9 +230,8 @@ def test_in_more_than_is_kept_a_field_may_be_anywhere(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("value", [{"state": "on", "mode": "x"}, '{"state" : "on", "mode": "x"}'])
 def test_a_text_counts_in_its_own_field(value: Any) -> None:
-    answers = answered(value)
-    assert answers.place_of("on", [], None, "state") == ""
-    assert answers.place_of("on", [], None, "mode") is None
+    places = [answered(value).place_of("on", [], None, field) for field in ("state", "mode")]
+    assert places == ["", None]
 
 
 DECLARED = ToolOutput("declared", "", schema={"type": "object"})
@@ -257,11 +252,8 @@ DECLARED = ToolOutput("declared", "", schema={"type": "object"})
 )
 def test_texts_where_something_else_was_assumed(value: Any, kind: str, assumed: Any, got: str | None) -> None:
     found = answered(value, kind).unlike([(SERVER, TOOL, assumed)])
-    if got is None:
-        assert found == {}
-    else:
-        output = found["tracker", "list"]
-        assert (output.document is not None, output.text) == (got == "document", got == "text")
+    expected = {} if got is None else {("tracker", "list"): (got == "document", got == "text")}
+    assert {tool: (output.document is not None, output.text) for tool, output in found.items()} == expected
 
 
 def test_one_value_among_texts_and_nothing_is_said() -> None:
@@ -279,6 +271,10 @@ def response_with(result: Any) -> RunResponse:
     return RunResponse(logs=[LogEntry(level="log", message="é", time_ms=1)], result=result, diagnostics=[])
 
 
+def large(value: Any) -> LargeResult:
+    return LargeResult(to_json(value), account=Account.of_one())
+
+
 def written(result: types.CallToolResult) -> bytes:
     """As the SDK encodes it."""
     data = result.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -288,48 +284,34 @@ def written(result: types.CallToolResult) -> bytes:
 
 async def test_a_whole_result() -> None:
     splices = Splices()
-    small = await tool_result(response_with(VALUE), None, None, splices)
-    large = await within(
-        tool_result(response_with(LargeResult(to_json(VALUE), account=Account.of_one())), None, None, splices)
-    )
-    assert b"".join(splices.spliced(written(large))) == written(small)
+    small = written(await tool_result(response_with(VALUE), None, None, splices))
+    with_token = await within(tool_result(response_with(large(VALUE)), None, None, splices))
+    assert b"".join(splices.spliced(written(with_token))) == small
     # Where nobody puts it in, it is decoded.
-    plain = await tool_result(
-        response_with(LargeResult(to_json(VALUE), account=Account.of_one())), None, None
-    )
-    assert written(plain) == written(small)
+    assert written(await tool_result(response_with(large(VALUE)), None, None)) == small
 
 
 async def test_a_kept_result(tmp_path: Path) -> None:
     value = [VALUE] * 50
     kept = KeptOutputs(OutputSettings(inline_bytes=2_000), LocalStore(tmp_path))
     try:
-        texts: list[str] = []
-        shown: list[Any] = []
-        for result in (value, LargeResult(to_json(value), account=Account.of_one())):
+        given: list[tuple[Any, str, str]] = []
+        for result in (value, large(value)):
             made = await within(tool_result(response_with(result), kept, OWNER, Splices()))
-            assert made.structured_content is not None
-            shown.append(made.structured_content["result"])
             (link,) = made.structured_content["outputs"]
             found, text = await kept.read(OWNER, str(link["uri"]).split("/")[-1], 1)
-            texts.append(text)
-            assert found.part == "result"
-        assert shown[0] == shown[1] and texts[0] == texts[1]
+            given.append((made.structured_content["result"], found.part, text))
+        assert given[0] == given[1] and given[0][1] == "result"
     finally:
         await kept.close()
 
 
 async def test_too_much_that_waits_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_output._waiting, "_whole", 10)  # pyright: ignore[reportPrivateUsage]
-    made = await within(
-        tool_result(
-            response_with(LargeResult(to_json(VALUE), account=Account.of_one())), None, None, Splices()
-        )
-    )
-    assert made.structured_content is not None
-    assert made.structured_content["result"] is None
+    made = await within(tool_result(response_with(large(VALUE)), None, None, Splices()))
     (why,) = made.structured_content["diagnostics"]
-    assert why["code"] == "RESULT_NOT_READ" and "run to its end" in why["message"]
+    assert (made.structured_content["result"], why["code"]) == (None, "RESULT_NOT_READ")
+    assert "run to its end" in why["message"]
 
 
 async def test_an_http_response_has_the_length_of_what_is_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,12 +353,19 @@ def test_blocks_are_found_wherever_they_are_and_the_value_stays() -> None:
     shown, found = taken_out(value)
     assert found == [Media("image", "image/png", PNG), Media("audio", "audio/wav", WAV)]
     assert value["content"][1] == image()
-    assert shown["content"] == [
-        {"type": "text", "text": "a"},
-        image("[image/png, 48 bytes: image block 1 of this response]"),
-    ]
-    assert shown["more"]["deep"][0]["data"] == "[audio/wav, 16 bytes: audio block 2 of this response]"
-    assert shown["more"]["deep"][0]["annotations"] == {"priority": 1}
+    assert shown == {
+        "content": [
+            {"type": "text", "text": "a"},
+            image("[image/png, 48 bytes: image block 1 of this response]"),
+        ],
+        "more": {
+            "deep": [
+                sound | {"data": "[audio/wav, 16 bytes: audio block 2 of this response]"},
+                1,
+                None,
+            ]
+        },
+    }
 
 
 @pytest.mark.parametrize(
@@ -404,14 +393,11 @@ def test_what_no_client_could_show_stays(block: dict[str, Any]) -> None:
 
 def test_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, found = taken_out([image()] * (results.MAX_BLOCKS + 2))
-    assert len(found) == results.MAX_BLOCKS
-    assert shown[-1] == image()
+    assert len(found) == results.MAX_BLOCKS and shown[-1] == image()
     monkeypatch.setattr(results, "MAX_CHARS", 2 * len(PNG))
     shown, found = taken_out([image()] * 3)
     assert len(found) == 2 and shown[2] == image()
-    deep: Any = image()
-    for _ in range(results.MAX_LEVELS):
-        deep = [deep]
+    deep = nested(results.MAX_LEVELS, listed, image())
     assert taken_out(deep) == (deep, [])
     assert taken_out([0] * results.MAX_VALUES + [image()])[1] == []
 
