@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -17,6 +16,7 @@ from cellblock.fleet.shared_state import SharedState
 from cellblock.run.policy import counts as counts_module
 from cellblock.run.policy.counts import ENDLESS_KEPT_MS, TABLES, Counted, CountRows, Counts
 from cellblock.serve.http.guards import RateLimit
+from support.at_once import at_once
 from support.postgresql import Cutting, Postgres
 from support.shared_rows import KEY, AnyStore
 from support.waits import WAIT_BOUND_SECONDS, until_found
@@ -69,6 +69,13 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await broker.counts.close()
 
 
+async def look(*brokers: Broker, trouble: str | None = None) -> None:
+    """Has each look at what others have counted, its database being there or not."""
+    for one in brokers:
+        one.store.trouble = trouble
+        await one.sync()
+
+
 async def spent(broker: Broker, times: int, most: int) -> int:
     """How many of so many calls were let pass."""
     return sum([await broker.counts.spend("a", DAY, most) is None for _ in range(times)])
@@ -76,9 +83,8 @@ async def spent(broker: Broker, times: int, most: int) -> int:
 
 async def test_what_is_strict_is_known_first(make: Make) -> None:
     here, there = make(), make()
-    taken = [await one.counts.take("a", DAY, 3) for one in (here, there, here, there)]
-    assert taken[:3] == [None, None, None]
-    assert taken[3] is not None and 0 < taken[3] <= DAY
+    *taken, refused = [await one.counts.take("a", DAY, 3) for one in (here, there, here, there)]
+    assert taken == [None, None, None] and 0 < refused <= DAY
     here.store.trouble = "PostgreSQL is not there"
     with pytest.raises(Away, match="not there"):
         await here.counts.take("b", DAY, 3)
@@ -89,13 +95,11 @@ async def test_all_else_is_known_after_a_look(make: Make) -> None:
     assert await spent(here, 6, 10) == 6
     # Nobody has looked since.
     assert await spent(there, 5, 10) == 5
-    await here.sync()
-    await there.sync()
+    await look(here, there)
     assert (await spent(here, 2, 12), await spent(there, 2, 12)) == (2, 1)
-    await here.sync()
+    await look(here)
     assert await spent(here, 1, 12) == 0
-    late = await here.counts.spend("a", DAY, 12)
-    assert late is not None and 0 < late <= DAY
+    assert 0 < await here.counts.spend("a", DAY, 12) <= DAY
     # Who comes new looks before the first call.
     assert await spent(make(), 1, 12) == 0
 
@@ -103,19 +107,14 @@ async def test_all_else_is_known_after_a_look(make: Make) -> None:
 async def test_while_the_database_is_away_brokers_go_on_and_it_is_settled_later(make: Make) -> None:
     here, there = make(), make()
     assert (await spent(here, 2, 10), await spent(there, 2, 10)) == (2, 2)
-    await here.sync()
-    await there.sync()
-    for one in (here, there):
-        one.store.trouble = "PostgreSQL is not there"
-        await one.sync()
+    await look(here, there)
+    await look(here, there, trouble="PostgreSQL is not there")
     fresh = make()
     fresh.store.trouble = here.store.trouble
     assert await spent(fresh, 3, 10) == 3
     # Each up to what it knows: of 10, 2 at least are used.
     assert (await spent(here, 20, 10), await spent(there, 20, 10)) == (8, 6)
-    for one in (here, there, fresh):
-        one.store.trouble = None
-        await one.sync()
+    await look(here, there, fresh)
     watching = make()
     assert await watching.counts.spend("a", DAY, 21) is not None
     assert await watching.counts.spend("a", DAY, 22) is None
@@ -131,8 +130,7 @@ async def test_what_is_only_here_is_added_at_the_end(make: Make) -> None:
 async def test_a_period_that_is_over_begins_anew(make: Make) -> None:
     here = make()
     for _ in range(3):
-        left = await here.counts.spend("a", 1_000, 0)
-        assert left is not None and 0 < left <= 1_000
+        assert 0 < await here.counts.spend("a", 1_000, 0) <= 1_000
     count = here.counts._known["a"]
     count.added, count.ends_at = 7, count.ends_at - 10.0
     before = count.ends_at
@@ -159,10 +157,7 @@ async def test_nothing_strict_is_too_much_and_nothing_is_lost(make: Make, seed: 
             case _:
                 loose += await one.counts.spend("loose", DAY, 1_000) is None
     assert strict <= 20
-    for one in brokers:
-        one.store.trouble = None
-        await one.sync()
-    await brokers[0].sync()
+    await look(*brokers, brokers[0])
     assert brokers[0].counts._known["loose"].used == loose
 
 
@@ -173,11 +168,8 @@ async def test_what_a_client_asks_of_one_broker_counts_at_the_others(make: Make)
         there.counts.note("ann", lambda others: None)
         assert rates.take("ann") == 0
         here.counts.note("ann", lambda others: rates.charge("ann", others))
-    await here.sync()
-    await there.sync()
-    await here.sync()
-    for _ in range(4):
-        assert rates.take("ann") == 0
+    await look(here, there, here)
+    assert [rates.take("ann") for _ in range(4)] == [0] * 4
     assert rates.take("ann") > 0, "three here, three there, four here"
     # What was counted before it was first seen is nobody's now.
     new = RateLimit(0.001, 10, clock=lambda: 0.0)
@@ -268,8 +260,7 @@ def test_in_each_period_so_many_and_no_more(opened: Opened) -> None:
     taken = [one.take("a", 1_000, 3)[0] for one in (here, there, here, there, here)]
     assert taken == [True, True, True, False, False]
     assert there.take("b", 1_000, 1)[0] and not there.take("c", 1_000, 0)[0]
-    is_counted, counted = opened(6_000).take("a", 1_000, 3)
-    assert is_counted and counted == Counted(6, 0, 6_000)
+    assert opened(6_000).take("a", 1_000, 3) == (True, Counted(6, 0, 6_000))
     # A clock that is behind belongs to the period that has begun.
     assert here.take("a", 1_000, 1) == (False, Counted(6, 1, 5_000))
     assert here.add("a", 1_000, 5) == Counted(6, 6, 5_000)
@@ -297,14 +288,10 @@ def test_a_count_without_periods_goes_on_and_what_is_over_is_removed(opened: Ope
 
 def test_of_many_that_take_at_once_so_many_get_one(opened: Opened) -> None:
     def take(_: int) -> int:
-        rows = opened()
-        try:
-            return sum(rows.take("a", 86_400_000, 25)[0] for _ in range(10))
-        finally:
-            rows.close()
+        with contextlib.closing(opened()) as rows:
+            return sum(rows.take("a", DAY, 25)[0] for _ in range(10))
 
-    with ThreadPoolExecutor(4) as threads:
-        assert sum(threads.map(take, range(4))) == 25
+    assert sum(at_once(take, range(4))) == 25
 
 
 def test_the_clock_is_the_databases(opened: Opened) -> None:
