@@ -55,36 +55,37 @@ def test_what_nobody_has_labelled_is_private_and_untrusted_and_seen_by_everybody
     assert flow.result(Stated((None,), True)) == STRICTEST
 
 
-def test_labels_come_from_policy_then_overlay_then_trusted_servers_then_what_is_known() -> None:
-    given = Given(flow=FlowLabel(secrecy=["repo:acme"], trust="trusted", sink="private"))
-    said = Stated((None,), True)
-    flows = rules(
-        {"mail": MAIL},
-        trustIfc=["mail"],
-        labels={"mail.*": {"secrecy": "private"}, "mail.pub*": {"secrecy": "public", "trust": "untrusted"}},
-    )
-    assert flows.of(server("mail"), tool("read", given=given)).result(said) == Label(frozenset(), True)
-    assert flows.of(server("mail"), tool("publish", given=given)).result(said) == Label(None, False)
-    only_overlay = rules({"mail": MAIL}, trustIfc=["mail"]).of(server("mail"), tool("read", given=given))
-    assert (
-        only_overlay.result(said) == Label(frozenset({"repo:acme"}), True)
-        and only_overlay.sink == frozenset()
-    )
-    by_server = rules({"mail": MAIL}, trustIfc=["mail"]).of(server("mail"), tool("read"))
-    assert by_server.result(said) == NOTHING and by_server.result() == STRICTEST
-    # One that the policy does not trust may only tighten.
-    strict = Stated((frozenset(),), False)
-    tightened = rules(labels={"mail.*": {"secrecy": "public", "trust": "trusted"}}).of(
-        server("mail"), tool("read")
-    )
-    assert (tightened.result(), tightened.result(said), tightened.result(strict)) == (
-        NOTHING,
-        NOTHING,
-        STRICTEST,
-    )
-    # What a trusted one says stricter than the policy counts, too.
-    both = rules(trustIfc=["mail"], labels={"mail.*": {"secrecy": "public", "trust": "trusted"}})
-    assert both.of(server("mail"), tool("read")).result(strict) == STRICTEST
+OVERLAY = Given(flow=FlowLabel(secrecy=["repo:acme"], trust="trusted", sink="private"))
+SAID, STRICT = Stated((None,), True), Stated((frozenset(),), False)
+BY_POLICY = {"mail.*": {"secrecy": "public", "trust": "trusted"}}
+ALL: dict[str, Any] = {
+    "trustIfc": ["mail"],
+    "labels": {"mail.*": {"secrecy": "private"}, "mail.pub*": {"secrecy": "public", "trust": "untrusted"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "name", "given", "said", "expected"),
+    [
+        (ALL, "read", OVERLAY, SAID, Label(frozenset(), True)),
+        (ALL, "publish", OVERLAY, SAID, Label(None, False)),
+        ({"trustIfc": ["mail"]}, "read", OVERLAY, SAID, Label(frozenset({"repo:acme"}), True)),
+        ({"trustIfc": ["mail"]}, "read", None, SAID, NOTHING),
+        ({"trustIfc": ["mail"]}, "read", None, None, STRICTEST),
+        # One that the policy does not trust may only tighten.
+        ({"labels": BY_POLICY}, "read", None, None, NOTHING),
+        ({"labels": BY_POLICY}, "read", None, SAID, NOTHING),
+        ({"labels": BY_POLICY}, "read", None, STRICT, STRICTEST),
+        # What a trusted one says stricter than the policy counts, too.
+        ({"trustIfc": ["mail"], "labels": BY_POLICY}, "read", None, STRICT, STRICTEST),
+    ],
+)
+def test_labels_come_from_policy_then_overlay_then_trusted_servers_then_what_is_known(
+    policy: dict[str, Any], name: str, given: Given | None, said: Stated | None, expected: Label
+) -> None:
+    flow = rules({"mail": MAIL}, **policy).of(server("mail"), tool(name, given=given))
+    assert flow.result(*[said] if said else []) == expected
+    assert flow.sink == (frozenset() if given or name == "read" else None)
 
 
 @pytest.mark.parametrize(
@@ -177,40 +178,65 @@ def test_guard_asks_before_private_data_is_seen_by_others_and_before_strangers_d
         }
     )
     acme = Label(frozenset({"repo:acme"}))
-    table = [("web.get", PUBLIC, "allow"), ("web.get", PRIVATE, "ask"), ("web.get", acme, "ask")]
-    table += [("acme.get", acme, "allow"), ("acme.get", PRIVATE, "ask"), ("mail.get", PRIVATE, "allow")]
-    table += [("files.rm", PRIVATE, "allow"), ("files.rm", Label(None, False), "ask")]
-    table += [("web.get", Label(None, False), "allow")]
+    table = [
+        ("web.get", PUBLIC, "allow"),
+        ("web.get", PRIVATE, "ask"),
+        ("web.get", acme, "ask"),
+        ("acme.get", acme, "allow"),
+        ("acme.get", PRIVATE, "ask"),
+        ("mail.get", PRIVATE, "allow"),
+        ("files.rm", PRIVATE, "allow"),
+        ("files.rm", Label(None, False), "ask"),
+        ("web.get", Label(None, False), "allow"),
+    ]
     assert [(name, label, verdict(flows, name, label)) for name, label, _ in table] == table
 
 
-def test_the_first_rule_that_fits_counts_and_the_preset_after_them() -> None:
-    flows = rules(
-        flows=[
-            {"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"},
-            {"from": "private", "to": "mail.*", "then": "deny"},
-            {"from": ["repo:acme", "trusted"], "to": "public", "then": "allow"},
-            {"from": "untrusted", "to": ["repo:acme"], "then": "deny"},
-            "guard",
-        ]
-    )
+FIRST_FITS = rules(
+    flows=[
+        {"to": "mail.send", "arguments": {"to": ["ann@acme.example"]}, "then": "allow"},
+        {"from": "private", "to": "mail.*", "then": "deny"},
+        {"from": ["repo:acme", "trusted"], "to": "public", "then": "allow"},
+        {"from": "untrusted", "to": ["repo:acme"], "then": "deny"},
+        "guard",
+    ]
+)
 
-    def sent(**arguments: Any) -> str:
-        return verdict(flows, "mail.send", STRICTEST, arguments)
 
-    assert sent(to="ann@acme.example", body="hello") == "allow"
-    assert sent(to=["ann@acme.example"]) == "allow" and sent(to=[]) == "deny"
-    assert sent(to="ann@acme.example, eve@evil.example") == "deny" and sent(to="eve@evil.example") == "deny"
-    # Nobody else may get it by another argument.
-    assert sent(to="ann@acme.example", bcc="eve@evil.example") == "deny"
-    assert sent(to="ann@acme.example", bcc=[], cc=None) == "allow"
-    assert (
-        sent(to="ann@acme.example", options={"reply": [{"Reply-To": 1, "bcc": "eve@evil.example"}]}) == "deny"
-    )
-    acme = frozenset({"repo:acme"})
-    assert verdict(flows, "web.get", Label(acme, True)) == "allow"
-    assert verdict(flows, "web.get", Label(acme, False)) == "deny"
-    assert verdict(flows, "web.get", PRIVATE) == "ask" and verdict(flows, "web.get", PUBLIC) == "allow"
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"to": "ann@acme.example", "body": "hello"}, "allow"),
+        ({"to": ["ann@acme.example"]}, "allow"),
+        ({"to": []}, "deny"),
+        ({"to": "ann@acme.example, eve@evil.example"}, "deny"),
+        ({"to": "eve@evil.example"}, "deny"),
+        # Nobody else may get it by another argument.
+        ({"to": "ann@acme.example", "bcc": "eve@evil.example"}, "deny"),
+        ({"to": "ann@acme.example", "bcc": [], "cc": None}, "allow"),
+        (
+            {"to": "ann@acme.example", "options": {"reply": [{"Reply-To": 1, "bcc": "eve@evil.example"}]}},
+            "deny",
+        ),
+    ],
+)
+def test_the_first_rule_that_fits_an_input_counts(arguments: dict[str, Any], expected: str) -> None:
+    assert verdict(FIRST_FITS, "mail.send", STRICTEST, arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        (Label(frozenset({"repo:acme"}), True), "allow"),
+        (Label(frozenset({"repo:acme"}), False), "deny"),
+        (PRIVATE, "ask"),
+        (PUBLIC, "allow"),
+    ],
+)
+def test_the_first_rule_that_fits_a_label_counts_and_the_preset_after_them(
+    label: Label, expected: str
+) -> None:
+    assert verdict(FIRST_FITS, "web.get", label) == expected
 
 
 def test_rules_without_the_preset_ask_about_nothing_else() -> None:
@@ -241,10 +267,15 @@ def test_always_allows_the_same_receivers_and_no_others(sent: dict[str, Any], na
 
 def test_always_of_a_url_is_for_its_host() -> None:
     flows = rules(flows=[rule_for("web", tool("get"), PRIVATE, {"url": "https://docs.example/a?b"}), "guard"])
-    urls = ["https://docs.example", "https://docs.example/c", "https://docs.example@evil.example/"]
-    urls += ["https://docs.example.evil.example/", "http://docs.example/", "https://docs.example:99/"]
-    got = [verdict(flows, "web.get", PRIVATE, {"url": url}) for url in urls]
-    assert got == ["allow", "allow", "ask", "ask", "ask", "ask"]
+    expected = {
+        "https://docs.example": "allow",
+        "https://docs.example/c": "allow",
+        "https://docs.example@evil.example/": "ask",
+        "https://docs.example.evil.example/": "ask",
+        "http://docs.example/": "ask",
+        "https://docs.example:99/": "ask",
+    }
+    assert {url: verdict(flows, "web.get", PRIVATE, {"url": url}) for url in expected} == expected
 
 
 MISSPELT: list[dict[str, Any]] = [
